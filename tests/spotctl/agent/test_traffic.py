@@ -22,7 +22,7 @@ from spotctl.show.costs.tables import plain_text
 from spotctl.show.costs.timelines import timeline_of
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.clouds.test_link import to
-from tests.spotctl.show.costs.made import NIGHT, night, report_of, started_hour
+from tests.spotctl.show.costs.made import NIGHT, night, report_of
 from tests.spotctl.show.top.runs import WILD, at, granted, order, rows, run_events
 
 TABLE = """Inter-|   Receive                                                |  Transmit
@@ -93,7 +93,7 @@ def test_a_run_has_the_sum_of_its_machines() -> None:
 
 
 def test_reports_say_what_was_counted() -> None:
-    runs = [night(0, np.random.default_rng(5)), started_hour()]
+    runs = [night(i, np.random.default_rng(5), job) for i, job in ((0, "nightly"), (1, "weekly"))]
     before = report_of(runs)
     assert "what else machines send is not measured" in flat(before)
     assert (as_json(before)["sent_bytes"], as_json(before)["traffic_runs"]) == (None, 0)
@@ -102,7 +102,7 @@ def test_reports_say_what_was_counted() -> None:
     assert "machines sent 1.2 GB and received 30.0 GB, counted in 1 of 2 runs" in flat(after)
     assert "30.0 GB received, counted in 1 of 2 runs" in html(after)
     moved = [(one["sent_bytes"], one["received_bytes"], one["traffic_runs"]) for one in as_json(after)["groups"]]
-    assert moved == [(None, None, 0), (1_200_000_000, 30 * GB, 1)]
+    assert moved == [(1_200_000_000, 30 * GB, 1), (None, None, 0)]
     assert ",1200000000,30000000000,1\n" in as_csv(after)
     cut = as_json(report_of(runs, period=Period(since=NIGHT + 2 * HOUR)))
     assert (cut["sent_bytes"], cut["traffic_runs"]) == (None, 0)

@@ -78,8 +78,11 @@ def test_editors_refuse_what_is_refused_wherever_a_schema_can_say_it(text: str, 
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """Job files of the documents and of the examples."""
-    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+    """Job files of the documents and of the examples.
+
+    Those of write-a-cloud.md need its cloud, which is not installed here: test_toy_cloud.py runs them.
+    """
+    for page in (ROOT / "README.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {ROOT / "docs" / "write-a-cloud.md"})):
         for found in re.finditer(r"^```ya?ml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
             yield f"{page.name}:{page.read_text().count(chr(10), 0, found.start()) + 1}", found[1]
     for file in ROOT.glob("examples/**/*.yaml"):

@@ -78,8 +78,18 @@ def test_old_prices_come_with_a_cure(home: Path) -> None:
     assert (fresh.level, fresh.detail) == (Level.GOOD, "newest 7 d old")
     stale = findings(home, 2 * DAY + here.STALE)["prices", "aws"]
     assert (stale.level, stale.cure) == (Level.NOTE, "run spotctl prices fetch --cloud aws")
-    (home / "prices" / "manifest.json").write_text("{")
-    assert findings(home)["prices", "stored"].level is Level.FAILS
+
+
+def test_lost_prices_come_with_a_cure(home: Path) -> None:
+    prices = home / "prices"
+    event = PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), DAY, 5)
+    PriceStore(prices).commit(FetchedRows(prices=PriceBatch.of([event])))
+    (prices / "manifest.json").write_text("{")
+    assert findings(home, DAY)["prices", "aws"].level is Level.GOOD, "it is made again from the files"
+    for segment in prices.glob("**/*.parquet"):
+        segment.unlink()
+    lost = findings(home, DAY)["prices", "stored"]
+    assert (lost.level, lost.cure) == (Level.FAILS, "run spotctl prices check, which lists cures")
 
 
 def test_a_machine_of_a_lost_log_is_an_orphan(home: Path) -> None:
