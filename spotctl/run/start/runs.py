@@ -156,6 +156,8 @@ def resume(
                 f"run {state.run} cannot be resumed: its folder {folder} is gone, for example after a restart of the"
                 f" computer ('spotctl down {job}' closes it, 'spotctl launch' starts from scratch)"
             )
+        if stop is None:
+            rendezvous.check(folder)
         spec, ending = restored(state.began.spec, paths.home), stop is not None or state.stopping is not None
         if not ending:
             # Opening a cloud takes seconds, and a missing secret is known at once.
