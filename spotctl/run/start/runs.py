@@ -35,6 +35,7 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock, is_running
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
+from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray import training as ray_training
 from spotctl.run.start.fresh_prices import fresh_prices
 from spotctl.run.start.local_market import begin_market, continue_market
@@ -53,6 +54,7 @@ from spotctl.run.work import rendezvous, resume_state
 from spotctl.run.work.containers import check_podman
 
 if TYPE_CHECKING:
+    from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.clouds.base import CloudProvider
     from spotctl.home.config import Settings
     from spotctl.home.quotas import Quota
@@ -140,10 +142,11 @@ def resume(
     observer: RunObserver,
     stop: StopRequested | None = None,
     around: Callable[[CloudProvider], CloudProvider] = lambda provider: provider,
+    identity: StoreIdentity = LAUNCHER,
 ) -> RunEnd:
     """Resumes a run whose process is gone; with `stop`, only returns its machines and ends it.
 
-    `around` may wrap the provider, for a runner that is itself on a rented machine.
+    A runner that is itself on a rented machine wraps the provider with `around`, and has an identity of its own.
     """
     paths = Paths(settings.home)
     with JobLock(paths.locks, job), EventLog(paths.log) as log:
@@ -165,7 +168,7 @@ def resume(
             if spec.is_local:
                 continue_market(state, spec, settings)
         provider = around(provider_of(settings, spec))
-        environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
+        environment = environment_of(spec, state.run, folder, provider, paths, ending=ending, identity=identity)
         journal = Journal(log, state.run, environment.clock)
         journal.write(RunResumed(wall_us()))
         if stop is not None:
