@@ -69,7 +69,7 @@ def launch(
     from spotctl.files.job.reader import load
 
     session: Session = context.obj
-    specs = [load(file) for file in files]
+    specs = [load(file, to_launch=True) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import planned_launches
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pricing_data.units import parse_amount
 from spotctl.clouds.capabilities import Closes
 from spotctl.clouds.wiring import library, provider_of
+from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.forms import RAY
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
@@ -203,6 +204,8 @@ def request_stop(job: str, settings: Settings, request: StopRequested = ON_REQUE
 
 def check_launchable(spec: JobSpec) -> None:
     """Refuses a job that cannot run where it asks for machines, before anything is rented."""
+    for problem in launch_problems(spec):
+        raise BadRequest(f"{spec.name}: {'.'.join(map(str, problem.loc))}: {problem.message}")
     check_clouds(spec)
     check_paths(spec)
     check_podman(spec)

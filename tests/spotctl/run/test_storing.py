@@ -39,7 +39,9 @@ class StoredToil(Toil):
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
     """A run whose pauses pass on the market's clock."""
     made = life(tmp_path, rounds=6)
-    monkeypatch.setattr(ending.time, "sleep", lambda seconds: made.cloud.advance(seconds * made.cloud.speed))
+    monkeypatch.setattr(
+        "spotctl.run.turn.ending.time.sleep", lambda seconds: made.cloud.advance(seconds * made.cloud.speed)
+    )
     return made
 
 
@@ -76,7 +78,7 @@ def test_a_process_that_is_killed_while_it_waits_is_continued(run: Life, monkeyp
 
     work = StoredToil(run.world, 6, fails_for=2 * MINUTE)
     with monkeypatch.context() as patched:
-        patched.setattr(ending.time, "sleep", killed)
+        patched.setattr("spotctl.run.turn.ending.time.sleep", killed)
         with pytest.raises(KeyboardInterrupt):
             ended_with(run, work)
     assert run.state().ended is None
