@@ -23,7 +23,7 @@ from agileml.engines.script import Quiet
 from agileml.errors import AgileMLError, BadArgument, Unrecoverable
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
-from agileml.runtime.attach import publish, read_published
+from agileml.runtime.attach import publish, published_in
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.code_version import code_version
 from agileml.runtime.controller_client import ControllerClient
@@ -195,8 +195,7 @@ def _closed_on_error(processes: Processes) -> Iterator[None]:
 
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     """The clock and the model of the newest complete checkpoint in a job's folder; None if there is none."""
-    blobs = FolderRendezvous(folder, b"").blobs
-    job, checkpoints = read_published(blobs), ModelCheckpoints(blobs)
+    job, checkpoints = published_in(folder), ModelCheckpoints(FolderRendezvous(folder, b"").blobs)
     if job is None:
         return None
     partitions = job.role.job.settings.partitions

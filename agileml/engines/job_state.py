@@ -10,10 +10,10 @@ from pathlib import Path
 from agileml.engines.local.fleet import CONTROLLER_MEMORY
 from agileml.errors import BadInput
 from agileml.roles.node import JobSettings
-from agileml.runtime.attach import PublishedJob, read_published
-from agileml.runtime.blob_store import FileBlobStore
+from agileml.runtime.attach import PublishedJob, published_in
 from agileml.runtime.controller_process import Memory
 from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.private_folder import NotPrivate
 from agileml.transport import BadAddress
 from agileml.transport.addresses import UnixAddress
 
@@ -67,7 +67,9 @@ def _is_a_jobs(folder: Path) -> bool:
 
 def _read_published(folder: Path) -> PublishedJob | None:
     try:
-        return read_published(FileBlobStore(folder))
+        return published_in(folder)
+    except NotPrivate:
+        raise
     except Exception as error:  # noqa: BLE001 - what unpickling raises depends on what has changed
         raise BadInput(
             f"state folder {folder} holds a training of another version of spotctl ({error});"

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from agileml.errors import PeerRefused
 from agileml.runtime.address_book import listening_host
-from agileml.runtime.blob_store import BlobStore, UnreadableBlob
+from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import NodeProcess
 from agileml.runtime.output import captured
+from agileml.runtime.private_folder import require_private
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.runtime.role_specs import NodeRole
 from agileml.transport import TcpAddress, new_instance
@@ -38,22 +39,27 @@ def publish(role: NodeRole, blobs: BlobStore) -> None:
     blobs.put(_JOB_BLOB, [pickle.dumps(PublishedJob(role, role.job.source.files()))])
 
 
-def read_published(blobs: BlobStore) -> PublishedJob | None:
-    """Reads what the job has published; None before it has."""
+def published_in(folder: Path) -> PublishedJob | None:
+    """Reads what the job of a folder has published; None before it has. Raises NotPrivate if others can write there."""
+    require_private(folder)
+    return _read_published(FileBlobStore(folder))
+
+
+def _read_published(blobs: BlobStore) -> PublishedJob | None:
     try:
         content = b"".join(blobs.get(_JOB_BLOB))
     except UnreadableBlob:
         return None
-    job: PublishedJob = pickle.loads(content)  # noqa: S301 - written by the job itself, in its own store
+    job: PublishedJob = pickle.loads(content)  # noqa: S301 - from this user's own folder, or over a link that has proven the secret
     return job
 
 
 def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> NodeRole:
     """The role of a node on the computer of its job, with the trainer's code where the job has it.
 
-    Raises PeerRefused if there is no job to join.
+    Raises PeerRefused if there is no job to join, NotPrivate if other users can write to its folder.
     """
-    job = read_published(rendezvous.blobs)
+    job = published_in(rendezvous.folder)
     if job is None:
         raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
     return replace(job.role, name=name, reliable=reliable, rendezvous=rendezvous, instance=new_instance())
@@ -69,7 +75,7 @@ def linked_role(
     Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it is not reached.
     """
     with closing(rendezvous.blobs) as blobs:
-        job = read_published(blobs)
+        job = _read_published(blobs)
     if job is None:
         raise PeerRefused(f"the controller at {rendezvous.controller} has no job to join")
     theirs = job.role.rendezvous

@@ -60,14 +60,16 @@ def launch(
 
     Exit codes: 0 done, 1 the job failed, 3 no capacity in time, 4 budget reached, 5 credentials or permission, 6 the
     job is already running. While the runner is in this command, Ctrl-C stops the run and returns all machines; if this
-    process is killed, continue with `spotctl resume JOB`.
+    process is killed, continue with `spotctl resume JOB`. Closing its terminal stops the run as Ctrl-C does.
+
+    Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with its time.
 
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
     from spotctl.files.job.reader import load
 
     session: Session = context.obj
-    specs = [load(file) for file in files]
+    specs = [load(file, to_launch=True) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import planned_launches
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables

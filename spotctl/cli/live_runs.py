@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.live import Live
 
-from pricing_data.units import counted
+from pricing_data.units import SECOND, counted, format_time
 from spotctl.home.errors import Interrupted, SpotctlError
 from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
@@ -42,7 +43,9 @@ def live_view(
     several: bool = False,
     publish: Callable[[RunState], None] = lambda _: None,
 ) -> Iterator[RunObserver]:
-    """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
+    """A live view if stderr is a terminal, and otherwise a line with the time for each event.
+
+    `from_here` leaves out events from before this call.
 
     `publish` is called with each new state of a run. With `several` runs, each line names its job.
 
@@ -91,9 +94,9 @@ class _LiveRuns:
         for action in state.over_budget.keys() - self._remarked:
             self._remarked.add(action)
             self._session.remark(f"{state.run}: {run_tables.short_budget(state.over_budget[action])}")
+        for line in run_tables.happened(before, state):
+            self._say(line, state.began.job)
         if self._session.err.is_terminal:
-            for line in run_tables.happened(before, state):
-                self._say(line, state.began.job)
             self.view.show(self._markets.figures(state))
 
     def ask_to_stop(self) -> None:
@@ -121,7 +124,8 @@ class _LiveRuns:
         if err.is_terminal:
             err.print(self.view.event(line, err.width, job))
         else:
-            self._session.remark(line)
+            name = f"{job}: " if job and self.view.several else ""
+            self._session.remark(f"{format_time(wall_us() // SECOND * SECOND)} {name}{line}")
 
 
 def _job(state: RunState) -> str:

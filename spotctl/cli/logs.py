@@ -12,6 +12,7 @@ from pricing_data.units import SECOND, format_time
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import Session
 from spotctl.home.wall_clock import wall_us
+from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from spotctl.run.machine_output import OutputLine
@@ -63,4 +64,4 @@ def _as_json(line: OutputLine) -> str:
 
 def _as_text(line: OutputLine) -> str:
     at = "" if line.at is None else f"{format_time(line.at // SECOND * SECOND)} "
-    return f"{at}{line.machine}: {line.text}\n"
+    return f"{at}{line.machine}: {printable(line.text)}\n"

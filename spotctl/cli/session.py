@@ -46,17 +46,19 @@ class Session:
 
     @cached_property
     def out(self) -> Console:
-        from rich.console import Console
+        from spotctl.show.printable_console import PrintableConsole
 
         # A pipe has no width unless COLUMNS sets one; pagers and programs prefer wide lines to folded ones.
-        return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
+        return PrintableConsole(
+            highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+        )
 
     @cached_property
     def err(self) -> Console:
         """Console for progress and remarks; progress is shown on terminals only."""
-        from rich.console import Console
+        from spotctl.show.printable_console import PrintableConsole
 
-        return Console(stderr=True, highlight=False)
+        return PrintableConsole(stderr=True, highlight=False)
 
     def remark(self, *lines: str) -> None:
         """Prints lines for a person on stderr."""

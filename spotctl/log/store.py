@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from spotctl.home.private import make_private_file, make_private_folder
 from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
 from spotctl.log.log_row import LogRow
 
@@ -60,7 +61,10 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
+            for end in ("", "-wal", "-shm"):
+                if not end or path.with_name(path.name + end).exists():
+                    make_private_file(path.with_name(path.name + end))
         except OSError as error:
             raise LogFailed(f"event log {path}: {error.strerror}") from error
         with self._failing():
@@ -281,7 +285,8 @@ class JobLock:
     """Held by the process that runs a job. The system releases it when the process ends, by whatever signal."""
 
     def __init__(self, folder: Path, job: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder.parent)
+        make_private_folder(folder)
         path = folder / f"{job}.lock"
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if not any(_try_lock(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):

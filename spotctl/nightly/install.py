@@ -115,7 +115,7 @@ def install(
     file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: Timers, now: int, metrics: str = ""
 ) -> InstallResult:
     """Installs a job, or updates an installed one."""
-    spec = load(file)
+    spec = load(file, to_launch=True)
     # The values of secrets matter at night, not now.
     check_launchable(replace(spec, secrets=()))
     state_dir = StateDir(home.resolve(), spec.name)

@@ -17,10 +17,12 @@ from spotctl.clouds.installation import installation_id
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.home.errors import MissingSecret
+from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.lease_times import LeaseTimes
 
 if TYPE_CHECKING:
     from pricing_data.market import Market
+    from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.clouds.base import CloudProvider
     from spotctl.home.paths import Paths
 
@@ -72,7 +74,8 @@ class RunEnvironment:
     machines. `variables` and `secrets` are the environment variables of the job's programs. `rented` machines are other
     computers, which share no folder with this one; their list is fetched again after `list_every` seconds. `output`
     keeps what rented machines, or nodes on Ray, print. `lists` are the prices of traffic. A run that is `ending` only
-    returns its machines.
+    returns its machines. `identity` is that of this process at object stores: a runner on a rented machine has the
+    machine's.
     """
 
     run: str
@@ -93,6 +96,7 @@ class RunEnvironment:
     lists: Callable[[], ListPrices] = shipped
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    identity: StoreIdentity = LAUNCHER
 
     def holdings(self, market: Market, *, spot: bool) -> Holdings:
         """The prices of a machine's disk and address, which come on top of its own."""
@@ -114,7 +118,14 @@ class RunEnvironment:
 
 
 def environment_of(
-    spec: JobSpec, run: str, rendezvous: Path, provider: CloudProvider, paths: Paths, *, ending: bool = False
+    spec: JobSpec,
+    run: str,
+    rendezvous: Path,
+    provider: CloudProvider,
+    paths: Paths,
+    *,
+    ending: bool = False,
+    identity: StoreIdentity = LAUNCHER,
 ) -> RunEnvironment:
     """The environment of a run of a job. A run that is `ending` only returns its machines, and needs no secrets.
 
@@ -140,6 +151,7 @@ def environment_of(
         OrderSettings(spec.image, spec.identity, spec.tags),
         variables={} if ending else _variables(spec, paths.cache),
         secrets={} if ending else secrets_of(spec),
+        identity=identity,
     )
 
 

@@ -18,6 +18,7 @@ from spotctl.files.job.problems import Problem
 from spotctl.files.job.programs import Command, Stop, Training
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
+from spotctl.files.job.shell import script_problem, syntax_problem
 from spotctl.files.job.spec import JobSpec, Objective, ProgramKind, data_variable, output_variable
 from spotctl.home.cloud import rented_clouds
 
@@ -40,6 +41,16 @@ def code_problems(spec: JobSpec) -> list[Problem]:
         return [Problem(("app",), wrong)]
     if wrong := arguments_problem(program.app, program.args):
         return [Problem(("args",) if program.args else ("app",), wrong)]
+    return []
+
+
+def launch_problems(spec: JobSpec) -> list[Problem]:
+    """Files that a job needs on its machines and that are not there; a plan does without them."""
+    program = spec.program
+    # A setup may make the script.
+    if isinstance(program, Command) and spec.setup is None:
+        wrong = script_problem(program.run, spec.workdir)
+        return [Problem(("run",), wrong)] if wrong else []
     return []
 
 
@@ -212,9 +223,21 @@ def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: 
             yield Problem(("throughputs", name), f"matches none of resources.types: {', '.join(types)}; correct one")
 
 
+def _of_shell(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    if isinstance(spec.program, Command) and (wrong := syntax_problem(spec.program.run)):
+        yield Problem(("run",), wrong)
+    if spec.setup is not None and (wrong := syntax_problem(spec.setup)):
+        yield Problem(("setup",), wrong)
+
+
 def _of_variables(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
     yield from _repeated(spec.secrets, ("secrets",))
+    for name, value in spec.env.items():
+        if "\0" in value:
+            yield Problem(("env", name), "contains a NUL byte, which no environment variable can; remove it")
     for i, name in enumerate(spec.secrets):
+        if name in _OF_MACHINES:
+            yield Problem(("secrets", i), f"{name} is set by each machine; remove it, or choose another name")
         if name in spec.env:
             yield Problem(("secrets", i), f"{name} is also in env; keep one of them")
     yield from _of_names(spec, "data", spec.data, data_variable)
@@ -224,6 +247,9 @@ def _of_variables(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
     for name in spec.outputs:
         if name != "model":
             yield Problem(("outputs", name), "is never written: an agileml job writes model only; remove it")
+
+
+_OF_MACHINES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "LANG", "TERM")
 
 
 def _of_names(spec: JobSpec, key: str, names: Iterable[str], variable_of: Callable[[str], str]) -> Iterator[Problem]:
@@ -258,5 +284,6 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_machines,
     _of_nodes,
     _of_throughputs,
+    _of_shell,
     _of_variables,
 )

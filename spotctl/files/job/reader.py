@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from pricing_data.market import api_region, is_region_of
 from spotctl.files.job import sections
-from spotctl.files.job.checks import code_problems, problems
+from spotctl.files.job.checks import code_problems, launch_problems, problems
 from spotctl.files.job.problems import refusal
 from spotctl.files.job.programs import Command
 from spotctl.files.job.sections import Given, Reader
@@ -25,9 +25,16 @@ _FILE = "file://"
 _HAS_SCHEME = re.compile(r"\w+://")
 
 
-def load(path: Path) -> JobSpec:
-    """The job that a file describes; BadRequest names the first mistake, its line and a cure."""
-    return _checked(read(path))
+def load(path: Path, *, to_launch: bool = False) -> JobSpec:
+    """The job that a file describes; BadRequest names the first mistake, its line and a cure.
+
+    A job `to_launch` has the files with which its command begins; a plan does without them.
+    """
+    file = read(path)
+    spec = _checked(file)
+    if to_launch and (mistakes := launch_problems(spec)):
+        raise refusal(file, mistakes)
+    return spec
 
 
 def loads(text: str, path: Path) -> JobSpec:

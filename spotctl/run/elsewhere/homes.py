@@ -22,6 +22,7 @@ from spotctl.log.events import RunBegan
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.elsewhere.log_copy import add_missing
+from spotctl.run.work import rendezvous
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
@@ -95,6 +96,7 @@ def _plain(of_cloud: CloudSettings, settings: Settings) -> dict[str, object]:
 def restore_rendezvous(source: Path, folder: Path) -> None:
     """Puts the rendezvous folder of a run where its log says, on another computer."""
     if folder.exists():
+        rendezvous.check(folder)
         return
     part = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.copytree(source, part)

@@ -97,7 +97,7 @@ def _serve(
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
     failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)), on_short=_warn)
     try:
-        runs.resume(start.job, settings, observer, stop_with, fenced)
+        runs.resume(start.job, settings, observer, stop_with, fenced, MACHINE)
     except Superseded:
         raise
     except Exception as error:

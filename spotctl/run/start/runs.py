@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pricing_data.units import parse_amount
 from spotctl.clouds.capabilities import Closes
 from spotctl.clouds.wiring import library, provider_of
+from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.forms import RAY
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
@@ -35,6 +36,7 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock, is_running
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
+from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray import training as ray_training
 from spotctl.run.start.fresh_prices import fresh_prices
 from spotctl.run.start.local_market import begin_market, continue_market
@@ -53,6 +55,7 @@ from spotctl.run.work import rendezvous, resume_state
 from spotctl.run.work.containers import check_podman
 
 if TYPE_CHECKING:
+    from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.clouds.base import CloudProvider
     from spotctl.home.config import Settings
     from spotctl.home.quotas import Quota
@@ -140,10 +143,11 @@ def resume(
     observer: RunObserver,
     stop: StopRequested | None = None,
     around: Callable[[CloudProvider], CloudProvider] = lambda provider: provider,
+    identity: StoreIdentity = LAUNCHER,
 ) -> RunEnd:
     """Resumes a run whose process is gone; with `stop`, only returns its machines and ends it.
 
-    `around` may wrap the provider, for a runner that is itself on a rented machine.
+    A runner that is itself on a rented machine wraps the provider with `around`, and has an identity of its own.
     """
     paths = Paths(settings.home)
     with JobLock(paths.locks, job), EventLog(paths.log) as log:
@@ -156,6 +160,8 @@ def resume(
                 f"run {state.run} cannot be resumed: its folder {folder} is gone, for example after a restart of the"
                 f" computer ('spotctl down {job}' closes it, 'spotctl launch' starts from scratch)"
             )
+        if stop is None:
+            rendezvous.check(folder)
         spec, ending = restored(state.began.spec, paths.home), stop is not None or state.stopping is not None
         if not ending:
             # Opening a cloud takes seconds, and a missing secret is known at once.
@@ -163,7 +169,7 @@ def resume(
             if spec.is_local:
                 continue_market(state, spec, settings)
         provider = around(provider_of(settings, spec))
-        environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
+        environment = environment_of(spec, state.run, folder, provider, paths, ending=ending, identity=identity)
         journal = Journal(log, state.run, environment.clock)
         journal.write(RunResumed(wall_us()))
         if stop is not None:
@@ -198,6 +204,8 @@ def request_stop(job: str, settings: Settings, request: StopRequested = ON_REQUE
 
 def check_launchable(spec: JobSpec) -> None:
     """Refuses a job that cannot run where it asks for machines, before anything is rented."""
+    for problem in launch_problems(spec):
+        raise BadRequest(f"{spec.name}: {'.'.join(map(str, problem.loc))}: {problem.message}")
     check_clouds(spec)
     check_paths(spec)
     check_podman(spec)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, repeat
 from typing import Any
 
+from pricing_data.units import MINUTE
+from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import ProviderError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.ledger.project import priced
 from spotctl.log.ledger.same_work import same_work
-from spotctl.log.outcomes import BUDGET, FAILED
+from spotctl.log.outcomes import BUDGET, DONE, FAILED
 from spotctl.log.state import LEASE_ENDED, RunState
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn import observe
 from spotctl.run.turn.budget_check import BudgetCheck, unfinished_text
 from spotctl.run.turn.execute import Executor, Journal
+from spotctl.run.work.workload import Workload
+
+STORE_PATIENCE = 8 * MINUTE
+"""How long an object store may fail at the end of a run: less than the lease of a machine on which its runner lives."""
+
+LONGEST_PAUSE = 30
+"""Seconds of the provider's clock between two attempts to store the results; the first pause is one second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,7 @@ class EndOfRun:
         self, journal: Journal, environment: RunEnvironment, executor: Executor, tariff: Tariff, check: BudgetCheck
     ) -> None:
         self._journal = journal
+        self._speed = environment.provider.speed
         self._rented, self._teardown = environment.rented, environment.lease_times.teardown
         self._executor, self._tariff, self._budget = executor, tariff, check
 
@@ -53,16 +65,17 @@ class EndOfRun:
         known = listed or (state.stopping is not None and self._leases_over())
         return known and not state.alive and not orders_open(state)
 
-    def write_end(
-        self, wall_us: int, facts: Callable[[], Mapping[str, Any]], work_left: Callable[[], float | None]
-    ) -> ev.RunEnded:
-        """Removes what is left in the cloud and writes the end, once. `facts` returns the workload's facts, and
-        `work_left` the share of the work that is left, None if unknown."""
+    def write_end(self, wall_us: int, workload: Workload, work_left: Callable[[], float | None]) -> ev.RunEnded:
+        """Removes what is left in the cloud, stores the results and writes the end, once.
+
+        `work_left` returns the share of the work that is left, None if unknown.
+        """
         if self._state.ended is None:
             stop = self._state.stopping
             assert stop is not None
+            outcome, missing = self._store(workload, stop.outcome)
             left = self._executor.remove_leftovers() if self._rented and self._state.orders else ()
-            recorded, costs, message = {**stop.facts, **facts()}, self._costs(), stop.message
+            recorded, costs, message = {**stop.facts, **workload.facts()}, self._costs(), stop.message + missing
             if left is None:
                 message += "; what is left of it in the cloud could not be listed: run spotctl gc"
             elif left:
@@ -75,9 +88,26 @@ class EndOfRun:
                 recorded |= costs.facts
                 for prices in costs.priced:
                     self._journal.write(prices)
-            self._journal.write(ev.RunEnded(stop.outcome, message, wall_us, recorded))
+            self._journal.write(ev.RunEnded(outcome, message, wall_us, recorded))
         assert self._state.ended is not None
         return self._state.ended
+
+    def _store(self, workload: Workload, outcome: str) -> tuple[str, str]:
+        """Stores the results, as long as a store may fail; returns the outcome, and what to add to its message."""
+        until = self._journal.now() + STORE_PATIENCE
+        for pause in accumulate(repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1):
+            try:
+                workload.store(outcome)
+            except AgentError as error:
+                if self._journal.now() >= until:
+                    is_lost = outcome == DONE and isinstance(error, TransferFailed)
+                    return FAILED if is_lost else outcome, f"; {error}"
+                if pause == 1:
+                    self._journal.write(ev.Decided((), f"all machines are returned; trying again: {error}"))
+                time.sleep(pause / self._speed)
+            else:
+                break
+        return outcome, ""
 
     def end_leases(self, unlisted: tuple[str, ...]) -> None:
         """Machines that cannot be listed have ended by the end of their leases."""

@@ -131,7 +131,7 @@ class Runner:
                 self.turn()
                 if not self._over():
                     pause()
-            return self._ending.write_end(wall_us(), self._workload.facts, self._work_left)
+            return self._ending.write_end(wall_us(), self._workload, self._work_left)
         except (LogFailed, BrokenLog) as error:
             raise type(error)(f"{error}; {self._executor.release()}") from error
         except Exception as error:

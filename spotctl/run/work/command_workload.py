@@ -15,7 +15,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, counted
 from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.end_marks import forget_ended, have_ended
-from spotctl.agent.errors import AgentError
+from spotctl.agent.errors import AgentError, BadCheckpoint
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
@@ -29,7 +29,6 @@ from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import RunState
 from spotctl.planning.market_history import CHECKPOINT
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work.containers import container_of
 from spotctl.run.work.gang import PREPARE, GangShape, GangStep, free_since, next_step, rest_name, run_name
@@ -131,6 +130,23 @@ class CommandWorkload:
         kept = self._spec.program.checkpoint if isinstance(self._spec.program, Command) else None
         facts: dict[str, Any] = {"outputs": dict(self._spec.outputs)} if self._spec.outputs else {}
         return facts | ({"checkpoint": kept.path} if kept is not None and self._newest else {})
+
+    def store(self, outcome: str) -> None:
+        """Notes next to the checkpoints that the job is finished; removes marks elsewhere, which are of no more use."""
+        if outcome != DONE:
+            return
+        run, who = self._environment.run, self._environment.identity
+        if self._command.checkpoint is not None:
+            try:
+                note_finished(self._command.checkpoint.path, run, who)
+            except AgentError as error:
+                raise BadCheckpoint(
+                    f"its checkpoint could not be marked as finished, so the next launch resumes from it: {error}"
+                ) from error
+        elif self._marks:
+            # The launcher need not have access to the outputs.
+            with suppress(AgentError):
+                forget_ended(self._marks, run, who)
 
     def close(self) -> None:
         """Does nothing: outside of the machines, a command has no process on this computer."""
@@ -246,7 +262,7 @@ class CommandWorkload:
         if attempt is None or not self._marks or not (step.begin or step.stop):
             return step
         try:
-            ended = have_ended(self._marks, self._start(attempt), len(attempt.machines), LAUNCHER)
+            ended = have_ended(self._marks, self._start(attempt), len(attempt.machines), self._environment.identity)
         except AgentError:
             # A node that starts again uses the same place, and reports what is wrong there.
             return step
@@ -264,15 +280,6 @@ class CommandWorkload:
         if output is not None:
             return f"{output.rstrip('/')}/{MARKS}"
         return "" if self._environment.rented else str(self._environment.rendezvous)
-
-    def _note_done(self) -> None:
-        """Notes next to the checkpoints that the job is finished; removes marks elsewhere, which are of no more use."""
-        if self._command.checkpoint is not None:
-            note_finished(self._command.checkpoint.path, self._environment.run, LAUNCHER)
-        elif self._marks:
-            # The launcher need not have access to the outputs.
-            with suppress(AgentError):
-                forget_ended(self._marks, self._environment.run, LAUNCHER)
 
     def _start(self, attempt: ev.AttemptBegan) -> str:
         """The name of an attempt's start of the command on each of its nodes."""
@@ -306,7 +313,6 @@ class CommandWorkload:
             last = failed_setups[-1]
             return FAILED, f"setup failed on {counted(failed, 'machine')}, last with status {last.code}: {last.tail}"
         if step.done:
-            self._note_done()
             return DONE, "the command exited with status 0"
         if step.moved and state.work.moves >= allowed(retries, SAVED_AND_ENDED):
             times = counted(state.work.moves + 1, "time")
@@ -339,7 +345,7 @@ class CommandWorkload:
         for rank in range(1 if self._command.nodes.is_range else self._command.nodes.most):
             try:
                 if rank not in self._stored:
-                    self._stored[rank] = StoredCheckpoints(checkpoint.path, rank, LAUNCHER)
+                    self._stored[rank] = StoredCheckpoints(checkpoint.path, rank, self._environment.identity)
                 stored = self._stored[rank].latest()
             except AgentError:
                 # Files of another program; the node that tries to restore from there reports it.

@@ -10,6 +10,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
+from agileml.runtime.private_folder import NotPrivate, require_private
 from spotctl.home.errors import BadRequest
 
 _LONGEST_BASE = 40
@@ -29,8 +30,7 @@ def new_path() -> Path:
 def make(folder: Path) -> None:
     """Creates the folder, readable by its owner only, and the secret."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise BadRequest(f"{folder} belongs to another user; launch again")
+    check(folder)
     path = folder / _SECRET_FILE
     if not path.exists():
         part = path.with_suffix(".part")
@@ -40,7 +40,22 @@ def make(folder: Path) -> None:
         part.replace(path)
 
 
+def check(folder: Path) -> None:
+    """Raises BadRequest if another user may have written what is in the folder.
+
+    Its name is in the log, and after a restart of the computer anybody can create a folder of that name.
+    """
+    try:
+        require_private(folder)
+    except NotPrivate as error:
+        raise BadRequest(f"{error}; 'spotctl down' closes its run, 'spotctl launch' starts it again") from error
+
+
 def secret_of(folder: Path) -> bytes:
-    """The secret; empty if the folder is gone: a run that only returns its machines needs none."""
+    """The secret; empty if the folder is gone or another user's: a run that only returns its machines needs none."""
     path = folder / _SECRET_FILE
-    return path.read_bytes() if path.exists() else b""
+    try:
+        require_private(folder)
+        return path.read_bytes()
+    except (FileNotFoundError, NotPrivate):
+        return b""

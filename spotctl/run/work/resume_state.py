@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob, fetch_file, file_pieces
+from agileml.runtime.private_folder import require_private
 from agileml.runtime.rendezvous import FolderRendezvous
 from spotctl.agent.files import replace_json
 from spotctl.files.job.programs import Training
@@ -56,6 +57,7 @@ def keep(spec: JobSpec, machines: Iterable[str], clock: int, rendezvous: Path, k
 
 def restore(spec: JobSpec, rendezvous: Path, kept: Path) -> None:
     """Copies the kept state to a run that has not started, if the state belongs to the same training."""
+    require_private(kept)
     store = FileBlobStore(kept)
     if _KEPT not in store.list(_KEPT):
         return

@@ -30,7 +30,7 @@ from pricing_data.units import SECOND
 from spotctl.agent.command import after_setup
 from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.data_transfer import deliver
-from spotctl.agent.errors import AgentError
+from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.base import Machine, MachineState, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
@@ -42,7 +42,6 @@ from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import Held, RunState
 from spotctl.log.timesheet import Timesheet
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work import rendezvous, resume_state
 from spotctl.run.work.containers import checked, container_of
@@ -95,6 +94,7 @@ class TrainingWorkload:
         self._share_done: float | None = None
         self._last_line: Mapping[str, Any] | None = None
         self._unfinished: Mapping[str, Any] | None = None
+        self._stays_here = False
 
     def payload(self, order: RentIntended) -> Payload:
         """A process that joins the training as a node."""
@@ -142,10 +142,24 @@ class TrainingWorkload:
     def facts(self) -> Mapping[str, Any]:
         """The figures of a finished training and the path of its model; else the path of the newest checkpoint."""
         if self._last_line is None:
-            return self._unfinished or {}
+            unfinished = self._unfinished or {}
+            is_saved = "checkpoint_clock" in unfinished
+            return {**unfinished, "checkpoint": self._named(CHECKPOINT_FILE)} if is_saved else unfinished
         # The run counts evictions itself; the engine counts only those that it noticed.
         facts = {name: value for name, value in self._last_line.items() if name not in ("evictions", "failures")}
         return {**facts, "model": self._named(MODEL_FILE)}
+
+    def store(self, outcome: str) -> None:  # noqa: ARG002 - a training that failed has a checkpoint
+        """Copies the model, or the newest checkpoint, to the object store that the job names."""
+        results, published = self._environment.results, self._environment.published
+        if not published or not any((results / name).exists() for name in (MODEL_FILE, CHECKPOINT_FILE)):
+            return
+        try:
+            deliver(results, published, self._environment.identity)
+            self._stays_here = False
+        except AgentError as error:
+            self._stays_here = True
+            raise TransferFailed(f"its results are in {results} on the computer of its runner: {error}") from error
 
     def close(self) -> None:
         """Ends the controller."""
@@ -278,19 +292,13 @@ class TrainingWorkload:
     def _save(self, trained: Trained) -> Mapping[str, Any]:
         """Writes the model, then the line that reports the model."""
         save_model(trained.model, self._environment.results / MODEL_FILE)
-        self._publish()
         line = last_line_of(trained)
         _append(self._environment.results / LOG_FILE, line)
         return line
 
-    def _publish(self) -> None:
-        """Copies the results to the object store that the job names."""
-        if self._environment.published:
-            deliver(self._environment.results, self._environment.published, LAUNCHER)
-
     def _named(self, file: str) -> str:
         """The final location of a result."""
-        published = self._environment.published
+        published = "" if self._stays_here else self._environment.published
         return f"{published.rstrip('/')}/{file}" if published else str(self._environment.results / file)
 
     def _save_unfinished(self) -> None:
@@ -303,9 +311,7 @@ class TrainingWorkload:
             if newest is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_model(newest[1], path)
-                self._publish()
-            named = {"checkpoint": self._named(CHECKPOINT_FILE)}
-            self._unfinished = {} if newest is None else {**named, "checkpoint_clock": newest[0]}
+            self._unfinished = {} if newest is None else {"checkpoint_clock": newest[0]}
         except (AgentError, AgileMLError, PricingDataError, OSError) as error:
             # The machines are returned all the same.
             self._unfinished = {"checkpoint": None, "checkpoint_error": str(error)}

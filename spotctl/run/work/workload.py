@@ -47,6 +47,14 @@ class Workload(Protocol):
         """The facts about the work that the end of the run records."""
         ...
 
+    def store(self, outcome: str) -> None:
+        """Stores the results of a run with this outcome, once its machines are returned. May be called again.
+
+        Raises TransferFailed if they cannot be stored now; its message says where they lie. Any other AgentError says
+        that something is missing without which they are still of use.
+        """
+        ...
+
     def close(self) -> None:
         """Ends the workload's own processes on this computer."""
         ...

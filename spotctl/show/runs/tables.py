@@ -193,7 +193,7 @@ def command_progress(state: RunState) -> str:
 
 def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
-    lines = _milestone(before, after)
+    lines = _milestone(before, after) + _new_checkpoint(before, after)
     if after.stopping is not None and before.stopping is None and after.alive:
         lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
     for allocation in after.allocations.values():
@@ -247,6 +247,14 @@ def _milestone(before: RunState, after: RunState) -> list[str]:
     if after.progress is None or new is None or new <= 0 or (old is not None and _halvings(old) == _halvings(new)):
         return []
     return [f"clock {after.progress.clock}   loss {_loss(new)}   stage {after.progress.stage}"]
+
+
+def _new_checkpoint(before: RunState, after: RunState) -> list[str]:
+    """A line for a command's new checkpoint."""
+    newest = after.work.checkpoint
+    if newest is None or newest == before.work.checkpoint:
+        return []
+    return [f"checkpoint {newest.number} stored: {newest.bytes / 1e6:,.1f} MB in {newest.seconds:.1f} s"]
 
 
 def _halvings(loss: float) -> int | None:

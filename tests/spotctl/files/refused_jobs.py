@@ -265,6 +265,27 @@ ADDED = [
 ]
 
 OF_COMMANDS = [
+    (
+        "python train.py",
+        "'echo \"a'",
+        "3: run: is no command that a shell can read (unterminated quoted string); correct it, and try it w",
+    ),
+    ("python train.py", '"echo \\0"', "3: run: contains a NUL byte, which no command can; remove it"),
+    (
+        "resources:",
+        "setup: if true\nresources:",
+        '4: setup: is no command that a shell can read (end of file unexpected (expecting "then")); correct',
+    ),
+    (
+        "resources:",
+        'env: {A: "x\\0"}\nresources:',
+        "4: env.A: contains a NUL byte, which no environment variable can; remove it",
+    ),
+    (
+        "resources:",
+        "secrets: [TOKEN, PATH]\nresources:",
+        "4: secrets.1: PATH is set by each machine; remove it, or choose another name",
+    ),
     ("run: python train.py\n", "", "1: run: is missing; write run: torchrun train.py --resume"),
     (
         "kind: command",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import datetime
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.spotctl.files.test_job_schema import EDITOR
 # Every kind of value that a file can hold, drawn at random.
 words = st.text(st.characters(categories=["L", "N", "P", "S"], max_codepoint=0xFFFF), min_size=1, max_size=12)
 texts = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=20)
-lines = texts.filter(str.strip)
+shell_lines = texts.filter(str.strip).map(shlex.quote)
 names = st.from_regex(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", fullmatch=True)
 types = st.from_regex(r"[A-Za-z0-9._+-]{1,12}", fullmatch=True)
 part_names = st.from_regex(r"[A-Za-z][-A-Za-z0-9_]{0,9}", fullmatch=True)
@@ -71,7 +72,7 @@ trainings |= st.builds(
 )
 commands = st.builds(
     Command,
-    lines,
+    shell_lines,
     st.integers(1, 10_000).map(lambda number: Nodes(number, number)),
     st.none() | st.builds(Checkpoint, locations, st.none() | spans),
 )
@@ -109,7 +110,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         program=program,
         resources=rented,
         workdir=Path.cwd(),
-        setup=draw(lines),
+        setup=draw(shell_lines),
         env=draw(st.dictionaries(variables.map("E_".__add__), texts, max_size=3)),
         secrets=tuple(draw(st.lists(variables.map("T_".__add__), max_size=3, unique=True))),
         data=draw(st.dictionaries(part_names.map(str.lower), locations, max_size=2).filter(_told_apart)),

@@ -40,6 +40,9 @@ def test_the_schema_is_one_and_explains_every_key() -> None:
 # What no schema can say: that numbers are in order, that files are there, that names fit each other.
 BEYOND_SCHEMAS = (
     "not finite",
+    "is no command that",
+    "contains a NUL byte",
+    "is set by each machine",
     "ends below",
     "allows no machine",
     "begins below",

@@ -130,6 +130,9 @@ class Visit:
     def facts(self) -> Mapping[str, Any]:
         return {}
 
+    def store(self, outcome: str) -> None:
+        """There is nothing to store."""
+
     def close(self) -> None:
         """There is nothing to close."""
 

@@ -117,6 +117,9 @@ class Toil:
     def facts(self) -> Mapping[str, Any]:
         return {"model": self.model}
 
+    def store(self, outcome: str) -> None:
+        """The model is in the facts."""
+
     def close(self) -> None:
         """Belongs to the world, not to a process."""
 

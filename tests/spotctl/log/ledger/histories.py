@@ -123,6 +123,9 @@ class Shift:
     def facts(self) -> Mapping[str, Any]:
         return {"clocks": self._clocks, "updates_lost": 0}
 
+    def store(self, outcome: str) -> None:
+        """There is nothing to store."""
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -1,0 +1,144 @@
+"""Other users of the computer: what they can read, and what they can make spotctl run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agileml.runtime.attach import published_in
+from agileml.runtime.blob_store import FileBlobStore
+from agileml.runtime.private_folder import NotPrivate
+from spotctl.log.store import EventLog, JobLock
+from spotctl.run.work import rendezvous
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.dying import APPEND, killed_at
+from tests.spotctl.launches import state_of, training
+
+NOBODY = 65534
+
+
+class Planted:
+    """A role whose reading runs the code of whoever wrote it."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._mark,)
+
+
+def plant(folder: Path, mark: Path) -> None:
+    """Creates a run's folder as another user can: with any name, open to everybody."""
+    folder.mkdir()
+    folder.chmod(0o777)
+    FileBlobStore(folder).put("node.job", [pickle.dumps(Planted(mark))])
+    (folder / "secret").write_bytes(b"known to others")
+
+
+def give_away(folder: Path) -> None:
+    """Makes a folder another user's, closed to everybody else; only root can."""
+    folder.chmod(0o700)
+    os.chown(folder, NOBODY, NOBODY)
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def is_closed(path: Path) -> bool:
+    return not stat.S_IMODE(path.stat().st_mode) & 0o077
+
+
+@pytest.fixture(params=["open to all", "another user's"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder that somebody else has filled."""
+    folder = tmp_path / "run"
+    plant(folder, tmp_path / "mark")
+    if request.param != "open to all":
+        if os.getuid() != 0:
+            pytest.skip("only root can make a folder of another user")
+        give_away(folder)
+    return folder
+
+
+def test_nothing_of_others_is_loaded(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotPrivate, match="nothing is read from it"):
+        published_in(folder)
+    assert not (tmp_path / "mark").exists()
+    assert rendezvous.secret_of(folder) == b""
+
+
+def test_a_link_of_others_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with pytest.raises(NotPrivate):
+        published_in(link)
+
+
+def test_own_folders_are_read(tmp_path: Path) -> None:
+    assert published_in(tmp_path / "none") is None
+    tmp_path.chmod(0o755)
+    assert published_in(tmp_path) is None
+
+
+@pytest.mark.slow
+def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path) -> None:
+    """As after a restart of the computer: the folder is gone, and its name is in the log."""
+    home, mark = tmp_path / "home", tmp_path / "mark"
+    assert killed_at(f"after={APPEND}", 4, "--home", home, "launch", training(tmp_path, clocks=3), "--yes")
+    state = state_of(home)
+    assert state.orders
+    assert state.began is not None
+    run = Path(state.began.folder)
+    shutil.rmtree(run)
+    plant(run, mark)
+    try:
+        refused = spotctl("--home", home, "resume", "small")
+        assert refused.code == 2
+        assert str(run) in refused.error
+        assert "spotctl down" in refused.error
+        if os.getuid() == 0:
+            give_away(run)
+            assert spotctl("--home", home, "resume", "small").code == 2
+        assert spotctl("--home", home, "down", "small").code == 0
+    finally:
+        shutil.rmtree(run, ignore_errors=True)
+    assert not mark.exists()
+    assert state_of(home).ended is not None
+
+
+def test_a_new_home_is_closed_to_others(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with umask(0), JobLock(home / "locks", "job"), EventLog(home / "log.sqlite"):
+        files = [home, home / "locks", *home.glob("log.sqlite*")]
+        assert len(files) > 3
+        assert all(map(is_closed, files))
+
+
+def test_a_home_of_an_earlier_version_is_closed_to_others(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with EventLog(home / "log.sqlite"):
+        home.chmod(0o755)
+        for file in home.glob("log.sqlite*"):
+            file.chmod(0o644)
+        with EventLog(home / "log.sqlite"):
+            assert all(map(is_closed, [home, *home.glob("log.sqlite*")]))
+
+
+def test_a_shared_place_stays_open(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with EventLog(tmp_path / "log.sqlite"):
+        assert is_closed(tmp_path / "log.sqlite")
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
