@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import bid_usd
+from pricing_data.units import bid_usd, counted, format_time
 from spotctl.home.cloud import cloud_of, rented_clouds
+from spotctl.log.events import RowsLost
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -46,6 +47,15 @@ def hours_text(hours: float) -> str:
 def chance(share: float) -> str:
     """A probability in percent; small ones get two significant digits."""
     return f"{share:.1%}" if share >= 0.0995 else f"{100 * share:.2g}%"
+
+
+def loss_text(run: str, loss: RowsLost) -> str:
+    """`2 rows of run x-1a2b3c (Rented, MachineRan), rows 5 to 9 of the damaged log, between ... and ...`."""
+    whose = f"of run {run}" if run else "of an unknown run"
+    kinds = f" ({', '.join(loss.kinds)})" if loss.kinds else ""
+    numbers = f"row {loss.first}" if loss.first == loss.last else f"rows {loss.first} to {loss.last}"
+    between = f"between {format_time(loss.since)} and {format_time(loss.until)}"
+    return f"{counted(loss.rows, 'row')} {whose}{kinds}: {numbers} of the damaged log, {between}"
 
 
 EVIDENCE = {

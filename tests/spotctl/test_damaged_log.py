@@ -113,7 +113,7 @@ def test_gc_finds_machines_of_runs_that_the_log_has_lost(tmp_path: Path, log: Pa
 @pytest.mark.usefixtures("log")
 def test_a_sound_log_is_said_to_be_sound() -> None:
     checked = spotctl("log", "check", "--json")
-    assert (checked.code, checked.json) == (0, {"rows": 7, "runs": 2, "damage": []})
+    assert (checked.code, checked.json) == (0, {"rows": 7, "runs": 2, "damage": [], "dropped": []})
     status = spotctl("status", "--json")
     assert (status.code, "log_damage" in status.json) == (0, False)
 
