@@ -124,8 +124,8 @@ def gather_report(
     period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
-    elsewhere.refresh(session)
-    return gather(session.settings, jobs, period, groups, now, local=local)
+    attended = elsewhere.refresh(session)
+    return gather(session.settings, jobs, period, groups, now, local=local, elsewhere=attended)
 
 
 def _formatted(report: Report, format_: Format) -> str:

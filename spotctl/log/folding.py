@@ -281,8 +281,8 @@ def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
 
 
 def _corrected(state: RunState, event: ev.Corrected, _: int) -> RunState:
-    # A correction of a machine that the log does not have is refused here.
-    _ = state.machines[event.id]
+    if event.id not in state.machines:
+        raise KeyError(event.id)
     return _changed(state, corrections=(*state.corrections, event))
 
 

@@ -73,7 +73,7 @@ def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list
     whole = list(usable)
     for run, first in _without_beginning(runs, losses):
         whole.append(_beginning(run, first, runs.get(run, ()), usable))
-    whole.sort(key=lambda row: row.id)
+    whole.sort(key=lambda row: (row.id, row.kind != RunBegan.__name__))
     marks = [_mark(loss, run, runs.get(run, ()), usable, now) for loss in losses for run in _runs_of(loss, usable)]
     lossy = dict.fromkeys(mark.run for mark in marks if mark.run)
     return [*whole, *marks, *_ends(lossy, whole)]

@@ -92,7 +92,7 @@ def salvage(path: Path) -> Salvaged:
     if not losses and raw.rows and raw.last != raw.rows[-1].id:
         damage.append(Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}"))
     runs.pop("", None)
-    damage += [Damage("the row with which the run began is lost", None, run) for run in _without_begin(runs)]
+    damage += [Damage("the row with which the run began is lost", None, run) for run in _without_begin(usable)]
     return Salvaged(tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped))
 
 
@@ -159,5 +159,8 @@ def _read(path: Path) -> RawLog:
     return raw
 
 
-def _without_begin(runs: dict[str, RunState]) -> list[str]:
-    return [run for run, state in runs.items() if state.began is None]
+def _without_begin(usable: Iterable[RawRow]) -> list[str]:
+    first = dict[str, str]()
+    for row in usable:
+        first.setdefault(row.run, row.kind)
+    return [run for run, kind in first.items() if run and kind != RunBegan.__name__]

@@ -16,14 +16,14 @@ from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from zlib import crc32
 
 from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
 from spotctl.log.log_row import LogRow
 
 if TYPE_CHECKING:
-    from spotctl.log.events import Event
+    from spotctl.log.events import Event, RowsLost
     from spotctl.log.raw_log import RawRow
 
 SCHEMA = 1
@@ -120,9 +120,9 @@ class EventLog:
             raise BrokenLog(f"event log {self._path} is damaged: the beginning of run {others[0]} is lost; {CURE}")
         return rows
 
-    def losses(self) -> list[LogRow]:
-        """What repairs have dropped without knowing its run."""
-        return self._rows("WHERE run = '' ORDER BY id")
+    def losses(self) -> tuple[RowsLost, ...]:
+        """What repairs have dropped that may be of any run."""
+        return tuple(cast("RowsLost", row.event) for row in self._rows("WHERE run = '' ORDER BY id"))
 
     def verify(self) -> None:
         """BrokenLog: not all rows that were written can be found. Whoever reads them checks what they say."""

@@ -1,12 +1,19 @@
 """How machines and bids are written in a line of text, the same in the live view, the night log and `spotctl top`."""
 
-from collections.abc import Iterable
+from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from bidbrain.billing import usd
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import bid_usd, counted, format_time
+from pricing_data.units import bid_usd, counted, format_time, usd_text
 from spotctl.home.cloud import cloud_of, rented_clouds
-from spotctl.log.events import RowsLost
+
+if TYPE_CHECKING:
+    from spotctl.log.events import RowsLost
+    from spotctl.log.ledger.rows import Spending
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -37,6 +44,17 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
         f"on {named} a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid"
         f" prevents evictions for lack of capacity{where}"
     )
+
+
+def spending_text(spent: Spending) -> str:
+    """`$2.42`, `at least $0.54`, or `at most $0.27`."""
+    amount = usd_text(usd(spent.low if spent.is_least else spent.amount))
+    return f"{bound_of(is_least=spent.is_least, is_most=spent.low < spent.amount)}{amount}"
+
+
+def bound_of(*, is_least: bool, is_most: bool) -> str:
+    """The words in front of an amount that is a bound."""
+    return "at least " if is_least else "at most " if is_most else ""
 
 
 def hours_text(hours: float) -> str:

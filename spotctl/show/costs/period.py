@@ -18,6 +18,15 @@ class Period:
 ALWAYS = Period()
 
 
+def overlaps(one: Period, other: Period) -> bool:
+    """Whether two periods have a moment in common."""
+
+    def begins_before_end(first: Period, second: Period) -> bool:
+        return first.since is None or second.until is None or first.since <= second.until
+
+    return begins_before_end(one, other) and begins_before_end(other, one)
+
+
 def part_of(
     run: RunTimeline, rows: Sequence[LedgerRow], period: Period, now: int
 ) -> tuple[RunTimeline, Sequence[LedgerRow]] | None:
@@ -74,4 +83,6 @@ def _cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
         length = row.end - row.begin
         return amount * (end - row.begin) // length - amount * (begin - row.begin) // length
 
-    return row._replace(begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand))
+    return row._replace(
+        begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand), doubtful=part(row.doubtful)
+    )
