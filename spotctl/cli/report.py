@@ -192,7 +192,10 @@ def reconcile(
     session: Session = context.obj
     share = _share(tolerance)
     bill_lines = read_bill(bill, provider)
-    rows = [row for run in read(session.settings) for row in run.ledger.rows]
+    runs = read(session.settings)
+    if lacking := [run.state.run for run in runs if run.ledger.is_least]:
+        session.remark(f"the ledger does not have all costs of {', '.join(lacking)} (spotctl log check)")
+    rows = [row for run in runs for row in run.ledger.rows]
     agreement = compare(rows, bill_lines, share)
     if json_:
         session.answer_json(views.as_json(agreement))

@@ -15,10 +15,12 @@ from itertools import pairwise
 from spotctl.home.cloud import is_replayed
 from spotctl.log.event_json import to_json
 from spotctl.log.events import KINDS, Event, RentIntended, RowsLost, RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import FAILED, STOPPED
 from spotctl.log.raw_log import RawLog, RawRow
 
 LOST = "rows of the run's event log were damaged and are lost"
+_UNKNOWN_PROGRAM = "false  # the job's own program is lost with its beginning"
 _RUN = re.compile(r"(.+)-[0-9a-f]{6}")
 _WITH_WALL_CLOCK = {kind.__name__ for kind in (RunBegan, RunResumed, RunEnded)}
 
@@ -32,6 +34,25 @@ class Loss:
     first: int
     last: int
     kinds: tuple[str, ...] = ()
+
+
+def rows_written(rows: Sequence[LogRow]) -> int:
+    """How many rows of a run have been written to a log: those that it has, without those of a repair, and those that a
+    repair has dropped."""
+    own = sum(_is_of_repair(row.event) for row in rows)
+    return len(rows) - own + sum(row.event.rows for row in rows if isinstance(row.event, RowsLost))
+
+
+def _is_of_repair(event: Event) -> bool:
+    match event:
+        case RowsLost():
+            return True
+        case StopRequested(message=message) | RunEnded(message=message):
+            return message == LOST
+        case RunBegan(spec=spec):
+            return spec.get("run") == _UNKNOWN_PROGRAM
+        case _:
+            return False
 
 
 def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
@@ -95,7 +116,7 @@ def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[Ra
     job = named[1] if named else run
     markets = [json.loads(row.body)["market"] for row in rows if row.kind == RentIntended.__name__]
     clouds = list(dict.fromkeys(market.partition("/")[0] for market in markets)) or _clouds_of_others(job, usable)
-    spec = {"name": job, "kind": "command", "run": "true", "resources": {"clouds": clouds}}
+    spec = {"name": job, "kind": "command", "run": _UNKNOWN_PROGRAM, "resources": {"clouds": clouds}}
     at = rows[0].at if rows else _wall(usable, first)[0]
     wall = _wall(rows or usable, first)[0] if is_replayed(clouds[0]) or not rows else at
     return _raw(run, at, RunBegan(job, "+".join(clouds), spec, "", wall), first)

@@ -63,7 +63,7 @@ def raw_log(path: Path) -> RawLog:
                 rows[id_] = _row(id_, *content)
             run_of = {id_: _text(run) for id_, run in _scanned(db, _INDEX_SCANS, [])}
             failures += [finding for (finding,) in _scanned(db, ["PRAGMA integrity_check(1)"], []) if finding != "ok"]
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, ValueError):
                 last = int((db.execute(_LAST).fetchone() or (0,))[0])
     except (sqlite3.Error, ValueError) as error:
         failures.append(str(error))
@@ -76,14 +76,14 @@ def _scanned(db: sqlite3.Connection, scans: Iterable[str], failures: list[str]) 
     for scan in scans:
         try:
             yield from db.execute(scan)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:
             failures.append(str(error))
         else:
             return
 
 
 def _has_checksums(db: sqlite3.Connection) -> bool:
-    with suppress(sqlite3.Error):
+    with suppress(sqlite3.Error, ValueError):
         return any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)"))
     return True
 

@@ -184,23 +184,17 @@ class EventLog:
             if version == 0 and not begun_marker(self._path).exists():
                 for statement in _CREATE:
                     cursor.execute(statement)
+            if version == SCHEMA:
+                _add_checksums(cursor)
             cursor.execute("COMMIT")
             if version == 0 and begun_marker(self._path).exists():
                 raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
             if version == SCHEMA:
-                self._add_checksums(cursor)
                 self._check_begun(cursor.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None)
         if version not in (0, SCHEMA):
             raise BrokenLog(
                 f"event log {self._path} has format {version}, but this version reads {SCHEMA}; upgrade spotctl"
             )
-
-    def _add_checksums(self, cursor: sqlite3.Cursor) -> None:
-        """Makes room for checksums in a log of an earlier version, whose rows have none."""
-        if not any(column[1] == "checksum" for column in cursor.execute("PRAGMA table_info(events)")):
-            # Another process may do the same at this moment.
-            with suppress(sqlite3.OperationalError):
-                cursor.execute(_ADD_CHECKSUMS)
 
     def _switch_to_wal(self) -> None:
         """Unlike other statements, this one does not wait by itself for a process that opens the log, too."""
@@ -232,12 +226,19 @@ class EventLog:
     def _failing(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # Where the names of tables are damaged, even SQLite's messages are no text.
             if not getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT):
                 raise BrokenLog(f"event log {self._path} is damaged: {error}; {CURE}") from error
             raise LogFailed(
                 f"event log {self._path}: {error}; nothing is rented without it; free disk space or use another --home"
             ) from error
+
+
+def _add_checksums(cursor: sqlite3.Cursor) -> None:
+    """Makes room for checksums in a log of an earlier version, whose rows have none."""
+    if not any(column[1] == "checksum" for column in cursor.execute("PRAGMA table_info(events)").fetchall()):
+        cursor.execute(_ADD_CHECKSUMS)
 
 
 def checksum(run: str, at: int, kind: str, body: str) -> int:

@@ -91,11 +91,6 @@ class Figures:
         return None if self.is_least else self.total
 
     @property
-    def is_exact(self) -> bool:
-        """Whether the total is known."""
-        return not self.is_least and not self.doubtful
-
-    @property
     def lost_work(self) -> int:
         """Paid for work that was lost in evictions and redone."""
         return self.uses.get(Use.REDONE, 0)

@@ -13,10 +13,14 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.log import events as ev
+from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
+from spotctl.run.elsewhere.log_copy import add_missing
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, LOCAL, NIGHT, MadeRun, write_log
 
+TABLE_LEAF = 0x0D
+"""The first byte of a page with rows."""
 DOLLARS = 3600 * 10**9
 RUN, OTHER = "train-00000a", "tune-00000b"
 
@@ -139,6 +143,38 @@ def test_a_run_of_which_nothing_is_left_is_named_by_the_index(log: Path) -> None
     repaired()
     assert job_of(spotctl("status", "--json").json, "train")["rows_lost"] == 10
     assert group_of(spotctl("report", "cost", "--json").json, "train")["total_high_usd"] is None
+
+
+def test_a_page_that_cannot_be_read_is_named_by_run_in_the_index(log: Path) -> None:
+    """The page in the middle of the table: its rows are those of both runs."""
+    with EventLog(log) as opened:
+        for number in range(200):
+            opened.append(RUN if number % 2 else OTHER, NIGHT + 5 * HOUR, ev.Decided((), f"{number:0100d}"))
+    page, content = 4096, bytearray(log.read_bytes())
+    leaves = [at for at in range(page, len(content), page) if content[at] == TABLE_LEAF]
+    middle = leaves[len(leaves) // 2]
+    content[middle : middle + page] = bytes(page)
+    log.write_bytes(content)
+    assert "event log" in spotctl("report", "cost").error
+    repaired()
+    marks = bodies(log, "RowsLost")
+    assert len(marks) == 2
+    assert all(mark["rows"] > 5 for mark in marks)
+    report = spotctl("report", "cost", "--json").json
+    assert [group["total_usd"] for group in report["groups"]] == [2.4, 2.4]
+    assert sum(mark["rows"] for mark in marks) == report["rows_lost"]
+
+
+def test_a_copy_of_a_run_goes_on_where_the_log_ended_before_its_repair(log: Path) -> None:
+    with EventLog(log) as opened:
+        before = opened.of_run(RUN)[:-1]
+    changed(log, f"DELETE FROM events WHERE id = {before[-1].id + 1}")
+    damaged(log, "Rented")
+    repaired()
+    with EventLog(log) as opened:
+        whole = [*before, LogRow(0, RUN, before[-1].at, ev.Decided((), "the end was not lost"))]
+        assert add_missing(opened, RUN, whole) == 0
+        assert add_missing(opened, RUN, [*whole, whole[-1]]) == 1
 
 
 def test_rows_of_unknown_runs_are_missing_in_every_figure_of_their_time(log: Path) -> None:
