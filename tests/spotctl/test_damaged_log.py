@@ -141,6 +141,16 @@ def test_repair_keeps_the_readable_rows_and_the_damaged_file(tmp_path: Path, log
     assert [one["state"] for one in spotctl("status", "--json").json["jobs"]] == ["done", "failed"]
 
 
+def test_a_run_whose_beginning_was_lost_is_ended_and_its_machines_are_returned(tmp_path: Path, log: Path) -> None:
+    _row(log, "kind = 'RunBegan' AND run LIKE 'small%'")
+    assert spotctl("log", "repair").code == 0
+    assert [job["name"] for job in spotctl("status", "--json").json["jobs"]] == ["other", "small"]
+    assert spotctl("down", "small").code == 1
+    eventually(lambda: not running(tmp_path))
+    small = spotctl("status", "--json").json["jobs"][1]
+    assert (small["state"], small["machines"], small["spent_high_usd"]) == ("failed", [], None)
+
+
 def test_repair_restores_a_header(log: Path) -> None:
     _header(log)
     assert spotctl("log", "repair", "--json").json["rows"] == 7

@@ -143,7 +143,7 @@ class LaunchedJob(Drawn):
 
 @dataclass(frozen=True)
 class CostReport(Drawn):
-    """The cost of runs with its bounds, and of the same work on demand; None where that is unknown.
+    """The cost of runs, and of the same work on demand; None where that is unknown.
 
     `replayed`: the runs were on the local market, and nothing was billed. No report has both kinds of money.
     `page` is the report as a self-contained HTML page, which a notebook shows.
@@ -151,8 +151,6 @@ class CostReport(Drawn):
 
     page: str = field(repr=False)
     total_usd: float
-    total_low_usd: float
-    total_high_usd: float | None
     on_demand_usd: float | None
     saved_pct: float | None
     replayed: bool
@@ -167,8 +165,6 @@ class CostReport(Drawn):
             lambda width: tables.terminal_report(report, width),
             page=page.html(report),
             total_usd=answer["total_usd"],
-            total_low_usd=answer["total_low_usd"],
-            total_high_usd=answer["total_high_usd"],
             on_demand_usd=answer["on_demand_usd"],
             saved_pct=answer["saved_pct"],
             replayed=report.is_replayed,

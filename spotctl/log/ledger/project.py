@@ -69,7 +69,7 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
     if state.began is None:
         return Ledger()
     until = state.at if now is None or state.ended is not None else max(now, state.at)
-    watched = state.ended is None and attended
+    watched = attended if state.ended is None else not state.lost
     tariff, settled = recorded(state, tariff), _is_settled(state)
     seen = state if watched else charged(state, until)
     billing, rows, is_whole = tariff if watched else at_most(state, tariff), list[LedgerRow](), True
@@ -83,7 +83,7 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
             is_whole, of_machine = False, []
         rows += of_machine
     rows += [_egress(state, sent, settled=settled) for sent in state.sent]
-    is_whole &= not state.lost and (watched or state.ended is not None or not _may_have_more(state))
+    is_whole &= not state.lost and (watched or not _may_have_more(state))
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if not is_whole and spent is not None:
         rows = [*(row._replace(doubtful=0) for row in rows), *_rest(state, spent - sum(row.amount for row in rows))]

@@ -26,7 +26,7 @@ def charged(state: RunState, now: int) -> RunState:
 
 
 def _ended(state: RunState, held: Held, now: int) -> Held:
-    end = known_until(state, held) if state.lost or state.ended else max(held.lease_until, held.started)
+    end = known_until(state, held) if state.lost else max(held.lease_until, held.started)
     return replace(held, ended=min(end, now), end_reason=LEASE_ENDED) if end <= now else held
 
 

@@ -24,9 +24,9 @@ from spotctl.planning.learning.values import Observed, WorkOfSize
 
 
 def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None:
-    """The measurements of a run; None if it has not ended."""
+    """The measurements of a run; None if it has not ended, or rows of it are lost."""
     state = fold(events)
-    if state.ended is None:
+    if state.ended is None or state.lost:
         return None
     rows = rows_of(state, state.at, recorded(state, tariff))
     working = [row for row in rows if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable]

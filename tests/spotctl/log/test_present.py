@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from agileml.runtime.blob_store import FileBlobStore
+from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.home.config import Settings
-from spotctl.log import events as ev, present
+from spotctl.log import budget, events as ev, present
+from spotctl.log.budget import Tariff
 from spotctl.log.folding import fold
-from spotctl.log.ledger.project import unrecorded
+from spotctl.log.ledger.project import spending, unrecorded
 from spotctl.log.statuses import statuses
 from spotctl.log.store import EventLog, JobLock
 from spotctl.run.elsewhere.log_copy import LogCopier, LogCopy, add_missing
 from tests.spotctl.command_line import spotctl
+from tests.spotctl.run import worlds
 from tests.spotctl.show.costs.made import AWS, NIGHT, RELIABLE, MadeRun, write_log
 
 SPOT, BID, LISTED = 100_000_000, 340_000_000, 96_000_000
@@ -149,6 +152,20 @@ def test_without_prices_anywhere_only_that_run_is_unknown(tmp_path: Path, clock:
     clock.now = NIGHT + 9 * HOUR
     seen: dict[str, Any] = costs()
     assert (seen["_low"], seen["_high"]) == (pytest.approx(0.096 * 85 / 60), None)
+
+
+def test_the_log_of_a_killed_runner_has_the_prices_of_its_machines(tmp_path: Path) -> None:
+    one = worlds.life(tmp_path)
+    with pytest.raises(worlds.Killed):
+        one.run(worlds.Death(120))
+    state, now = one.state(), one.cloud.now()
+    assert any(state.allocations[held.allocation].bid for held in state.alive)
+
+    def unavailable(*_: object) -> PriceSeries:
+        raise AssertionError("the log has all prices")
+
+    seen = spending(state, Tariff(worlds.TARIFF.rule, unavailable), now, attended=True)
+    assert seen.amount == budget.spent(state, now, worlds.TARIFF) > 0
 
 
 def test_prices_are_recorded_as_they_change() -> None:
