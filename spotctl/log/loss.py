@@ -1,4 +1,4 @@
-"""What a repair writes for the rows that it drops, so that no sum passes for whole, and no run vanishes. Pure.
+"""The rows that a repair writes for those it drops, so that no sum passes for whole, and no run vanishes. Pure.
 
 The index of the log says of which run a row was, even if the row itself cannot be read. If the index does not say it,
 the row may be of any run that had begun and not ended, or of a run of which nothing is left.
@@ -56,7 +56,7 @@ def _is_of_repair(event: Event) -> bool:
 
 
 def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
-    """What is lost: rows that are missing, and those that cannot be used."""
+    """The losses: rows that are missing, and those that cannot be used."""
     there = {row.id for row in raw.rows}
     known = {row.run for row in raw.rows if row.sound}.union(raw.run_of.values())
     lost = [(id_, run, "") for id_, run in raw.run_of.items() if id_ not in there]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Present:
     """A moment of the provider's clock, and whether a process attends to the run then.
 
-    Without one, nobody renews the leases of its machines, and they end by themselves.
+    Without a process, the leases of its machines are not renewed, and they end by themselves.
     """
 
     now: int

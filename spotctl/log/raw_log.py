@@ -30,8 +30,8 @@ class RawRow:
 
 @dataclass(frozen=True, slots=True)
 class RawLog:
-    """What can be read of a log: its rows, the runs of all rows by the index, which says more if the rows are gone, the
-    number of the last row that was written (0: unknown), and why the rest cannot be read."""
+    """The readable part of a log: its rows, the run of each row by the index, which may have more rows, the number of
+    the last row that was written (0: unknown), and why the rest cannot be read."""
 
     rows: tuple[RawRow, ...] = ()
     run_of: Mapping[int, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ _LAST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 
 
 def raw_log(path: Path) -> RawLog:
-    """What can be read of a log. Changes nothing."""
+    """The readable part of a log. Changes nothing."""
     failures = list[str]()
     rows, run_of, last = dict[int, RawRow](), dict[int, str](), 0
     try:
@@ -100,7 +100,7 @@ def _text(stored: bytes | None) -> str:
 def write_rows(path: Path, rows: Iterable[RawRow]) -> None:
     """Writes a new log with these rows."""
     with closing(EventLog(path)) as log:
-        log.restore(rows)
+        log.restore((row.run, row.at, row.kind, row.body) for row in rows)
 
 
 def restore_first_page(damaged: Path, copy: Path) -> None:

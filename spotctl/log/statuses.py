@@ -16,7 +16,7 @@ from spotctl.log.errors import BrokenLog, LogFailed
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import spending
-from spotctl.log.ledger.rows import Spending
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.ledger_reader import stored_prices
 from spotctl.log.present import present_of
 from spotctl.log.salvage import salvage
@@ -37,7 +37,7 @@ class RunStatus:
 
     state: RunState
     attended: bool
-    spent: Spending
+    spent: CostSoFar
 
     @property
     def word(self) -> str:

@@ -24,7 +24,6 @@ from spotctl.log.log_row import LogRow
 
 if TYPE_CHECKING:
     from spotctl.log.events import Event, RowsLost
-    from spotctl.log.raw_log import RawRow
 
 SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
@@ -121,11 +120,11 @@ class EventLog:
         return rows
 
     def losses(self) -> tuple[RowsLost, ...]:
-        """What repairs have dropped that may be of any run."""
+        """The marks of rows that repairs have dropped, and that may be of any run."""
         return tuple(cast("RowsLost", row.event) for row in self._rows("WHERE run = '' ORDER BY id"))
 
     def verify(self) -> None:
-        """BrokenLog: not all rows that were written can be found. Whoever reads them checks what they say."""
+        """BrokenLog: not all rows that were written can be found. Their contents are checked when they are read."""
         with self._failing():
             ((finding,), *_) = self._db.execute("PRAGMA integrity_check(1)").fetchall()
             counts = self._db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
@@ -153,11 +152,10 @@ class EventLog:
                 with self._failing():
                     self._db.execute("ROLLBACK")
 
-    def restore(self, rows: Iterable[RawRow]) -> None:
-        """Adds rows of a damaged log, numbered without gaps."""
-        values = [(row.run, row.at, row.kind, row.body) for row in rows]
+    def restore(self, rows: Iterable[tuple[str, int, str, str]]) -> None:
+        """Adds rows of a damaged log (run, time, kind and body), numbered without gaps."""
         with self._failing():
-            self._db.executemany(_INSERT, [(*row, checksum(*row)) for row in values])
+            self._db.executemany(_INSERT, [(*row, checksum(*row)) for row in rows])
 
     def _rows(self, clause: str, *values: object) -> list[LogRow]:
         with self._failing():

@@ -13,7 +13,7 @@ from spotctl.home.cloud import cloud_of, rented_clouds
 
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
-    from spotctl.log.ledger.rows import Spending
+    from spotctl.log.ledger.rows import CostSoFar
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -46,7 +46,7 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
     )
 
 
-def spending_text(spent: Spending) -> str:
+def spending_text(spent: CostSoFar) -> str:
     """`$2.42`, `at least $0.54`, or `at most $0.27`."""
     amount = usd_text(usd(spent.low if spent.is_least else spent.amount))
     return f"{bound_of(is_least=spent.is_least, is_most=spent.low < spent.amount)}{amount}"

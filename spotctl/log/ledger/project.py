@@ -23,7 +23,7 @@ from spotctl.home.errors import SpotctlError
 from spotctl.log.budget import Tariff, bill_of, life_of, sent_amount
 from spotctl.log.events import Priced, RentIntended, Sent
 from spotctl.log.folding import fold
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Spending, Use
+from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
 from spotctl.log.ledger.unwatched import at_most, charged, doubted, least
 from spotctl.log.ledger.uses import UseSpan, replacements, use_spans
 from spotctl.log.log_row import LogRow
@@ -91,14 +91,14 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
     return Ledger((*rows, *_corrections(state)), is_least)
 
 
-def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> Spending:
-    """What a run has cost so far, as its ledger says it."""
+def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> CostSoFar:
+    """The cost of a run so far, as its ledger says it."""
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if spent is not None:
         amount = spent + sum(correction.amount for correction in state.corrections)
-        return Spending(amount, amount, bool(state.lost))
+        return CostSoFar(amount, amount, bool(state.lost))
     ledger = project_run(state, tariff, now, attended=attended)
-    return Spending(ledger.amount, ledger.amount - sum(row.doubtful for row in ledger.rows), ledger.is_least)
+    return CostSoFar(ledger.amount, ledger.amount - sum(row.doubtful for row in ledger.rows), ledger.is_least)
 
 
 def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:

@@ -50,7 +50,7 @@ class LedgerRow(NamedTuple):
     the past), `price` is in nano-dollars per hour, by the billing rule. `amount` and `on_demand` are exact, in
     nano-dollar-seconds; `on_demand` is the on-demand price of the same time. Refunds have negative amounts.
     `listed` is the list price per hour (or GiB). `target` is where traffic went, `gcp/us-central1`, if that is known.
-    `doubtful` is the part of the amount that is only the most that a machine can have cost, whose end nobody has seen.
+    `doubtful` is the part of the amount that only counts because the end of the machine is not known.
     """
 
     run: str
@@ -86,11 +86,11 @@ class SameWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """What a run has cost so far, in nano-dollar-seconds, and the least that this can be.
+class CostSoFar:
+    """The cost of a run so far, in nano-dollar-seconds, and the least that this can be.
 
     The amount is also the most, unless a part is unknown (`is_least`): because of lost rows, of a missing price, or of
-    an order whose outcome nobody has seen.
+    an order whose outcome is not known.
     """
 
     amount: int

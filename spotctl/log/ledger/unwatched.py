@@ -1,4 +1,4 @@
-"""The cost of machines whose end nobody has seen: at most until their leases end, at least as long as they are known.
+"""The cost of machines whose end is not known: at most until their leases end, at least as long as they are known.
 
 A machine of an interrupted run ends with its lease, unless it was evicted before; until then, no price is higher than
 its bid. Of a machine whose end is in lost rows, only the time counts in which it is known to have run. Pure.

@@ -72,7 +72,7 @@ class Figures:
     steps: tuple[tuple[str, int], ...] = ()
     """From the on-demand cost to the total: the amounts saved, negative where money was lost; their sum is `saved`."""
     doubtful: int = 0
-    """Part of the total that is only the most that machines can have cost, whose end nobody has seen."""
+    """Part of the total that only counts because the end of machines is not known."""
     is_least: bool = False
     """Whether there are costs that the rows do not have."""
     rows_lost: int = 0

@@ -36,7 +36,9 @@ def doubts(report: Report) -> list[str]:
         reasons.append(f"at least: not all prices of {names} are known, or not all of its orders' outcomes")
     if whole.doubtful:
         low = money(whole.low, digits)
-        reasons.append(f"at most: nobody has seen the end of machines whose leases end by themselves; at least {low}")
+        reasons.append(
+            f"at most: the end of machines is not known, and they cost nothing after their leases; at least {low}"
+        )
     return reasons
 
 

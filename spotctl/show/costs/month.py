@@ -29,7 +29,7 @@ class Month:
     high: int
     budget: float | None = None
     doubtful: int = 0
-    """Part of what is paid that is only the most that machines can have cost, whose end nobody has seen."""
+    """Part of what is paid that only counts because the end of machines is not known."""
     is_least: bool = False
     """Whether there are costs that no row has."""
 

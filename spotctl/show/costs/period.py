@@ -18,13 +18,13 @@ class Period:
 ALWAYS = Period()
 
 
-def overlaps(one: Period, other: Period) -> bool:
+def overlaps(first: Period, second: Period) -> bool:
     """Whether two periods have a moment in common."""
 
-    def begins_before_end(first: Period, second: Period) -> bool:
-        return first.since is None or second.until is None or first.since <= second.until
+    def begins_in_time(period: Period, other: Period) -> bool:
+        return period.since is None or other.until is None or period.since <= other.until
 
-    return begins_before_end(one, other) and begins_before_end(other, one)
+    return begins_in_time(first, second) and begins_in_time(second, first)
 
 
 def part_of(

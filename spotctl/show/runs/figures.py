@@ -16,7 +16,7 @@ from spotctl.home.config import Settings
 from spotctl.log import budget
 from spotctl.log.budget import Tariff
 from spotctl.log.ledger.project import recorded, spending
-from spotctl.log.ledger.rows import Spending
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import stored_prices
 from spotctl.log.present import present_of
@@ -26,10 +26,10 @@ from spotctl.run.lease_times import LeaseTimes
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """What is spent so far; and in nano-dollar-seconds, the on-demand cost of the same work, the budget, and the
+    """The cost so far; and in nano-dollar-seconds, the on-demand cost of the same work, the budget, and the
     committed amount, which is spent or reserved until the leases end."""
 
-    spending: Spending | None
+    spending: CostSoFar | None
     on_demand: int | None
     budget: int | None
     committed: int | None = None
@@ -112,7 +112,9 @@ class RunMarkets:
         return RunFigures(state, now, money, goal, spec.is_local)
 
 
-def _money(state: RunState, spec: JobSpec, spent: Spending, now: int, tariff: Tariff, provider: CloudProvider) -> Money:
+def _money(
+    state: RunState, spec: JobSpec, spent: CostSoFar, now: int, tariff: Tariff, provider: CloudProvider
+) -> Money:
     limit = None if spec.budget is None else spec.budget * 3600
     if state.ended is not None:
         return Money(spent, state.ended.facts.get("on_demand"), limit, spent.amount)

@@ -15,7 +15,7 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR, counted, format_time, usd_text
 from spotctl.log.events import FINISH, BudgetExceeded, Progressed, RowsLost, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
-from spotctl.log.ledger.rows import Spending
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.layout import RankedColumn, ranked_table
@@ -80,7 +80,7 @@ def _job(status: RunStatus) -> dict[str, Any]:
     }
 
 
-def spending_json(spent: Spending | None) -> dict[str, float | None]:
+def spending_json(spent: CostSoFar | None) -> dict[str, float | None]:
     """The cost of a run so far, and its bounds."""
     if spent is None:
         return dict.fromkeys(("spent_usd", "spent_low_usd", "spent_high_usd"))
@@ -158,7 +158,7 @@ def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
 
 
 def dropped(lost: Iterable[RowsLost]) -> list[str]:
-    """What repairs of the log have dropped that may be of any run."""
+    """Lines about what repairs of the log have dropped, and what may be of any run."""
     return [f"a repair of the event log has dropped {loss_text('', loss)}" for loss in lost]
 
 

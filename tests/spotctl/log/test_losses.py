@@ -75,11 +75,13 @@ def repaired() -> None:
 
 
 def job_of(answer: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any]
     (found,) = [job for job in answer["jobs"] if job["name"] == name]
     return found
 
 
 def group_of(report: dict[str, Any], job: str) -> dict[str, Any]:
+    found: dict[str, Any]
     (found,) = [group for group in report["groups"] if group["job"] == job]
     return found
 

@@ -16,7 +16,7 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
-from spotctl.log.ledger.rows import Spending
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.state import RunState
 from spotctl.show.metrics.publisher import publishing
 from spotctl.show.metrics.text import metrics_text
@@ -27,7 +27,7 @@ NANO_SECONDS = 3600 * 10**9
 FIGURES = RunFigures(
     fold(rows(run_events())),
     at(9),
-    Money(Spending(2 * NANO_SECONDS, 2 * NANO_SECONDS), 8 * NANO_SECONDS, None, 3 * NANO_SECONDS),
+    Money(CostSoFar(2 * NANO_SECONDS, 2 * NANO_SECONDS), 8 * NANO_SECONDS, None, 3 * NANO_SECONDS),
     100,
     True,
 )

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from spotctl.log import events as ev, folding
 from spotctl.log.folding import fold
 from spotctl.log.ledger.final_figures import busy, final_figures
-from spotctl.log.ledger.rows import Spending
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
 from spotctl.log.statuses import RunStatus
@@ -45,7 +45,7 @@ def state(events: int | None = None) -> RunState:
 
 def figures(state: RunState) -> RunFigures:
     return RunFigures(
-        state, state.at, Money(Spending(NANO_SECONDS, NANO_SECONDS), None, 5 * NANO_SECONDS), 100, is_local=True
+        state, state.at, Money(CostSoFar(NANO_SECONDS, NANO_SECONDS), None, 5 * NANO_SECONDS), 100, is_local=True
     )
 
 
@@ -115,7 +115,7 @@ def test_evictions_are_the_same_number_everywhere() -> None:
     """Even if the job reports a fact of its own under that name."""
     now = state()
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
-    status = RunStatus(now, attended=True, spent=Spending(0, 0))
+    status = RunStatus(now, attended=True, spent=CostSoFar(0, 0))
     assert run_tables.status_answer([status])["jobs"][0]["replayed"] is True
     assert final_figures(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
     assert "evictions 4" in live(figures(now))[0]
@@ -140,7 +140,7 @@ def test_a_checkpoint_interval_without_end() -> None:
         (2.0, ev.AttemptBegan(1, ("r",), 2000)),
         (3.0, ev.Checkpointed(1, 0, 1, 10, 0.5, inf)),
     ]
-    status = RunStatus(fold(rows(events)), attended=True, spent=Spending(0, 0))
+    status = RunStatus(fold(rows(events)), attended=True, spent=CostSoFar(0, 0))
     (job,) = json.loads(json.dumps(run_tables.status_answer([status]), allow_nan=False))["jobs"]
     assert job["checkpoint"] == {"number": 1, "seconds": 0.5, "bytes": 10, "every_seconds": None}
     assert live(figures(status.state))[1].endswith("checkpoint 1 (0.5 s each)")
@@ -149,7 +149,7 @@ def test_a_checkpoint_interval_without_end() -> None:
 @pytest.mark.parametrize(("width", "columns"), [(70, 8), (200, 9)])
 def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
     table = run_tables.status_table(
-        [RunStatus(state(), attended=True, spent=Spending(NANO_SECONDS, NANO_SECONDS))], width
+        [RunStatus(state(), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS))], width
     )
     head, line = text(table, width)
     assert len(head.split()) == columns
@@ -163,7 +163,7 @@ def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
     began = state().began
     assert began is not None
     status = RunStatus(
-        replace(state(), began=replace(began, job=name)), attended=True, spent=Spending(NANO_SECONDS, NANO_SECONDS)
+        replace(state(), began=replace(began, job=name)), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS)
     )
     head, line = text(run_tables.status_table([status], 80), 80)
     assert head.split() == ["job", "state", "spent"]
