@@ -77,8 +77,8 @@ faults: ## 5,000 random fault schedules in virtual time and 200 on processes tha
 focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
 	$(PYTHON) -m tests.spotctl.show.costs.focus_validator
 
-damage: ## Every byte of a small price store changed in turn: an error, a remark, or the right answer
-	SPOTCTL_STORE_DAMAGE=all $(PYTHON) -m pytest tests/pricing_data/store/test_damage.py
+damage: ## Every byte of a small price store, and of a small log, changed in turn: an error, a remark, or the right answer
+	SPOTCTL_STORE_DAMAGE=all $(PYTHON) -m pytest tests/pricing_data/store/test_damage.py tests/spotctl/log/test_damaged_bytes.py
 
 kills: ## Runners killed around every request to each simulated cloud and every write to the log, and answers lost
 	$(PYTHON) -m tests.spotctl.run.cloud_kills

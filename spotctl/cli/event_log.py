@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pricing_data.units import counted
+from pricing_data.units import counted, format_time
 from spotctl.cli.session import JsonOption, Session
+from spotctl.show.phrases import loss_text
 
 if TYPE_CHECKING:
+    from spotctl.log.events import RowsLost
     from spotctl.log.salvage import Salvaged
 
 app = typer.Typer(help="Check and repair the event log, which records all runs.", no_args_is_help=True)
@@ -20,7 +22,10 @@ app = typer.Typer(help="Check and repair the event log, which records all runs."
 def check(context: typer.Context, json_: JsonOption = False) -> None:
     """Read every row of the event log, and list damaged and missing rows. Changes nothing.
 
-    Exit codes: 0 the log is sound, 1 it is damaged.
+    Rows that an earlier repair has dropped are listed, too: the costs of their runs are then said to be "at least" the
+    sum that is known.
+
+    Exit codes: 0 the log is sound, also after a repair; 1 it is damaged.
 
     Example: spotctl log check
     """
@@ -30,7 +35,7 @@ def check(context: typer.Context, json_: JsonOption = False) -> None:
 
     session: Session = context.obj
     path = Paths(session.settings.home).log
-    salvaged = salvage(path) if exists(path) else Salvaged((), (), ())
+    salvaged = salvage(path) if exists(path) else Salvaged()
     _report(session, salvaged, f"event log {path}", json_=json_)
     if salvaged.damage and not json_:
         session.remark("repair it with: spotctl log repair (keeps the damaged file)")
@@ -41,7 +46,8 @@ def check(context: typer.Context, json_: JsonOption = False) -> None:
 def repair(context: typer.Context, json_: JsonOption = False) -> None:
     """Replace a damaged event log with all of its readable rows. The damaged file is kept next to the new one.
 
-    A run that lost rows before it ended cannot be resumed: `spotctl down JOB` returns its machines and ends the run.
+    The new log says which rows were lost, and reports say "at least" where a cost rests on them. A run that lost rows
+    before it ended cannot be resumed: `spotctl down JOB` returns its machines and ends the run.
 
     Example: spotctl log repair
     """
@@ -68,12 +74,34 @@ def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> N
         runs: number of runs that they describe
         damage: what cannot be used
         damage[] -> spotctl.log.salvage:Damage
+        dropped: what earlier repairs have dropped
+        dropped[] -> _dropped
     """
     if json_:
         damage = [asdict(flaw) for flaw in salvaged.damage]
-        session.answer_json({"rows": len(salvaged.rows), "runs": len(salvaged.runs), "damage": damage})
+        dropped = [_dropped(run, loss) for run, loss in salvaged.dropped]
+        counts = {"rows": len(salvaged.rows), "runs": len(salvaged.runs)}
+        session.answer_json({**counts, "damage": damage, "dropped": dropped})
         return
     rows, runs = counted(len(salvaged.rows), "row"), counted(len(salvaged.runs), "run")
     session.out.print(f"{log}: {rows} of {runs} can be read", soft_wrap=True)
     for flaw in salvaged.damage:
         session.out.print(f"  {flaw}", soft_wrap=True, markup=False)
+    for run, loss in salvaged.dropped:
+        session.out.print(f"  dropped by a repair: {loss_text(run, loss)}", soft_wrap=True, markup=False)
+
+
+def _dropped(run: str, loss: RowsLost) -> dict[str, Any]:
+    """Rows that a repair has dropped.
+
+    Fields:
+        run: run of the rows; empty if they may be of any run
+        rows: number of rows
+        first: number of the first in the damaged log
+        last: number of the last in the damaged log
+        since: time of the last row before them, by the provider's clock; without a run by this computer's
+        until: time of the first row after them
+        kinds: their kinds, as far as these could be read
+    """
+    times = {"since": format_time(loss.since), "until": format_time(loss.until)}
+    return {"run": run, **asdict(loss), **times, "kinds": list(loss.kinds)}

@@ -269,9 +269,10 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
         if not standings:
             raise BadRequest(f"no job named {job!r} was launched (spotctl status lists the jobs)")
     if json_:
-        session.answer_json(run_tables.status_answer(standings))
+        session.answer_json(run_tables.status_answer(standings, read.lost))
     elif standings:
         session.out.print(run_tables.status_table(standings, session.out.width))
+        session.remark(*run_tables.dropped(read.lost))
     else:
         session.remark(no_runs(Paths(session.settings.home)))
 

@@ -124,8 +124,8 @@ def gather_report(
     period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
-    elsewhere.refresh(session)
-    return gather(session.settings, jobs, period, groups, now, local=local)
+    attended = elsewhere.refresh(session)
+    return gather(session.settings, jobs, period, groups, now, local=local, elsewhere=attended)
 
 
 def _formatted(report: Report, format_: Format) -> str:
@@ -192,7 +192,10 @@ def reconcile(
     session: Session = context.obj
     share = _share(tolerance)
     bill_lines = read_bill(bill, provider)
-    rows = [row for run in read(session.settings) for row in run.ledger.rows]
+    runs = read(session.settings)
+    if lacking := [run.state.run for run in runs if run.ledger.is_least]:
+        session.remark(f"the ledger does not have all costs of {', '.join(lacking)} (spotctl log check)")
+    rows = [row for run in runs for row in run.ledger.rows]
     agreement = compare(rows, bill_lines, share)
     if json_:
         session.answer_json(views.as_json(agreement))

@@ -37,8 +37,9 @@ def top(
     if live:
         _require_live()
     with ExitStack() as stack:
+        attended = elsewhere.refresh(session, job)
         jobs = [job] if job else _jobs(session, all_=live)
-        sources = [stack.enter_context(Watcher(name, session.settings)).snapshot for name in jobs]
+        sources = [stack.enter_context(Watcher(name, session.settings, attended)).snapshot for name in jobs]
         first = sources[0]()
         if json_:
             session.answer_json(snapshot.answer(first))

@@ -370,7 +370,8 @@ class StopRequested:
 class Priced:
     """The prices of a market during the run, and the name of its billing rule.
 
-    With these events, the log suffices to compute what was paid, even if the price store or the default rules change.
+    With these events, the log suffices to compute what was paid, on any computer, even if the price store or the
+    default rules change. A later event replaces the prices from its first time on; those at the end have all.
     """
 
     market: MarketText
@@ -387,6 +388,22 @@ class Corrected:
     at: int
     amount: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsLost:
+    """A repair of the log dropped this many rows of the run. In a row without a run: rows that may be of any run.
+
+    `first` and `last` are their numbers in the damaged log; `since` and `until` are the times of the rows around them,
+    on the provider's clock, or without a run on this computer's. `kinds` are the kinds that could still be read.
+    """
+
+    rows: int
+    first: int
+    last: int
+    since: int
+    until: int
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +446,7 @@ Event = (
     | StopRequested
     | Priced
     | Corrected
+    | RowsLost
     | RunEnded
 )
 

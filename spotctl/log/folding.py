@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -269,6 +270,26 @@ def _over(state: RunState, event: ev.RunEnded, _: int) -> RunState:
     return _changed(state, ended=event)
 
 
+def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
+    """The prices of an event replace those from its first time on."""
+    before = state.prices.get(event.market)
+    if before is not None and event.times:
+        kept = bisect_left(before.times, event.times[0])
+        times, prices = before.times[:kept] + event.times, before.prices[:kept] + event.prices
+        event = replace(event, times=times, prices=prices)
+    return _changed(state, prices={**state.prices, event.market: event})
+
+
+def _corrected(state: RunState, event: ev.Corrected, _: int) -> RunState:
+    if event.id not in state.machines:
+        raise KeyError(event.id)
+    return _changed(state, corrections=(*state.corrections, event))
+
+
+def _lost(state: RunState, event: ev.RowsLost, _: int) -> RunState:
+    return _changed(state, lost=(*state.lost, event))
+
+
 def _closed(state: RunState, intent: int) -> RunState:
     return _changed(state, open={number: event for number, event in state.open.items() if number != intent})
 
@@ -315,5 +336,8 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.BudgetExceeded: _over_budget,
     ev.StopRequested: _stop,
     ev.RunEnded: _over,
+    ev.Priced: _priced,
+    ev.Corrected: _corrected,
+    ev.RowsLost: _lost,
 }
 """The change that each event makes to the state. Other events are for reports and the ledger, and change nothing."""

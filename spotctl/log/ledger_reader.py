@@ -19,8 +19,8 @@ from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewI
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import Ledger, project_run
 from spotctl.log.log_row import LogRow
+from spotctl.log.present import present_of
 from spotctl.log.state import RunState
-from spotctl.log.store import is_running
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
@@ -46,15 +46,22 @@ def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
 
 
 def read_from(
-    log: store.EventLog, settings: Settings, jobs: Collection[str], without: Collection[str] = ()
+    log: store.EventLog,
+    settings: Settings,
+    jobs: Collection[str],
+    without: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> Iterator[RunRead]:
-    """The runs of some jobs, or of all, oldest first, without those that are known."""
-    tariff, ended = stored(lambda: _library(settings)), log.ended_runs()
+    """The runs of some jobs, or of all, oldest first, without those that are known; to those `elsewhere`, a runner on
+    another computer attends."""
+    tariff, ended = stored_prices(settings), log.ended_runs()
     for run in _runs_of(log, lambda began: not jobs or began.job in jobs):
         if run not in without:
             events = log.of_run_without(run, _NO_COSTS) if run in ended else log.of_run(run)
             state = fold(events)
-            yield RunRead(tuple(events), state, project_run(events, state, tariff, _now(state, settings)))
+            present = present_of(state, settings, elsewhere)
+            ledger = project_run(state, tariff, present.now, attended=present.attended)
+            yield RunRead(tuple(events), state, ledger)
 
 
 _NO_COSTS = tuple(kind.__name__ for kind in (Decided, QuotasShared, RenewIntended, Renewed))
@@ -106,27 +113,12 @@ def stored(known: Callable[[], Library]) -> Tariff:
     return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
 
 
-def _library(settings: Settings) -> Library:
-    from spotctl.clouds.wiring import library
+def stored_prices(settings: Settings) -> Tariff:
+    """The prices in the home's store; see `stored`."""
 
-    return library(settings)
+    def known() -> Library:
+        from spotctl.clouds.wiring import library
 
+        return library(settings)
 
-def _now(state: RunState, settings: Settings) -> int | None:
-    """The present of a run that has not ended: the provider's clock, while a process renews its leases.
-
-    After a kill, no process does, and its machines end with their leases.
-    """
-    if state.ended is not None:
-        return None
-    # On clouds, what the log knows is at most some seconds old.
-    if state.began is None or state.began.provider != "local":
-        return None
-    from spotctl.clouds.base import now_of
-    from spotctl.clouds.wiring import provider_of
-    from spotctl.files.job.reader import restored
-
-    now = now_of(provider_of(settings, restored(state.began.spec, settings.home)), state.at)
-    if is_running(Paths(settings.home).locks, state.began.job):
-        return now
-    return min(now, max((held.lease_until for held in state.alive), default=state.at))
+    return stored(known)

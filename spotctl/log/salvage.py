@@ -6,24 +6,26 @@ Commands that return machines fall back on this module when the log cannot be re
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pricing_data.units import counted
 from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
 from spotctl.log.errors import AlreadyRunning, BrokenLog
-from spotctl.log.event_json import from_json, to_json
-from spotctl.log.events import RunBegan, StopRequested
+from spotctl.log.event_json import from_json
+from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import after
 from spotctl.log.log_row import LogRow
-from spotctl.log.outcomes import FAILED
+from spotctl.log.loss import Loss, losses_of, repaired
+from spotctl.log.raw_log import FIRST_PAGE, RawLog, RawRow, raw_log, restore_first_page, write_rows
 from spotctl.log.state import RunState
-from spotctl.log.store import RawRow
 
 _KEPT = ".damaged-"
-LOST = "rows of the run's event log were damaged and are lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,14 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """The usable rows of a log, the runs that follow from them, and what is damaged."""
+    """The usable rows of a log, the runs that follow from them, what is damaged, what that loses, and what earlier
+    repairs have dropped."""
 
-    rows: tuple[RawRow, ...]
-    runs: tuple[RunState, ...]
-    damage: tuple[Damage, ...]
+    rows: tuple[RawRow, ...] = ()
+    runs: tuple[RunState, ...] = ()
+    damage: tuple[Damage, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    dropped: tuple[tuple[str, RowsLost], ...] = ()
 
     @property
     def began(self) -> tuple[RunBegan, ...]:
@@ -62,25 +67,54 @@ class Salvaged:
 
 def salvage(path: Path) -> Salvaged:
     """Reads what can be read. A sound log has no damage."""
-    rows, failure = _read(path)
-    damage = [Damage(failure)] if failure else []
-    if not rows and store.begun_marker(path).exists():
+    raw = _read(path)
+    damage = [Damage(raw.failure)] if raw.failure else []
+    if not raw.rows and store.begun_marker(path).exists():
         damage.append(Damage("the log had rows, and has none now"))
-    damage += [Damage(f"{missing} rows are missing before row {row}") for missing, row in _gaps(rows)]
-    runs, usable = dict[str, RunState](), list[RawRow]()
-    for raw in rows:
+    runs, usable, unusable, dropped = (
+        dict[str, RunState](),
+        list[RawRow](),
+        list[RawRow](),
+        list[tuple[str, RowsLost]](),
+    )
+    for stored in raw.rows:
         try:
-            row = LogRow(raw.id, raw.run, raw.at, from_json(raw.kind, raw.body))
-            runs[raw.run] = after(runs.get(raw.run, RunState()), row)
-            usable.append(raw)
+            row = _checked(stored)
+            runs[row.run] = after(runs.get(row.run, RunState()), row)
+            usable.append(stored)
         except BrokenLog as error:
-            damage.append(Damage(str(error), raw.id, raw.run))
-    damage += [Damage("the row with which the run began is lost", None, run) for run in _without_begin(runs)]
-    return Salvaged(tuple(usable), tuple(runs.values()), tuple(damage))
+            unusable.append(stored)
+            damage.append(Damage(str(error), stored.id, stored.run))
+        else:
+            dropped += [(row.run, row.event)] if isinstance(row.event, RowsLost) else []
+    losses = losses_of(raw, unusable)
+    damage += _missing(losses, unusable)
+    if not losses and raw.rows and raw.last != raw.rows[-1].id:
+        damage.append(Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}"))
+    runs.pop("", None)
+    damage += [Damage("the row with which the run began is lost", None, run) for run in _without_begin(usable)]
+    return Salvaged(tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped))
+
+
+def _checked(stored: RawRow) -> LogRow:
+    if not stored.sound:
+        raise BrokenLog("the row says something else than its checksum")
+    return LogRow(stored.id, stored.run, stored.at, from_json(stored.kind, stored.body))
+
+
+def _missing(losses: Iterable[Loss], unusable: Sequence[RawRow]) -> Iterator[Damage]:
+    """The rows that cannot be read; those that can be read and not used are named one by one."""
+    seen = Counter(loss.run for loss in losses for row in unusable if loss.first <= row.id <= loss.last)
+    for loss in losses:
+        if not loss.run and not loss.kinds and not any(loss.first <= row.id <= loss.last for row in unusable):
+            yield Damage(f"{counted(loss.rows, 'row')} missing from row {loss.first} on")
+        elif loss.run and loss.rows > seen[loss.run]:
+            yield Damage(f"{counted(loss.rows - seen[loss.run], 'row')} of the run missing", None, loss.run)
 
 
 def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
-    """Replaces a damaged log by one with its usable rows; returns where the damaged one is kept.
+    """Replaces a damaged log by one with its usable rows, and marks of what is lost; returns where the damaged one is
+    kept.
 
     A run that lost rows, and has not ended, is not resumed, except to return its machines. AlreadyRunning: a process
     writes to the log.
@@ -94,7 +128,7 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     new = paths.log.with_name(f"{paths.log.name}.new")
     for end in ("", "-wal", "-shm"):
         new.with_name(new.name + end).unlink(missing_ok=True)
-    store.write_rows(new, (*salvaged.rows, *_stops(salvaged)))
+    write_rows(new, repaired(salvaged.rows, salvaged.losses, wall_us()))
     kept = paths.log.with_name(f"{paths.log.name}{_KEPT}{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     for end in ("", "-wal", "-shm"):
         part = paths.log.with_name(paths.log.name + end)
@@ -103,8 +137,6 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     # An empty file shows that there was a log, even if the log itself was removed.
     kept.touch()
     new.rename(paths.log)
-    if not salvaged.rows:
-        store.begun_marker(paths.log).unlink(missing_ok=True)
     return salvaged, kept
 
 
@@ -116,40 +148,19 @@ def no_runs(paths: Paths) -> str:
     return f"the event log lost all its runs, and no run has started since; the damaged log is kept as {kept[-1]}"
 
 
-def _read(path: Path) -> tuple[list[RawRow], str]:
-    rows, failure = store.raw_rows(path) if path.exists() else ([], "the file does not exist")
-    if failure and not rows and path.exists() and path.stat().st_size > _HEADER:
+def _read(path: Path) -> RawLog:
+    raw = raw_log(path) if path.exists() else RawLog(failure="the file does not exist")
+    if raw.failure and not raw.rows and path.exists() and path.stat().st_size > FIRST_PAGE:
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "log.sqlite"
-            store.restore_header(path, copy)
-            rows, again = store.raw_rows(copy)
-        failure = f"{failure}; its first {_HEADER} bytes were restored" if rows and not again else failure
-    return rows, failure
+            restore_first_page(path, copy)
+            again = raw_log(copy)
+        return replace(again, failure=f"{raw.failure}; its first page was restored") if again.rows else raw
+    return raw
 
 
-_HEADER = 100
-
-
-def _gaps(rows: Iterable[RawRow]) -> Iterator[tuple[int, int]]:
-    """Rows are numbered without gaps."""
-    before = 0
-    for row in rows:
-        if row.id != before + 1:
-            yield row.id - before - 1, row.id
-        before = row.id
-
-
-def _without_begin(runs: dict[str, RunState]) -> list[str]:
-    return [run for run, state in runs.items() if state.began is None]
-
-
-def _stops(salvaged: Salvaged) -> Iterator[RawRow]:
-    """Stop requests for runs that lost rows. Rows missing in a gap may belong to any run."""
-    lost = {damage.run for damage in salvaged.damage if damage.run}
-    anywhere = any(not damage.run for damage in salvaged.damage)
-    number = salvaged.rows[-1].id if salvaged.rows else 0
-    for run in salvaged.runs:
-        if run.began is not None and run.ended is None and (anywhere or run.run in lost):
-            number += 1
-            stop = StopRequested(FAILED, LOST)
-            yield RawRow(number, run.run, run.at, StopRequested.__name__, to_json(stop))
+def _without_begin(usable: Iterable[RawRow]) -> list[str]:
+    first = dict[str, str]()
+    for row in usable:
+        first.setdefault(row.run, row.kind)
+    return [run for run, kind in first.items() if run and kind != RunBegan.__name__]

@@ -122,7 +122,8 @@ class RunState:
     are markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so
     that none of its own can be what fills the quota. `refused` are the last refusals of markets that have granted
     nothing since, by whether it was for spot machines. `refusal` is why the last order that brought nothing did not.
-    `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned.
+    `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned. `prices`
+    are those that the log has, by market. `lost` says which of its rows a repair of the log has dropped.
     """
 
     run: str = ""
@@ -154,6 +155,14 @@ class RunState:
     stopping: ev.StopRequested | None = None
     stopped: int | None = None
     ended: ev.RunEnded | None = None
+    prices: Mapping[Market, ev.Priced] = field(default_factory=dict)
+    corrections: tuple[ev.Corrected, ...] = ()
+    lost: tuple[ev.RowsLost, ...] = ()
+
+    @property
+    def rows_lost(self) -> int:
+        """How many rows of the run a repair of the log has dropped."""
+        return sum(loss.rows for loss in self.lost)
 
     @property
     def is_replayed(self) -> bool:

@@ -8,16 +8,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
 from spotctl.home.paths import Paths
-from spotctl.log import budget, store
+from spotctl.log import store
+from spotctl.log.budget import Tariff
 from spotctl.log.errors import BrokenLog, LogFailed
-from spotctl.log.events import RunBegan
+from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import fold
+from spotctl.log.ledger.project import spending
+from spotctl.log.ledger.rows import CostSoFar
+from spotctl.log.ledger_reader import stored_prices
+from spotctl.log.present import present_of
 from spotctl.log.salvage import salvage
 from spotctl.log.state import RunState
-from spotctl.log.store import EventLog, is_running
+from spotctl.log.store import EventLog
 
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
@@ -29,20 +33,25 @@ _NO_STATES: Mapping[str, RunState] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A run, whether a process attends to it, and what it has cost so far (nano-dollar-seconds; None if unknown)."""
+    """A run, whether a process attends to it, and what it has cost so far."""
 
     state: RunState
     attended: bool
-    spent: int | None
+    spent: CostSoFar
 
     @property
     def word(self) -> str:
         """The outcome of a run that has ended; else interrupted, stopping or running."""
-        if self.state.ended is not None:
-            return self.state.ended.outcome
-        if not self.attended:
-            return "interrupted"
-        return "running" if self.state.stopping is None else "stopping"
+        return status_word(self.state, attended=self.attended)
+
+
+def status_word(state: RunState, *, attended: bool) -> str:
+    """The outcome of a run that has ended; else interrupted, stopping or running."""
+    if state.ended is not None:
+        return state.ended.outcome
+    if not attended:
+        return "interrupted"
+    return "running" if state.stopping is None else "stopping"
 
 
 def latest_run(log: EventLog, job: str) -> RunState | None:
@@ -53,11 +62,13 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The beginnings of all runs, the latest run of each job, and why that may not be all."""
+    """The beginnings of all runs, the latest run of each job, and why that may not be all: what is damaged, and what a
+    repair has dropped that may be of any run."""
 
     began: tuple[RunBegan, ...] = ()
     latest: tuple[RunState, ...] = ()
     damage: tuple[str, ...] = ()
+    lost: tuple[RowsLost, ...] = ()
 
     def specs(self, home: Path) -> list[JobSpec]:
         """The jobs of all runs on real clouds."""
@@ -79,8 +90,9 @@ def read_log(settings: Settings) -> LogRead:
     if not store.exists(path):
         return LogRead()
     try:
-        with EventLog(path) as log:
-            return LogRead(tuple(_began(log)), tuple(latest_runs(log)))
+        with EventLog(path) as log, log.snapshot():
+            log.verify()
+            return LogRead(tuple(_began(log)), tuple(latest_runs(log)), lost=log.losses())
     except (BrokenLog, LogFailed) as error:
         salvaged = salvage(path)
         return LogRead(salvaged.began, salvaged.latest, (str(error), *map(str, salvaged.damage)))
@@ -116,7 +128,8 @@ def unfinished_runs(settings: Settings) -> dict[str, RunState]:
 
 def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collection[str] = ()) -> list[RunStatus]:
     """The latest run of each job; to those `elsewhere`, a runner on another computer attends."""
-    return [_status(state, settings, elsewhere) for state in (read or read_log(settings)).latest]
+    tariff = stored_prices(settings)
+    return [_status(state, settings, elsewhere, tariff) for state in (read or read_log(settings)).latest]
 
 
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
@@ -141,18 +154,6 @@ def _latest_runs(settings: Settings) -> list[RunState]:
         return latest_runs(log)
 
 
-def _status(state: RunState, settings: Settings, elsewhere: Collection[str]) -> RunStatus:
-    from spotctl.clouds.errors import NotFound
-
-    assert state.began is not None
-    if state.ended is not None:
-        return RunStatus(state, False, state.ended.facts.get("spent"))
-    paths = Paths(settings.home)
-    provider = provider_of(settings, restored(state.began.spec, paths.home))
-    now = max(provider.now(), state.at)
-    try:
-        spent = budget.spent(state, now, budget.tariff_of(provider, state.started))
-    except NotFound:
-        # The local market was started again after the run was interrupted, at an earlier time.
-        spent = None
-    return RunStatus(state, state.run in elsewhere or is_running(paths.locks, state.began.job), spent)
+def _status(state: RunState, settings: Settings, elsewhere: Collection[str], tariff: Tariff) -> RunStatus:
+    present = present_of(state, settings, elsewhere)
+    return RunStatus(state, present.attended, spending(state, tariff, present.now, attended=present.attended))

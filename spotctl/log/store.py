@@ -1,7 +1,8 @@
-"""The event log: one SQLite file to which rows are only ever appended. Only this module uses SQLite.
+"""The event log: one SQLite file to which rows are only ever appended. `raw_log` reads a damaged one.
 
-When `append` returns, the row is on disk and survives the process and the machine. Other processes can read while a
-run writes. A job has one run at a time; the lock of a job belongs to a process and ends with it.
+Each row has a checksum, except those that earlier versions wrote. When `append` returns, the row is on disk and
+survives the process and the machine. Other processes can read while a run writes. A job has one run at a time; the lock
+of a job belongs to a process and ends with it.
 """
 
 from __future__ import annotations
@@ -12,19 +13,18 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, cast
+from zlib import crc32
 
 from spotctl.home.private import make_private_file, make_private_folder
 from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
 from spotctl.log.log_row import LogRow
 
 if TYPE_CHECKING:
-    from spotctl.log.events import Event
+    from spotctl.log.events import Event, RowsLost
 
 SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
@@ -37,7 +37,8 @@ _CREATE = (
         run TEXT NOT NULL,
         at_us INTEGER NOT NULL,
         kind TEXT NOT NULL,
-        body TEXT NOT NULL)""",
+        body TEXT NOT NULL,
+        checksum INTEGER)""",
     "CREATE INDEX events_of_run ON events (run, id)",
     "CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END",
     "CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
@@ -45,9 +46,14 @@ _CREATE = (
 )
 
 
+_ADD_CHECKSUMS = "ALTER TABLE events ADD COLUMN checksum INTEGER"
+"""Earlier versions still read and write such a log."""
+
+_INSERT = "INSERT INTO events (run, at_us, kind, body, checksum) VALUES (?, ?, ?, ?, ?)"
+
 _OF_EACH_RUN = (
     "SELECT run, CAST(group_concat(kind) AS BLOB), CAST(group_concat(at_us) AS BLOB), "
-    "CAST(group_concat(body) AS BLOB) FROM events INDEXED BY events_of_run GROUP BY run"
+    "CAST(group_concat(body) AS BLOB) FROM events INDEXED BY events_of_run WHERE run <> '' GROUP BY run"
 )
 """The index has the events of a run in their order."""
 
@@ -90,10 +96,8 @@ class EventLog:
         from spotctl.log.event_json import to_json
 
         with self._failing():
-            cursor = self._db.execute(
-                "INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)",
-                (run, at, type(event).__name__, to_json(event)),
-            )
+            values = (run, at, type(event).__name__, to_json(event))
+            cursor = self._db.execute(_INSERT, (*values, checksum(*values)))
         assert cursor.lastrowid is not None
         if cursor.lastrowid == 1:
             self._mark_begun()
@@ -113,8 +117,25 @@ class EventLog:
             return {run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")}
 
     def beginnings(self) -> list[LogRow]:
-        """The first event of every run."""
-        return self._rows("WHERE id IN (SELECT min(id) FROM events GROUP BY run) AND kind = 'RunBegan' ORDER BY id")
+        """The first event of every run. BrokenLog: a run has lost its own."""
+        rows = self._rows("WHERE id IN (SELECT min(id) FROM events WHERE run <> '' GROUP BY run) ORDER BY id")
+        if others := [row.run for row in rows if type(row.event).__name__ != "RunBegan"]:
+            raise BrokenLog(f"event log {self._path} is damaged: the beginning of run {others[0]} is lost; {CURE}")
+        return rows
+
+    def losses(self) -> tuple[RowsLost, ...]:
+        """The marks of rows that repairs have dropped, and that may be of any run."""
+        return tuple(cast("RowsLost", row.event) for row in self._rows("WHERE run = '' ORDER BY id"))
+
+    def verify(self) -> None:
+        """BrokenLog: not all rows that were written can be found. Their contents are checked when they are read."""
+        with self._failing():
+            ((finding,), *_) = self._db.execute("PRAGMA integrity_check(1)").fetchall()
+            counts = self._db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
+            written = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
+        if finding != "ok" or set(counts) != set(written):
+            what = f"{finding}" if finding != "ok" else f"{counts[0]} of {written[0]} rows are there"
+            raise BrokenLog(f"event log {self._path} is damaged: {' '.join(what.split())}; {CURE}")
 
     def digests(self) -> dict[str, str]:
         """A digest of all events of each run, whatever their positions in the log."""
@@ -135,21 +156,24 @@ class EventLog:
                 with self._failing():
                     self._db.execute("ROLLBACK")
 
-    def restore(self, rows: Iterable[RawRow]) -> None:
-        """Adds rows of a damaged log, numbered without gaps."""
-        values = [(row.run, row.at, row.kind, row.body) for row in rows]
+    def restore(self, rows: Iterable[tuple[str, int, str, str]]) -> None:
+        """Adds rows of a damaged log (run, time, kind and body), numbered without gaps."""
         with self._failing():
-            self._db.executemany("INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)", values)
+            self._db.executemany(_INSERT, [(*row, checksum(*row)) for row in rows])
 
     def _rows(self, clause: str, *values: object) -> list[LogRow]:
         with self._failing():
-            rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
+            statement = f"SELECT id, run, at_us, kind, body, checksum FROM events {clause}"  # noqa: S608 - no clause is given from outside
+            rows = self._db.execute(statement, values).fetchall()
         if not rows:
             return []
+        for id_, *content, expected in rows:
+            if expected is not None and expected != checksum(*content):
+                raise BrokenLog(f"event log {self._path} is damaged: row {id_} was changed; {CURE}")
         # This import takes longer than a whole report on ended runs, which reads no event.
         from spotctl.log.event_json import all_from_json
 
-        numbers, runs, times, kinds, bodies = zip(*rows, strict=True)
+        numbers, runs, times, kinds, bodies, _ = zip(*rows, strict=True)
         return [LogRow(*row) for row in zip(numbers, runs, times, all_from_json(kinds, bodies), strict=True)]
 
     def _prepare(self) -> None:
@@ -162,6 +186,8 @@ class EventLog:
             if version == 0 and not begun_marker(self._path).exists():
                 for statement in _CREATE:
                     cursor.execute(statement)
+            if version == SCHEMA:
+                _add_checksums(cursor)
             cursor.execute("COMMIT")
             if version == 0 and begun_marker(self._path).exists():
                 raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
@@ -202,12 +228,24 @@ class EventLog:
     def _failing(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # Where the names of tables are damaged, even SQLite's messages are no text.
             if not getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT):
                 raise BrokenLog(f"event log {self._path} is damaged: {error}; {CURE}") from error
             raise LogFailed(
                 f"event log {self._path}: {error}; nothing is rented without it; free disk space or use another --home"
             ) from error
+
+
+def _add_checksums(cursor: sqlite3.Cursor) -> None:
+    """Makes room for checksums in a log of an earlier version, whose rows have none."""
+    if not any(column[1] == "checksum" for column in cursor.execute("PRAGMA table_info(events)").fetchall()):
+        cursor.execute(_ADD_CHECKSUMS)
+
+
+def checksum(run: str, at: int, kind: str, body: str) -> int:
+    """The checksum of what a row says: one changed byte is always found."""
+    return crc32(f"{run}\0{at}\0{kind}\0{body}".encode(errors="replace"))
 
 
 def begun_marker(path: Path) -> Path:
@@ -218,67 +256,6 @@ def begun_marker(path: Path) -> Path:
 def exists(path: Path) -> bool:
     """Whether there is a log, or was one."""
     return path.exists() or begun_marker(path).exists()
-
-
-@dataclass(frozen=True, slots=True)
-class RawRow:
-    """A row as it is stored."""
-
-    id: int
-    run: str
-    at: int
-    kind: str
-    body: str
-
-
-_SCANS = (
-    "SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB) FROM events NOT INDEXED ORDER BY id",
-    "SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB) "
-    "FROM events NOT INDEXED ORDER BY id DESC",
-)
-
-
-def raw_rows(path: Path) -> tuple[list[RawRow], str]:
-    """The rows of a log that may be damaged, as far as they can be read, and why others cannot be. Changes nothing."""
-    rows: dict[int, RawRow] = {}
-    failure = ""
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=WAIT_MS / 1000)) as db:
-            # From both ends: a page that cannot be read stops each scan.
-            for scan in _SCANS:
-                try:
-                    for id_, run, at, kind, body in db.execute(scan):
-                        rows[id_] = RawRow(id_, _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body))
-                    break
-                except sqlite3.Error as error:
-                    failure = str(error)
-    except sqlite3.Error as error:
-        failure = str(error)
-    return [rows[id_] for id_ in sorted(rows)], failure
-
-
-def _text(stored: bytes | None) -> str:
-    return (stored or b"").decode(errors="replace")
-
-
-def write_rows(path: Path, rows: Iterable[RawRow]) -> None:
-    """Writes a new log with these rows."""
-    with closing(EventLog(path)) as log:
-        log.restore(rows)
-
-
-def restore_header(damaged: Path, copy: Path) -> None:
-    """Copies a log whose first bytes are damaged, with the header that every log of this version has."""
-    model = copy.with_name(f"{copy.name}.model")
-    EventLog(model).close()
-    content = model.read_bytes()[:100] + damaged.read_bytes()[100:]
-    pages = len(content) // int.from_bytes(content[16:18], "big")
-    copy.write_bytes(content[:28] + pages.to_bytes(4, "big") + content[32:])
-    for end in ("", "-wal", "-shm"):
-        model.with_name(model.name + end).unlink(missing_ok=True)
-    wal = damaged.with_name(f"{damaged.name}-wal")
-    if wal.exists():
-        copy.with_name(f"{copy.name}-wal").write_bytes(wal.read_bytes())
 
 
 class JobLock:

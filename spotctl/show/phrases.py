@@ -1,11 +1,19 @@
 """How machines and bids are written in a line of text, the same in the live view, the night log and `spotctl top`."""
 
-from collections.abc import Iterable
+from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from bidbrain.billing import usd
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import bid_usd
+from pricing_data.units import bid_usd, counted, format_time, usd_text
 from spotctl.home.cloud import cloud_of, rented_clouds
+
+if TYPE_CHECKING:
+    from spotctl.log.events import RowsLost
+    from spotctl.log.ledger.rows import CostSoFar
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -38,6 +46,17 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
     )
 
 
+def spending_text(spent: CostSoFar) -> str:
+    """`$2.42`, `at least $0.54`, or `at most $0.27`."""
+    amount = usd_text(usd(spent.low if spent.is_least else spent.amount))
+    return f"{bound_of(is_least=spent.is_least, is_most=spent.low < spent.amount)}{amount}"
+
+
+def bound_of(*, is_least: bool, is_most: bool) -> str:
+    """The words in front of an amount that is a bound."""
+    return "at least " if is_least else "at most " if is_most else ""
+
+
 def hours_text(hours: float) -> str:
     """`12 minutes`, `3.5 hours`."""
     return f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.1f} hours"
@@ -46,6 +65,15 @@ def hours_text(hours: float) -> str:
 def chance(share: float) -> str:
     """A probability in percent; small ones get two significant digits."""
     return f"{share:.1%}" if share >= 0.0995 else f"{100 * share:.2g}%"
+
+
+def loss_text(run: str, loss: RowsLost) -> str:
+    """`2 rows of run x-1a2b3c (Rented, MachineRan), rows 5 to 9 of the damaged log, between ... and ...`."""
+    whose = f"of run {run}" if run else "of an unknown run"
+    kinds = f" ({', '.join(loss.kinds)})" if loss.kinds else ""
+    numbers = f"row {loss.first}" if loss.first == loss.last else f"rows {loss.first} to {loss.last}"
+    between = f"between {format_time(loss.since)} and {format_time(loss.until)}"
+    return f"{counted(loss.rows, 'row')} {whose}{kinds}: {numbers} of the damaged log, {between}"
 
 
 EVIDENCE = {

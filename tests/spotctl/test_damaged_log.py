@@ -113,7 +113,7 @@ def test_gc_finds_machines_of_runs_that_the_log_has_lost(tmp_path: Path, log: Pa
 @pytest.mark.usefixtures("log")
 def test_a_sound_log_is_said_to_be_sound() -> None:
     checked = spotctl("log", "check", "--json")
-    assert (checked.code, checked.json) == (0, {"rows": 7, "runs": 2, "damage": []})
+    assert (checked.code, checked.json) == (0, {"rows": 7, "runs": 2, "damage": [], "dropped": []})
     status = spotctl("status", "--json")
     assert (status.code, "log_damage" in status.json) == (0, False)
 
@@ -139,6 +139,16 @@ def test_repair_keeps_the_readable_rows_and_the_damaged_file(tmp_path: Path, log
     assert "rows of the run's event log were damaged" in down.out
     eventually(lambda: not running(tmp_path))
     assert [one["state"] for one in spotctl("status", "--json").json["jobs"]] == ["done", "failed"]
+
+
+def test_a_run_whose_beginning_was_lost_is_ended_and_its_machines_are_returned(tmp_path: Path, log: Path) -> None:
+    _row(log, "kind = 'RunBegan' AND run LIKE 'small%'")
+    assert spotctl("log", "repair").code == 0
+    assert [job["name"] for job in spotctl("status", "--json").json["jobs"]] == ["other", "small"]
+    assert spotctl("down", "small").code == 1
+    eventually(lambda: not running(tmp_path))
+    small = spotctl("status", "--json").json["jobs"][1]
+    assert (small["state"], small["machines"], small["spent_high_usd"]) == ("failed", [], None)
 
 
 def test_repair_restores_a_header(log: Path) -> None:

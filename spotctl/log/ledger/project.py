@@ -7,33 +7,40 @@ gives the same rows. So they are stored nowhere else, and cannot differ from the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
 import numpy as np
 
 from bidbrain.billing import Bill, BillingRule, Charge, billing_rule
-from pricing_data.market import Market
+from bidbrain.errors import TooLittleHistory
+from pricing_data.errors import PricingDataError
+from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
+from spotctl.home.errors import SpotctlError
 from spotctl.log.budget import Tariff, bill_of, life_of, sent_amount
-from spotctl.log.events import Corrected, Priced, Sent
+from spotctl.log.events import Priced, RentIntended, Sent
 from spotctl.log.folding import fold
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
+from spotctl.log.ledger.unwatched import at_most, charged, doubted, least
 from spotctl.log.ledger.uses import UseSpan, replacements, use_spans
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import Held, RunState
 
-_MONEY_EVENTS = (Priced, Corrected)
 _MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)
+
+_UNKNOWN_PRICE = (PricingDataError, TooLittleHistory, SpotctlError)
+"""Errors of a tariff that does not have a price."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The rows of some runs."""
+    """The rows of some runs. `is_least`: there are costs that are not in the rows."""
 
     rows: tuple[LedgerRow, ...] = ()
+    is_least: bool = False
 
     @property
     def amount(self) -> int:
@@ -46,33 +53,77 @@ def project(events: Iterable[LogRow], tariff: Tariff, now: int | None = None) ->
 
     `tariff` prices what is not settled. The rows of an active run end at its last event, or at `now`.
     """
-    rows = list[LedgerRow]()
+    rows, is_least = list[LedgerRow](), False
     for _, of_run in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
-        logged = list(of_run)
-        rows += project_run(logged, fold(logged), tariff, now).rows
-    return Ledger(tuple(rows))
+        ledger = project_run(fold(of_run), tariff, now)
+        rows += ledger.rows
+        is_least |= ledger.is_least
+    return Ledger(tuple(rows), is_least)
 
 
-def project_run(events: Sequence[LogRow], state: RunState, tariff: Tariff, now: int | None = None) -> Ledger:
-    """The ledger of one run, with the state that follows from its events."""
+def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, attended: bool = True) -> Ledger:
+    """The ledger of one run, from the state that follows from its events.
+
+    Unless the run is `attended` by a process, or has ended, its machines are charged until their leases end.
+    """
     if state.began is None:
         return Ledger()
     until = state.at if now is None or state.ended is not None else max(now, state.at)
-    # A single pass, because logs are long.
-    about = [row for row in events if isinstance(row.event, _MONEY_EVENTS)]
-    rows = rows_of(state, until, recorded(about, tariff), settled=_is_settled(state, about))
-    return Ledger((*rows, *_corrections(state, about)))
+    watched = attended if state.ended is None else not state.lost
+    tariff, settled = recorded(state, tariff), _is_settled(state)
+    seen = state if watched else charged(state, until)
+    billing, rows, is_whole = tariff if watched else at_most(state, tariff), list[LedgerRow](), True
+    renewed = replacements(state)
+    for held in _in_order(seen):
+        try:
+            of_machine = _rows_of_machine(seen, held, until, billing, held.id in renewed, settled)
+            if not watched and state.machines[held.id].alive:
+                of_machine = doubted(of_machine, least(state, state.machines[held.id], tariff))
+        except _UNKNOWN_PRICE:
+            is_whole, of_machine = False, []
+        rows += of_machine
+    rows += [_egress(state, sent, settled=settled) for sent in state.sent]
+    is_whole &= not state.lost and (watched or not _may_have_more(state))
+    spent = None if state.ended is None else state.ended.facts.get("spent")
+    if not is_whole and spent is not None:
+        rows = [*(row._replace(doubtful=0) for row in rows), *_rest(state, spent - sum(row.amount for row in rows))]
+    is_least = bool(state.lost) or (not is_whole and spent is None)
+    return Ledger((*rows, *_corrections(state)), is_least)
+
+
+def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> CostSoFar:
+    """The cost of a run so far, as its ledger says it."""
+    spent = None if state.ended is None else state.ended.facts.get("spent")
+    if spent is not None:
+        amount = spent + sum(correction.amount for correction in state.corrections)
+        return CostSoFar(amount, amount, bool(state.lost))
+    ledger = project_run(state, tariff, now, attended=attended)
+    return CostSoFar(ledger.amount, ledger.amount - sum(row.doubtful for row in ledger.rows), ledger.is_least)
 
 
 def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:
     """The rows of a run, machine by machine; their sum is what the budget counts as spent."""
     renewed = replacements(state)
     rows: list[LedgerRow] = []
-    for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
-        page = _Page(state, held, now, replaces=held.id in renewed, settled=settled)
-        rows += page.computing(bill_of(state, held, now, tariff))
-        rows += page.disk_and_address()
+    for held in _in_order(state):
+        rows += _rows_of_machine(state, held, now, tariff, held.id in renewed, settled)
     return rows + [_egress(state, sent, settled=settled) for sent in state.sent]
+
+
+def _in_order(state: RunState) -> list[Held]:
+    return sorted(state.machines.values(), key=lambda held: (held.started, held.id))
+
+
+def _rows_of_machine(
+    state: RunState, held: Held, now: int, tariff: Tariff, replaces: bool, settled: bool
+) -> list[LedgerRow]:
+    page = _Page(state, held, now, replaces=replaces, settled=settled)
+    return [*page.computing(bill_of(state, held, now, tariff)), *page.disk_and_address()]
+
+
+def _may_have_more(state: RunState) -> bool:
+    """Whether an order may have brought machines that the log does not have."""
+    return bool(state.unclear) or any(isinstance(intent, RentIntended) for intent in state.open.values())
 
 
 # -- what is settled ---------------------------------------------------------------------------------------------------
@@ -101,15 +152,41 @@ def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced
     return Priced(market, rule, tuple(whole.times[changed].tolist()), tuple(whole.prices[changed].tolist()))
 
 
-def _is_settled(state: RunState, events: Iterable[LogRow]) -> bool:
+def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
+    """The prices of spot machines that the log does not have yet: those since the run began to use each market."""
+    news = list[Priced]()
+    for market in dict.fromkeys(state.allocations[held.allocation].market for held in state.alive):
+        started = [held.started for held in state.alive if _is_spot(state, held, market)]
+        if not started:
+            continue
+        known = state.prices.get(market)
+        since = min(started) if known is None or not known.times else known.times[-1]
+        whole = tariff.prices(market, now)
+        new = whole.window(max(since, whole.first), max(min(now, whole.last), since))
+        changed = np.diff(new.prices, prepend=0 if known is None or not known.times else known.prices[-1]) != 0
+        if changed.any():
+            times, prices = new.times[changed].tolist(), new.prices[changed].tolist()
+            news.append(Priced(market, tariff.rule(market).name, tuple(times), tuple(prices)))
+    return news
+
+
+def _is_spot(state: RunState, held: Held, market: Market) -> bool:
+    allocation = state.allocations[held.allocation]
+    return allocation.market == market and allocation.bid is not None
+
+
+def _is_settled(state: RunState) -> bool:
     """Whether the run has ended and its log has all prices; a provider may no longer know some of them."""
-    known = {row.event.market for row in events if isinstance(row.event, Priced)}
-    return state.ended is not None and known >= {allocation.market for allocation in state.allocations.values()}
+    if state.ended is None or not state.prices.keys() >= {held.market for held in state.allocations.values()}:
+        return False
+    ends = [(state.allocations[held.allocation], held.ended or state.at) for held in state.machines.values()]
+    lasting = {market: priced.times[-1] for market, priced in state.prices.items() if priced.times}
+    return all(of.bid is None or end <= lasting.get(of.market, 0) for of, end in ends)
 
 
-def recorded(events: Iterable[LogRow], otherwise: Tariff) -> Tariff:
-    """The tariff that a run's own events record; `otherwise` prices the rest."""
-    known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
+def recorded(state: RunState, otherwise: Tariff) -> Tariff:
+    """The tariff that a run's own events record; the last price holds. `otherwise` prices the rest."""
+    known = state.prices
     series = {
         market: PriceSeries(market, np.array(event.times, dtype=np.int64), np.array(event.prices, dtype=np.int64))
         for market, event in known.items()
@@ -120,7 +197,10 @@ def recorded(events: Iterable[LogRow], otherwise: Tariff) -> Tariff:
         return billing_rule(known[market].rule) if market in known else otherwise.rule(market)
 
     def prices(market: Market, now: int) -> PriceSeries:
-        return series[market] if market in series else otherwise.prices(market, now)
+        if market not in series:
+            return otherwise.prices(market, now)
+        whole = series[market].held_until(now)
+        return whole if state.ended is not None else whole.window(whole.first, max(now, whole.first))
 
     return Tariff(rule, prices)
 
@@ -221,11 +301,22 @@ def _egress(state: RunState, sent: Sent, *, settled: bool) -> LedgerRow:
     return row._replace(target=sent.target)
 
 
-def _corrections(state: RunState, events: Iterable[LogRow]) -> Iterator[LedgerRow]:
-    for row in events:
-        if isinstance(event := row.event, Corrected):
-            page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)
-            yield page.row(ChargeKind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
+def _corrections(state: RunState) -> Iterator[LedgerRow]:
+    for event in state.corrections:
+        page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)
+        yield page.row(ChargeKind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
+
+
+def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:
+    """The part of what a run is known to have cost that no other row has."""
+    assert state.began is not None
+    markets = [order.market for order in state.orders.values()]
+    if not markets:
+        clouds = state.began.provider.split("+")
+        markets = [Market(clouds[0], "unknown", NO_ZONE, "unknown")]
+    if amount:
+        row = (state.run, _job(state), "", markets[0], False, False, state.at, state.at, ChargeKind.UNKNOWN)
+        yield LedgerRow(*row, Use.WORKING, 0, amount, 0, settled=True)
 
 
 def _job(state: RunState) -> str:

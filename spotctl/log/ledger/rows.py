@@ -24,6 +24,8 @@ class ChargeKind(StrEnum):
     EGRESS = "egress"
     CORRECTION = "correction"
     """Corrects earlier rows, which stay."""
+    UNKNOWN = "unknown"
+    """The rest of what a run is known to have cost, where rows of the log or prices are lost."""
 
 
 class Use(StrEnum):
@@ -48,6 +50,7 @@ class LedgerRow(NamedTuple):
     the past), `price` is in nano-dollars per hour, by the billing rule. `amount` and `on_demand` are exact, in
     nano-dollar-seconds; `on_demand` is the on-demand price of the same time. Refunds have negative amounts.
     `listed` is the list price per hour (or GiB). `target` is where traffic went, `gcp/us-central1`, if that is known.
+    `doubtful` is the part of the amount that only counts because the end of the machine is not known.
     """
 
     run: str
@@ -66,6 +69,7 @@ class LedgerRow(NamedTuple):
     settled: bool
     listed: int = 0
     target: str = ""
+    doubtful: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,24 @@ class SameWork:
     low: int = 0
     high: int = 0
     useful: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class CostSoFar:
+    """The cost of a run so far, in nano-dollar-seconds, and the least that this can be.
+
+    The amount is also the most, unless a part is unknown (`is_least`): because of lost rows, of a missing price, or of
+    an order whose outcome is not known.
+    """
+
+    amount: int
+    low: int
+    is_least: bool = False
+
+    @property
+    def high(self) -> int | None:
+        """The most that the run can have cost so far; None if that is unknown."""
+        return None if self.is_least else self.amount
 
 
 def micro_dollars(amount: int) -> int:

@@ -17,6 +17,7 @@ from agileml.runtime.blob_store import BlobStore
 from spotctl.log.event_json import from_json, to_json
 from spotctl.log.events import Event
 from spotctl.log.log_row import LogRow
+from spotctl.log.loss import rows_written
 from spotctl.log.store import EventLog
 
 SEGMENT_ROWS = 500
@@ -107,8 +108,8 @@ class LogCopier:
 
 
 def add_missing(log: EventLog, run: str, rows: Iterable[CopiedRow | LogRow]) -> int:
-    """Appends to a log the rows of a run that the log lacks; returns how many."""
-    known = len(log.of_run(run))
+    """Appends to a log the rows of a run that the log lacks; returns how many. What a repair dropped is not added."""
+    known = rows_written(log.of_run(run))
     new = list(rows)[known:]
     for row in new:
         log.append(run, row.at, row.event)

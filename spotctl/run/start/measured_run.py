@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from bidbrain.eviction.hazard import Evidence
@@ -24,11 +24,11 @@ from spotctl.planning.learning.values import Observed, WorkOfSize
 
 
 def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None:
-    """The measurements of a run; None if it has not ended."""
+    """The measurements of a run; None if it has not ended, or rows of it are lost."""
     state = fold(events)
-    if state.ended is None:
+    if state.ended is None or state.lost:
         return None
-    rows = rows_of(state, state.at, recorded(events, tariff))
+    rows = rows_of(state, state.at, recorded(state, tariff))
     working = [row for row in rows if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable]
     return Observed(
         state.ended.wall_us,
@@ -37,7 +37,7 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
         tuple(_cells(events, working, counts=counts_clocks(state))),
         tuple(_startups(state)),
         tuple(_losses(state)),
-        tuple(_evidence(state, events)),
+        tuple(_evidence(state)),
     )
 
 
@@ -130,20 +130,19 @@ def _of(state: RunState, allocation: int) -> list[Held]:
 # -- evictions that no price explains ----------------------------------------------------------------------------------
 
 
-def _evidence(state: RunState, events: Iterable[LogRow]) -> Iterator[Evidence]:
+def _evidence(state: RunState) -> Iterator[Evidence]:
     """Evictions without a price crossing, and the hours observed, by market.
 
     A market that is replayed from prices alone has no such evictions, so its hours are no evidence. Machines of one
     order mostly go together, so they count as one machine: `python -m bench.forecast_clusters` shows it on records.
     """
     ordered = Counter(held.allocation for held in state.machines.values())
-    priced = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
     seen = defaultdict[Market, Exposure](Exposure)
     for held in state.machines.values():
         allocation = state.allocations[held.allocation]
         if allocation.bid is None or held.ended is None:
             continue
-        outbid = _price(priced.get(allocation.market), held.ended) > allocation.bid
+        outbid = _price(state.prices.get(allocation.market), held.ended) > allocation.bid
         taken = held.end_reason == EVICTED and not outbid
         life = Exposure(float(taken), (held.ended - held.started) / HOUR)
         seen[allocation.market] += life.scaled(1 / ordered[held.allocation])

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import accumulate, repeat
 from typing import Any
 
+from pricing_data.errors import PricingDataError
 from pricing_data.units import MINUTE
 from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import ProviderError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
-from spotctl.log.ledger.project import priced
+from spotctl.log.ledger.project import priced, unrecorded
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.outcomes import BUDGET, DONE, FAILED
 from spotctl.log.state import LEASE_ENDED, RunState
@@ -64,6 +65,16 @@ class EndOfRun:
             return True
         known = listed or (state.stopping is not None and self._leases_over())
         return known and not state.alive and not orders_open(state)
+
+    def record_prices(self) -> None:
+        """Logs the prices of spot machines as they change, so that every copy of the log says what the run costs."""
+        try:
+            news = unrecorded(self._state, self._journal.now(), self._tariff)
+        except (ProviderError, PricingDataError):
+            # Missing prices are tried again in the next turn.
+            return
+        for prices in news:
+            self._journal.write(prices)
 
     def write_end(self, wall_us: int, workload: Workload, work_left: Callable[[], float | None]) -> ev.RunEnded:
         """Removes what is left in the cloud, stores the results and writes the end, once.

@@ -153,6 +153,7 @@ class Runner:
                 self._listed_while_stopping = stopping and machines is not None
             self._advance(self._workload.turn(self.state, machines or (), self._journal.now()))
             self._act()
+            self._ending.record_prices()
         except NotPermitted as error:
             self._listed_while_stopping = stopping
             self._stop_unpermitted(error)

@@ -6,14 +6,14 @@ deleted at any time.
 """
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,6 +27,10 @@ from spotctl.home.paths import PACKAGE, Paths
 from spotctl.log import store
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.run_timeline import RunTimeline
+
+if TYPE_CHECKING:
+    from spotctl.log.events import RowsLost
+    from spotctl.log.ledger_reader import RunRead
 
 MIN_FREE_BYTES = 256 << 20
 """Disk space that stays free for what runs must write."""
@@ -52,31 +56,50 @@ class Account:
         return not self.timeline.is_running and all(row.settled for row in self.rows)
 
 
-def accounts(settings: Settings, jobs: Collection[str] = ()) -> list[Account]:
-    """The runs of some jobs, or of all; active runs up to now."""
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The accounts of runs, and what repairs of the log have dropped that may be of any run."""
+
+    runs: Sequence[Account] = ()
+    lost: "tuple[RowsLost, ...]" = ()
+
+
+def accounts(settings: Settings, jobs: Collection[str] = (), elsewhere: Collection[str] = ()) -> Accounts:
+    """The runs of some jobs, or of all; active runs up to now. To those `elsewhere`, another computer attends."""
     paths = Paths(settings.home)
     if not store.exists(paths.log):
-        return []
+        return Accounts()
     with store.EventLog(paths.log) as log, log.snapshot():
+        log.verify()
         digests, kept = log.digests(), _read_kept(paths.costs)
         known = {run: kept[digest] for run, digest in digests.items() if digest in kept}
-        made = _from_events(log, settings, jobs, known) if len(known) < len(digests) else {}
+        made = _from_events(log, settings, jobs, known, elsewhere) if len(known) < len(digests) else {}
+        lost = log.losses()
     by_run = known | made
     final = {digests[run]: account for run, account in by_run.items() if account.is_final}
     if len(final) > len(known):
         _keep(paths.costs, final)
-    return [account for account in by_run.values() if not jobs or account.timeline.job in jobs]
+    return Accounts([account for account in by_run.values() if not jobs or account.timeline.job in jobs], lost)
 
 
 def _from_events(
-    log: store.EventLog, settings: Settings, jobs: Collection[str], known: Collection[str]
+    log: store.EventLog,
+    settings: Settings,
+    jobs: Collection[str],
+    known: Collection[str],
+    elsewhere: Collection[str],
 ) -> dict[str, Account]:
     """The accounts of some jobs' runs, without those that are known."""
     from spotctl.log.ledger_reader import read_from
+
+    runs = read_from(log, settings, jobs, known, elsewhere)
+    return {run.state.run: Account(_timeline(run), run.ledger.rows) for run in runs}
+
+
+def _timeline(run: "RunRead") -> RunTimeline:
     from spotctl.show.costs.timelines import timeline_of
 
-    runs = read_from(log, settings, jobs, known)
-    return {run.state.run: Account(timeline_of(run.events, run.state), run.ledger.rows) for run in runs}
+    return replace(timeline_of(run.events, run.state), is_least=run.ledger.is_least)
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from spotctl.show.costs.columns import JSON_GROUP, JSON_WHOLE, MARKDOWN, headings, texts
 from spotctl.show.costs.cost import Group, Report
 from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.formatting import digits_of, headline, left_out, span_of
+from spotctl.show.costs.formatting import digits_of, doubts, headline, left_out, span_of
 from spotctl.show.costs.month import Month
 from spotctl.show.costs.unit_cost import UnitTrend, trends_of
 
@@ -54,6 +54,8 @@ def _month(month: Month) -> dict[str, Any]:
         forecast_low_usd: lower end of the 80% interval of the forecast
         forecast_high_usd: upper end of the 80% interval of the forecast
         budget_usd: monthly budget; null if none is set
+        paid_low_usd: the least that it has cost so far
+        paid_high_usd: the most that it has cost so far; null if that is unknown, because rows or prices are lost
     """
     return {
         "month": month.name,
@@ -62,6 +64,8 @@ def _month(month: Month) -> dict[str, Any]:
         "forecast_low_usd": usd(month.low),
         "forecast_high_usd": usd(month.high),
         "budget_usd": month.budget,
+        "paid_low_usd": usd(month.paid - month.doubtful),
+        "paid_high_usd": None if month.is_least else usd(month.paid),
     }
 
 
@@ -144,13 +148,13 @@ def as_markdown(report: Report) -> str:
     """The headline and a table of the groups, for a chat or a ticket."""
     keys = [by.value for by in report.by]
     names = [*keys, *headings(MARKDOWN, report)]
-    remark = left_out(report)
+    remarks = [*doubts(report), *([left_out(report)] if report.left_out else [])]
     lines = [
         f"**{escaped(headline(report))}**",
         "",
         span_of(report),
         "",
-        *([escaped(remark), ""] if remark else []),
+        *(line for remark in remarks for line in (escaped(remark), "")),
         "| " + " | ".join(names) + " |",
         "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
         *(f"| {' | '.join(_markdown_cells(group, digits_of(report)))} |" for group in report.groups),

@@ -79,8 +79,15 @@ class FigureColumn:
         return self.unit.csv(getattr(figures, self.figure))
 
     def text(self, figures: Figures, digits: int) -> str:
-        return self.unit.text(getattr(figures, self.figure), digits)
+        """The figure for a reader. Sums that lack something are "at least" so much, and the total says its bounds."""
+        if self.figure == "total":
+            return formatting.total(figures, digits)
+        text = self.unit.text(getattr(figures, self.figure), digits)
+        return f"at least {text}" if figures.is_least and self.figure in _SUMS and text != formatting.UNKNOWN else text
 
+
+_SUMS = {"free", "lost_work", "waiting", "evictions", "work", "samples", "machine_micros", "sent", "received", "loss"}
+"""The figures of which lost rows hide a part."""
 
 DOLLARS, PERCENT, HOURS, COUNT, DOLLARS_PER_WORK, BYTES = Unit
 
@@ -88,6 +95,15 @@ COLUMNS = {
     column.name: column
     for column in (
         FigureColumn("total_usd", "paid", DOLLARS, "total", "amount paid"),
+        FigureColumn("total_low_usd", "at least", DOLLARS, "low", "the least that the amount paid can be"),
+        FigureColumn(
+            "total_high_usd",
+            "at most",
+            DOLLARS,
+            "high",
+            "the most that the amount paid can be; null if that is unknown, because rows of the log or prices are lost",
+        ),
+        FigureColumn("rows_lost", "rows lost", COUNT, "rows_lost", "rows of the log that a repair has dropped"),
         FigureColumn("on_demand_usd", "on demand", DOLLARS, "on_demand", "cost of the same work on on-demand machines"),
         FigureColumn("saved_pct", "saved", PERCENT, "saved_pct", "saved, in percent of the on-demand cost"),
         FigureColumn("free_usd", "refunded", DOLLARS, "free", "amount refunded or not billed"),
@@ -154,10 +170,12 @@ def columns(names: str) -> tuple[FigureColumn, ...]:
 JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work usd_per_work")
 JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success budget_usd")
 JSON_TRAFFIC = columns("sent_bytes received_bytes traffic_runs")
-JSON_WHOLE = (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC)
+JSON_BOUNDS = columns("total_low_usd total_high_usd rows_lost")
+JSON_WHOLE = (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC, *JSON_BOUNDS)
 JSON_GROUP = (
     *(*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC),
     COLUMNS["replayed_runs"],
+    *JSON_BOUNDS,
 )
 """The columns of a group in JSON and CSV. Names may be added but never change."""
 

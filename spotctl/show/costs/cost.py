@@ -6,13 +6,17 @@ The money of a replayed market is not real: runs there are reported alone, and a
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.figures import Figures, Sums, figures_of, sums_of, total_of
 from spotctl.show.costs.grouping import WHOLE_RUNS, By, Subject, key_of
-from spotctl.show.costs.month import Month, month_of
-from spotctl.show.costs.period import Period, part_of
+from spotctl.show.costs.month import Month, first_of_month, month_of
+from spotctl.show.costs.period import Period, overlaps, part_of
 from spotctl.show.costs.run_timeline import RunTimeline
+
+if TYPE_CHECKING:
+    from spotctl.log.events import RowsLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ def report(
     A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut. Replayed runs
     are left out unless there are no others; with `local`, the others are.
     """
+
     every = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
     billed, replayed = ([part for part in every if part.run.is_replayed is kind] for kind in (False, True))
     whole = replayed if local or not billed else billed
@@ -111,6 +116,23 @@ def report(
         month_of([(part.run, part.rows) for part in billed], at, month_budget),
         figures(_all_within(replayed, period, at)),
     )
+
+
+def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report:
+    """A report on a period whose log lacks rows that may be of any run: they are missing in every figure of the time in
+    which they were written."""
+    rows = sum(loss.rows for loss in lost if overlaps(Period(loss.since, loss.until), period))
+
+    def least(figures: Figures) -> Figures:
+        return replace(figures, is_least=True, rows_lost=figures.rows_lost + rows)
+
+    if rows:
+        groups = tuple(replace(group, figures=least(group.figures)) for group in known.groups)
+        known = replace(known, whole=least(known.whole), groups=groups, replayed=least(known.replayed))
+    this_month = Period(first_of_month(known.made_at), known.made_at)
+    if any(overlaps(Period(loss.since, loss.until), this_month) for loss in lost):
+        known = replace(known, month=replace(known.month, is_least=True))
+    return known
 
 
 def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:

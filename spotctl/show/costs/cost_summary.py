@@ -63,5 +63,5 @@ def _uses(whole: Figures, digits: int) -> str:
 
 
 def _paid(whole: Figures, digits: int) -> str:
-    paid = fmt.money(whole.total, digits)
+    paid = fmt.total(whole, digits)
     return f"{paid} so far, {fmt.money(whole.unsettled, digits)} of it may change" if whole.running else paid

@@ -14,7 +14,7 @@ from spotctl.show.costs.run_timeline import RunTimeline
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 """Paid time without work: machines that start, load, or idle before others are ready or after the end."""
 
-NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS})
+NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS, ChargeKind.UNKNOWN})
 """Charges for anything but the time of machines."""
 
 STEPS = (
@@ -71,8 +71,24 @@ class Figures:
     """Part of the total: what failed runs cost."""
     steps: tuple[tuple[str, int], ...] = ()
     """From the on-demand cost to the total: the amounts saved, negative where money was lost; their sum is `saved`."""
+    doubtful: int = 0
+    """Part of the total that only counts because the end of machines is not known."""
+    is_least: bool = False
+    """Whether there are costs that the rows do not have."""
+    rows_lost: int = 0
+    """How many rows of the log the runs have lost."""
     only_keeps_state: bool = False
     """Whether these are reliable machines without the spot machines that they serve: the work is in other groups."""
+
+    @property
+    def low(self) -> int:
+        """The least that the total can be."""
+        return self.total - self.doubtful
+
+    @property
+    def high(self) -> int | None:
+        """The most that the total can be; None if that is unknown."""
+        return None if self.is_least else self.total
 
     @property
     def lost_work(self) -> int:
@@ -95,24 +111,25 @@ class Figures:
 
     @property
     def saved_pct(self) -> float | None:
-        """`saved` in percent of the on-demand cost; None if nothing was used, or what was used serves other groups."""
-        compares = self.on_demand and not self.only_keeps_state
+        """`saved` in percent of the on-demand cost; None if nothing was used, or what was used serves other groups, or
+        costs are missing."""
+        compares = self.on_demand and not self.only_keeps_state and not self.is_least
         return round(100 * self.saved / self.on_demand, 4) if compares else None
 
     @property
     def usd_per_work(self) -> float | None:
-        """Dollars per unit of work; None if the work is unknown or zero."""
-        return usd(self.total) / self.work if self.work else None
+        """Dollars per unit of work; None if the work is unknown or zero, or costs are missing."""
+        return usd(self.total) / self.work if self.work and not self.is_least else None
 
     @property
     def usd_per_million_samples(self) -> float | None:
         """Dollars per million items that a training has gone through; None if their number is unknown or zero."""
-        return usd(self.total) / self.samples * 1e6 if self.samples else None
+        return usd(self.total) / self.samples * 1e6 if self.samples and not self.is_least else None
 
     @property
     def usd_per_success(self) -> float | None:
         """Dollars per run that succeeded, with the cost of those that did not; None if none did."""
-        return usd(self.total) / self.successes if self.successes else None
+        return usd(self.total) / self.successes if self.successes and not self.is_least else None
 
 
 def usd(amount: int) -> float:
@@ -129,6 +146,7 @@ class Sums(NamedTuple):
     free: int
     other_charges: int
     unsettled: int
+    doubtful: int
     machine_micros: int
     uses: tuple[int, ...]
     """In the order of `Use`."""
@@ -139,11 +157,12 @@ class Sums(NamedTuple):
 def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
     """The sums over rows of one run."""
     uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
-    on_demand = other_charges = unsettled = free = machine_micros = 0
+    on_demand = other_charges = unsettled = doubtful = free = machine_micros = 0
     for row in rows:
         amount, kind = row.amount, row.kind
         on_demand += row.on_demand
         unsettled += 0 if row.settled else amount
+        doubtful += row.doubtful
         _take_step(steps, run, row)
         if kind in NOT_MACHINE_TIME:
             other_charges += amount
@@ -156,7 +175,7 @@ def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
     steps["spot discount"] += on_demand
     low, high = _interval(run, on_demand)
     by_use, by_step = tuple(uses.values()), tuple(steps.values())
-    return Sums(on_demand, low, high, free, other_charges, unsettled, machine_micros, by_use, by_step)
+    return Sums(on_demand, low, high, free, other_charges, unsettled, doubtful, machine_micros, by_use, by_step)
 
 
 def total_of(sums: Iterable[Sums]) -> Sums:
@@ -168,13 +187,14 @@ def total_of(sums: Iterable[Sums]) -> Sums:
         free=sum(addend.free for addend in addends),
         other_charges=sum(addend.other_charges for addend in addends),
         unsettled=sum(addend.unsettled for addend in addends),
+        doubtful=sum(addend.doubtful for addend in addends),
         machine_micros=sum(addend.machine_micros for addend in addends),
         uses=tuple(map(sum, zip(*(addend.uses for addend in addends), strict=True))),
         steps=tuple(map(sum, zip(*(addend.steps for addend in addends), strict=True))),
     )
 
 
-_NONE = Sums(0, 0, 0, 0, 0, 0, 0, (0,) * len(Use), (0,) * len(STEPS))
+_NONE = Sums(0, 0, 0, 0, 0, 0, 0, 0, (0,) * len(Use), (0,) * len(STEPS))
 
 
 def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
@@ -187,6 +207,9 @@ def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole
         uses=uses,
         other_charges=sums.other_charges,
         unsettled=sums.unsettled,
+        doubtful=sums.doubtful,
+        is_least=any(run.is_least for run in runs),
+        rows_lost=sum(run.rows_lost for run in runs),
         on_demand_low=sums.on_demand_low,
         on_demand_high=sums.on_demand_high,
         loss=-steps["failed runs"],

@@ -48,6 +48,7 @@ _CHARGE_TYPES: Mapping[ChargeKind, _ChargeType] = {
     ChargeKind.COMPUTE: _MACHINE,
     ChargeKind.REFUND: _MACHINE,
     ChargeKind.CORRECTION: _MACHINE,
+    ChargeKind.UNKNOWN: _MACHINE,
     ChargeKind.DISK: _ChargeType("Storage", "Block Storage", "Hours", "Virtual Machine", "disk"),
     ChargeKind.ADDRESS: _ChargeType("Networking", "Network Connectivity", "Hours", "Virtual Machine", "address"),
     ChargeKind.EGRESS: _ChargeType("Networking", "Network Connectivity", "GiB", "Virtual Machine", "traffic"),

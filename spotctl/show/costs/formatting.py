@@ -6,8 +6,10 @@ from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.grouping import WHOLE_RUNS
 from spotctl.show.costs.run_timeline import RunTimeline
+from spotctl.show.phrases import bound_of
 
 UNKNOWN = "-"
+MOST_NAMED = 3
 RUNNING_MARK = " *"
 """Follows the name of a run that is still going on, or of a group with such a run."""
 
@@ -15,6 +17,29 @@ RUNNING_MARK = " *"
 def money(amount: int, digits: int = 2) -> str:
     """Nano-dollar-seconds as dollars with this number of decimals."""
     return usd_text(usd(amount), digits)
+
+
+def total(figures: Figures, digits: int) -> str:
+    """The total of a report or a group, with what is known of it: `$2.42`, `at least $0.54`, `at most $0.27`."""
+    amount = figures.low if figures.is_least else figures.total
+    return f"{bound_of(is_least=figures.is_least, is_most=bool(figures.doubtful))}{money(amount, digits)}"
+
+
+def doubts(report: Report) -> list[str]:
+    """Why totals say "at least" or "at most", in sentences."""
+    whole, digits, reasons = report.whole, digits_of(report), list[str]()
+    if whole.rows_lost:
+        rows = counted(whole.rows_lost, "row")
+        reasons.append(f"at least: a repair of the event log has dropped {rows} (spotctl log check lists them)")
+    if unknown := sorted(run.run for run in report.runs if run.is_least and not run.rows_lost):
+        names = ", ".join(unknown[:MOST_NAMED]) + (" and others" if len(unknown) > MOST_NAMED else "")
+        reasons.append(f"at least: not all prices of {names} are known, or not all of its orders' outcomes")
+    if whole.doubtful:
+        low = money(whole.low, digits)
+        reasons.append(
+            f"at most: the end of machines is not known, and they cost nothing after their leases; at least {low}"
+        )
+    return reasons
 
 
 def digits_of(report: Report) -> int:
@@ -105,7 +130,7 @@ def headline(report: Report) -> str:
     """The report in a sentence."""
     whole, digits = report.whole, digits_of(report)
     so_far = " so far" if whole.running else ""
-    spent = f"{money(whole.total, digits)} {paid(report)}{so_far}{', not billed,' if report.is_replayed else ''}"
+    spent = f"{total(whole, digits)} {paid(report)}{so_far}{', not billed,' if report.is_replayed else ''}"
     text = f"{subject(report)}: {spent} for {counted_runs(report)}"
     if whole.loss:
         text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
@@ -129,8 +154,7 @@ def left_out(report: Report) -> str:
     """The replayed runs that are not in the report; empty if there are none."""
     if not report.left_out:
         return ""
-    total = report.replayed.total
-    runs, amount = counted(report.left_out, "run"), money(total, _digits(total))
+    runs, amount = counted(report.left_out, "run"), total(report.replayed, _digits(report.replayed.total))
     return f"left out: {runs} on the local market, {amount} replayed and not billed (--local reports on replayed runs)"
 
 

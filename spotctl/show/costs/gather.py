@@ -8,26 +8,36 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.garbage import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
-from spotctl.show.costs.cost import Report, report
+from spotctl.show.costs.cost import Report, lacking, report
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.period import Period
 from spotctl.show.costs.run_timeline import in_order
 
 
 def gather(
-    settings: Settings, jobs: Collection[str], period: Period, by: Sequence[By], now: int, *, local: bool = False
+    settings: Settings,
+    jobs: Collection[str],
+    period: Period,
+    by: Sequence[By],
+    now: int,
+    *,
+    local: bool = False,
+    elsewhere: Collection[str] = (),
 ) -> Report:
-    """The report on what some jobs (empty: all) cost within a period; with `local`, on their replayed runs alone."""
+    """The report on what some jobs (empty: all) cost within a period; with `local`, on their replayed runs alone.
+
+    To the runs `elsewhere`, a runner on another computer attends.
+    """
     if jobs:
         from spotctl.log.statuses import job_names
 
         _check_known(jobs, job_names(settings))
     with without_garbage_collection():
-        # Only these jobs are read: missing prices of another job must not prevent this report.
-        runs = accounts(settings, jobs)
-        rows = [row for run in runs for row in run.rows]
-        timelines = in_order(run.timeline for run in runs)
-        return report(rows, timelines, period, by, now, settings.monthly_budget, local=local)
+        known = accounts(settings, jobs, elsewhere)
+        rows = [row for run in known.runs for row in run.rows]
+        timelines = in_order(run.timeline for run in known.runs)
+        made = report(rows, timelines, period, by, now, settings.monthly_budget, local=local)
+        return lacking(made, known.lost, period)
 
 
 def _check_known(jobs: Collection[str], known: Collection[str]) -> None:

@@ -100,6 +100,7 @@ _KINDS = {
     ChargeKind.ADDRESS: "addresses",
     ChargeKind.EGRESS: "traffic",
     ChargeKind.CORRECTION: "corrections",
+    ChargeKind.UNKNOWN: "unknown",
 }
 
 _VALUES: Mapping[By, Callable[[Subject], str]] = {

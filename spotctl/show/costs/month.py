@@ -28,20 +28,33 @@ class Month:
     low: int
     high: int
     budget: float | None = None
+    doubtful: int = 0
+    """Part of what is paid that only counts because the end of machines is not known."""
+    is_least: bool = False
+    """Whether there are costs that no row has."""
+
+
+def first_of_month(at: int) -> int:
+    """The beginning of the month of a moment."""
+    day = to_datetime(at)
+    return to_micros(datetime(day.year, day.month, 1, tzinfo=UTC))
 
 
 def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budget: float | None) -> Month:
     """The month of `now`; the rest of the month is forecast to cost as much a day as the last four weeks did."""
     today = to_datetime(now)
-    first = to_micros(datetime(today.year, today.month, 1, tzinfo=UTC))
+    first = first_of_month(now)
     end = to_micros(datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC))
-    paid, began, days = 0, now, Counter[int]()
+    paid, doubtful, began, days = 0, 0, now, Counter[int]()
+    is_least = False
     for run, rows in runs:
         began = min(began, run.wall_began)
+        is_least |= run.is_least and (run.wall_ended or now) >= first
         for row in rows:
             at = on_this_clock(run, row.begin, now)
             if first <= at < end:
                 paid += row.amount
+                doubtful += row.doubtful
             # Counted back from now, so that only the part of today that is over counts.
             days[(now - at) // DAY] += row.amount
     learned = min(LEARNING_DAYS, -(-(now - began) // DAY))
@@ -55,4 +68,6 @@ def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, 
         paid + round(max(more - spread, 0.0)),
         paid + round(more + spread),
         budget,
+        doubtful,
+        is_least,
     )

@@ -16,6 +16,7 @@ from spotctl.show.costs.html import Html, el, fragment
 from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
 from spotctl.show.costs.page_parts import ColumnHead, figure, for_both_widths, heads_of, paragraph, section, table
 from spotctl.show.costs.page_runs import machines_section, plan_section, prices_section, runs_section, trend_section
+from spotctl.show.phrases import bound_of
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -101,8 +102,9 @@ def _head(report: Report) -> Html:
         el("h1", title),
         _verdict(report, digits),
     ]
-    if whole.on_demand > 0:
+    if whole.on_demand > 0 and not whole.is_least:
         parts.append(_comparison(report, digits))
+    parts += [paragraph(f"{remark[0].upper()}{remark[1:]}.", "notice") for remark in fmt.doubts(report)]
     if report.is_replayed:
         replayed = (
             "These runs were on the local market, which replays recorded or synthetic prices and evictions. No real"
@@ -122,7 +124,7 @@ def _head(report: Report) -> Html:
 def _verdict(report: Report, digits: int) -> Html:
     whole = report.whole
     so_far = " so far" if whole.running else ""
-    paid = f"{fmt.money(whole.total, digits)} {fmt.paid(report)}{so_far}{', not billed' if report.is_replayed else ''}."
+    paid = f"{fmt.total(whole, digits)} {fmt.paid(report)}{so_far}{', not billed' if report.is_replayed else ''}."
     if whole.loss:
         paid += f" Of this, {fmt.money(whole.loss, digits)} was lost in runs that failed."
     if whole.saved_pct is None:
@@ -150,9 +152,10 @@ def _comparison(report: Report, digits: int) -> Html:
 
 def _tiles(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
+    least = bound_of(is_least=whole.is_least, is_most=False)
     tiles = [
-        ("Machine-hours", fmt.hours(whole.machine_micros), _hourly(whole)),
-        ("Evictions", fmt.whole_number(whole.evictions), _eviction_rate(whole)),
+        ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", _hourly(whole)),
+        ("Evictions", f"{least}{fmt.whole_number(whole.evictions)}", _eviction_rate(whole)),
         *(_tile_of_step(report, name) for name in ("start-up", "redone work", "waiting")),
         ("Refunded", fmt.money(whole.free, digits), "charged and refunded"),
     ]
@@ -185,7 +188,7 @@ def _tile_of_step(report: Report, name: str) -> tuple[str, str, str]:
 
 def _hourly(whole: Figures) -> str:
     hours = whole.machine_micros / HOUR
-    return f"${usd(whole.total) / hours:.4f} each" if hours else ""
+    return f"${usd(whole.total) / hours:.4f} each" if hours and not whole.is_least else ""
 
 
 def _eviction_rate(whole: Figures) -> str:
@@ -209,7 +212,7 @@ def _uses(report: Report) -> Html:
         if part.value or part.class_ == "working"
     ]
     heads = (ColumnHead("machines were", is_text=True), ColumnHead(fmt.paid(report)), ColumnHead("share"))
-    foot = ("total", usd_text(total, digits), "")
+    foot = ("total", fmt.total(report.whole, digits), "")
     alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
     free = report.whole.free
     more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""
@@ -222,7 +225,7 @@ def _uses(report: Report) -> Html:
 def _saving(report: Report) -> Html:
     """The steps from the on-demand cost to what was paid, without those that changed nothing."""
     whole, digits = report.whole, fmt.digits_of(report)
-    if whole.on_demand <= 0:
+    if whole.on_demand <= 0 or whole.is_least:
         return Html()
     rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
     rows += [(name, fmt.money(-amount, digits)) for name, amount in whole.steps if amount]
@@ -242,7 +245,7 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
     keys = list(dict.fromkeys((cost.class_, cost.name) for cost in markets))
     if len(report.runs) == 1:
         layers = cumulative_of(report.rows, markets)
-        alt = f"Cumulative cost of {report.runs[0].run}, {fmt.money(report.whole.total)} in total"
+        alt = f"Cumulative cost of {report.runs[0].run}, {fmt.total(report.whole, 2)} in total"
         lead = f"Amount {fmt.paid(report)} up to each moment of the run, net of refunds."
         picture = for_both_widths(lambda canvas: cumulative(canvas, alt, layers))
         return section(title, paragraph(lead, "lead"), figure(picture, keys))

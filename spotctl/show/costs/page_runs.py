@@ -238,7 +238,8 @@ def trend_section(report: Report) -> Html:
 
 
 def _trend(report: Report, job: str) -> Html:
-    runs = [cost for cost in report.history if cost.timeline.job == job][-MOST_TREND:]
+    known = [cost for cost in report.history if not cost.figures.is_least]
+    runs = [cost for cost in known if cost.timeline.job == job][-MOST_TREND:]
     by_work = all(cost.figures.usd_per_work is not None for cost in runs)
     ended = [cost for cost in runs if not cost.timeline.is_running]
     if len(runs) < 2 or not ended[:-1]:

@@ -18,6 +18,15 @@ class Period:
 ALWAYS = Period()
 
 
+def overlaps(first: Period, second: Period) -> bool:
+    """Whether two periods have a moment in common."""
+
+    def begins_in_time(period: Period, other: Period) -> bool:
+        return period.since is None or other.until is None or period.since <= other.until
+
+    return begins_in_time(first, second) and begins_in_time(second, first)
+
+
 def part_of(
     run: RunTimeline, rows: Sequence[LedgerRow], period: Period, now: int
 ) -> tuple[RunTimeline, Sequence[LedgerRow]] | None:
@@ -74,4 +83,6 @@ def _cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
         length = row.end - row.begin
         return amount * (end - row.begin) // length - amount * (begin - row.begin) // length
 
-    return row._replace(begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand))
+    return row._replace(
+        begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand), doubtful=part(row.doubtful)
+    )

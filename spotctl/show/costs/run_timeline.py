@@ -80,6 +80,10 @@ class RunTimeline:
     received: int | None = None
     sent: int | None = None
     """Bytes that its machines received and sent, as far as machines reported them; None if none has."""
+    rows_lost: int = 0
+    """How many of its rows a repair of the log has dropped."""
+    is_least: bool = False
+    """Whether there are costs that its rows do not have: rows of the log are lost, or a price, or an order is open."""
 
     @property
     def failed(self) -> bool:

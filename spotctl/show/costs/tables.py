@@ -14,6 +14,7 @@ from spotctl.show.costs.formatting import (
     RUNNING_MARK,
     counted_in,
     digits_of,
+    doubts,
     gigabytes,
     headline,
     left_out,
@@ -25,6 +26,7 @@ from spotctl.show.costs.formatting import (
 from spotctl.show.costs.month import Month
 from spotctl.show.costs.name_columns import NameColumns, nested, side_by_side
 from spotctl.show.costs.unit_cost import UnitTrend, trends_of
+from spotctl.show.phrases import bound_of
 
 _ALWAYS_SHOWN, _IMPORTANT = 2, 3
 _TOTAL = "total"
@@ -97,8 +99,8 @@ def _width_of(report: Report, column: FigureColumn) -> int:
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     whole = report.whole
-    notes = [left_out(report)] if report.left_out else []
-    if whole.on_demand:
+    notes = [*doubts(report), *([left_out(report)] if report.left_out else [])]
+    if whole.on_demand and not whole.is_least:
         digits = digits_of(report)
         steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
         notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
@@ -138,7 +140,10 @@ def _trend(trend: UnitTrend) -> str:
 
 def _month(month: Month, digits: int) -> str:
     low, high = money(month.low, digits), money(month.high, digits)
-    text = f"{month.name}: {money(month.paid, digits)} so far, {money(month.forecast, digits)} expected by its end"
+    bound = bound_of(is_least=month.is_least, is_most=bool(month.doubtful))
+    paid = f"{bound}{money(month.paid - (month.doubtful if month.is_least else 0), digits)} so far"
+    forecast = f"{bound_of(is_least=month.is_least, is_most=False)}{money(month.forecast, digits)}"
+    text = f"{month.name}: {paid}, {forecast} expected by its end"
     text += f" (likely {low} to {high})" if month.low < month.high else ""
     return text if month.budget is None else f"{text}; budget {usd_text(month.budget)}"
 

@@ -40,6 +40,7 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None) -> RunTim
         samples=None if ended is None else ended.facts.get("samples"),
         received=sum(traffic.received for traffic in counted) if counted else None,
         sent=sum(traffic.sent for traffic in counted) if counted else None,
+        rows_lost=state.rows_lost,
     )
 
 

@@ -33,10 +33,10 @@ class UnitTrend:
 
 
 def trends_of(report: Report) -> list[UnitTrend]:
-    """A trend for each job with two successful runs or more, by job."""
+    """A trend for each job with two successful runs or more whose costs are known, by job."""
     runs_of: dict[str, list[RunCost]] = {}
     for run in report.history:
-        if run.timeline.outcome == DONE:
+        if run.timeline.outcome == DONE and not run.figures.is_least:
             runs_of.setdefault(run.timeline.job, []).append(run)
     return [_trend(job, runs) for job, runs in sorted(runs_of.items()) if len(runs) > 1]
 

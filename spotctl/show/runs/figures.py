@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.units import HOUR
-from spotctl.clouds.base import CloudProvider, now_of
+from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.programs import Training
@@ -15,24 +15,35 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.log import budget
 from spotctl.log.budget import Tariff
+from spotctl.log.ledger.project import recorded, spending
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.ledger.same_work import same_work
+from spotctl.log.ledger_reader import stored_prices
+from spotctl.log.present import present_of
 from spotctl.log.state import RunState
 from spotctl.run.lease_times import LeaseTimes
 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """Amounts in nano-dollar-seconds: spent so far, the on-demand cost of the same work, the budget, and the committed
-    amount, which is spent or reserved until the leases end."""
+    """The cost so far; and in nano-dollar-seconds, the on-demand cost of the same work, the budget, and the
+    committed amount, which is spent or reserved until the leases end."""
 
-    spent: int | None
+    spending: CostSoFar | None
     on_demand: int | None
     budget: int | None
     committed: int | None = None
 
     @property
+    def spent(self) -> int | None:
+        """The amount spent so far."""
+        return None if self.spending is None else self.spending.amount
+
+    @property
     def saved(self) -> float | None:
-        """The share of the on-demand cost that was saved."""
+        """The share of the on-demand cost that was saved; None if costs are missing."""
+        if self.spending is not None and self.spending.is_least:
+            return None
         return None if self.spent is None or not self.on_demand else 1 - self.spent / self.on_demand
 
     @property
@@ -80,7 +91,7 @@ class RunMarkets:
     """The job, the provider and the prices of runs; each is read once."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings, self._stored = settings, stored_prices(settings)
         self._known: dict[str, tuple[JobSpec, CloudProvider, Tariff]] = {}
 
     def of(self, state: RunState) -> tuple[JobSpec, CloudProvider, Tariff]:
@@ -91,27 +102,26 @@ class RunMarkets:
             self._known[state.run] = spec, provider, budget.tariff_of(provider, state.started)
         return self._known[state.run]
 
-    def figures(self, state: RunState) -> RunFigures:
-        """The figures of a run now; at its end, if it has ended."""
+    def figures(self, state: RunState, *, attended: bool = True) -> RunFigures:
+        """The figures of a run now; at its end, if it has ended. `attended`: a process renews its leases."""
         spec, provider, tariff = self.of(state)
-        now = state.at if state.ended is not None else max(now_of(provider, state.at), state.at)
+        now = present_of(state, self._settings).now
         goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
-        return RunFigures(state, now, _money(state, spec, now, tariff, provider), goal, spec.is_local)
+        spent = spending(state, self._stored, now, attended=attended)
+        money = _money(state, spec, spent, now, tariff, provider)
+        return RunFigures(state, now, money, goal, spec.is_local)
 
 
-def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff, provider: CloudProvider) -> Money:
+def _money(
+    state: RunState, spec: JobSpec, spent: CostSoFar, now: int, tariff: Tariff, provider: CloudProvider
+) -> Money:
     limit = None if spec.budget is None else spec.budget * 3600
     if state.ended is not None:
-        spent = state.ended.facts.get("spent")
-        return Money(spent, state.ended.facts.get("on_demand"), limit, spent)
+        return Money(spent, state.ended.facts.get("on_demand"), limit, spent.amount)
     try:
         teardown = LeaseTimes.of(is_local=spec.is_local, speed=provider.speed).teardown
-        return Money(
-            budget.spent(state, now, tariff),
-            same_work(state, now).amount,
-            limit,
-            budget.committed(state, now, tariff, teardown),
-        )
+        committed = budget.committed(state, now, recorded(state, tariff), teardown)
     except (ProviderError, PricingDataError):
         # The local market was restarted at an earlier time since the run was interrupted, or prices are missing.
-        return Money(None, None, limit)
+        committed = None
+    return Money(spent, same_work(state, now).amount, limit, committed)

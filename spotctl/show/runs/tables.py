@@ -13,12 +13,13 @@ from rich.text import Text
 
 from bidbrain.billing import usd
 from pricing_data.units import HOUR, counted, format_time, usd_text
-from spotctl.log.events import FINISH, BudgetExceeded, Progressed, RunEnded
+from spotctl.log.events import FINISH, BudgetExceeded, Progressed, RowsLost, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.layout import RankedColumn, ranked_table
-from spotctl.show.phrases import bid_text, hours_text, machines_text
+from spotctl.show.phrases import bid_text, hours_text, loss_text, machines_text, spending_text
 from spotctl.show.plans.on_cluster import nodes_text
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
     from spotctl.show.runs.figures import RunFigures
 
 
-def status_answer(statuses: Sequence[RunStatus]) -> dict[str, Any]:
+def status_answer(statuses: Sequence[RunStatus], lost: Sequence[RowsLost] = ()) -> dict[str, Any]:
     """The JSON of `spotctl status --json`.
 
     Fields:
         jobs: the latest run of each job
         jobs[] -> _job
+        rows_lost: rows that a repair of the log has dropped, and that may be of any run
     """
-    return {"jobs": [_job(status) for status in statuses]}
+    return {"jobs": [_job(status) for status in statuses], "rows_lost": sum(loss.rows for loss in lost)}
 
 
 def _job(status: RunStatus) -> dict[str, Any]:
@@ -49,6 +51,9 @@ def _job(status: RunStatus) -> dict[str, Any]:
         clock: clocks that a training has done
         loss: loss at the last clock, and of the model once that is made; null for commands
         spent_usd: cost so far
+        spent_low_usd: the least that this can be
+        spent_high_usd: the most that this can be; null if that is unknown, because rows of the log or prices are lost
+        rows_lost: rows of the run that a repair of the log has dropped
         replayed: whether the run is on the local market: then nothing is billed
         evictions: number of evictions
         attempt: number of the attempt of a command
@@ -67,11 +72,20 @@ def _job(status: RunStatus) -> dict[str, Any]:
         "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
         "clock": None if progress is None else progress.clock,
         "loss": None if progress is None else _last_loss(state, progress),
-        "spent_usd": None if status.spent is None else usd(status.spent),
+        **spending_json(status.spent),
+        "rows_lost": state.rows_lost,
         "replayed": state.is_replayed,
         "evictions": state.evictions,
         **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
     }
+
+
+def spending_json(spent: CostSoFar | None) -> dict[str, float | None]:
+    """The cost of a run so far, and its bounds."""
+    if spent is None:
+        return dict.fromkeys(("spent_usd", "spent_low_usd", "spent_high_usd"))
+    high = None if spent.high is None else usd(spent.high)
+    return {"spent_usd": usd(spent.amount), "spent_low_usd": usd(spent.low), "spent_high_usd": high}
 
 
 def _last_loss(state: RunState, progress: Progressed) -> float | None:
@@ -136,11 +150,16 @@ def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
             column("machines", (len(job["machines"]) for job in jobs), 1),
             column("clock", (job["clock"] for job in jobs), 3),
             column("loss", (_loss(job["loss"]) for job in jobs), 4),
-            column("spent", (_money(job["spent_usd"]) for job in jobs)),
+            column("spent", (spending_text(status.spent) for status in statuses)),
             column("evictions", (job["evictions"] for job in jobs), 2),
         ),
         names=3,
     )
+
+
+def dropped(lost: Iterable[RowsLost]) -> list[str]:
+    """Lines about what repairs of the log have dropped, and what may be of any run."""
+    return [f"a repair of the event log has dropped {loss_text('', loss)}" for loss in lost]
 
 
 def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
@@ -170,9 +189,9 @@ def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
 def _spend_and_end(figures: RunFigures) -> list[str]:
     """The cost of the run so far, and its expected end, as far as they are known."""
     money, end, parts = figures.money, figures.expected_end, list[str]()
-    if money.spent is not None:
+    if money.spending is not None:
         limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
-        parts.append(f"spent {_money(usd(money.spent))}{limit}")
+        parts.append(f"spent {spending_text(money.spending)}{limit}")
     if end is not None and end > figures.now:
         clock = "of market time" if figures.is_local else f"({format_time(end)})"
         parts.append(f"expected end in {hours_text((end - figures.now) / HOUR)} {clock}")

@@ -10,7 +10,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
 from spotctl.log.state import Allocation, RunState
 from spotctl.show.runs.figures import Money, cards_by_market
-from spotctl.show.runs.tables import command_progress
+from spotctl.show.runs.tables import command_progress, spending_json
 from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
 FindPrices = Callable[[Market], PriceSeries | None]
@@ -63,6 +63,7 @@ class RunSnapshot:
     markets: tuple[MarketLine, ...]
     events: tuple[TimelineEvent, ...]
     reason: str
+    rows_lost: int = 0
 
 
 def take_snapshot(
@@ -97,6 +98,7 @@ def take_snapshot(
         markets=_markets(state, prices),
         events=timeline.events,
         reason=state.reason,
+        rows_lost=state.rows_lost,
     )
 
 
@@ -146,6 +148,9 @@ def answer(snapshot: RunSnapshot) -> dict[str, Any]:
         machines.warned: number of machines with an eviction warning
         evictions: number of evictions so far
         spent_usd: cost so far
+        spent_low_usd: the least that this can be
+        spent_high_usd: the most that this can be; null if that is unknown, because rows of the log or prices are lost
+        rows_lost: rows of the run that a repair of the log has dropped
         on_demand_usd: cost so far of the same work on on-demand machines
         budget_usd: the job's budget; null if it has none
         replayed: whether the run is on the local market: then nothing is billed
@@ -169,7 +174,8 @@ def answer(snapshot: RunSnapshot) -> dict[str, Any]:
         "doing": snapshot.command or None,
         "machines": {"reliable": snapshot.reliable, "transient": snapshot.transient, "warned": snapshot.warned},
         "evictions": snapshot.evictions,
-        "spent_usd": _usd(money.spent),
+        **spending_json(money.spending),
+        "rows_lost": snapshot.rows_lost,
         "on_demand_usd": _usd(money.on_demand),
         "budget_usd": _usd(money.budget),
         "replayed": snapshot.is_replayed,

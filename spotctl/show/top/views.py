@@ -13,6 +13,7 @@ from bidbrain.billing import usd
 from pricing_data.known_clouds import markets_of
 from pricing_data.units import MINUTE, SECOND, age, to_datetime, usd_text
 from spotctl.show.bars import columns, sparkline
+from spotctl.show.phrases import spending_text
 from spotctl.show.runs.figures import Money
 from spotctl.show.terminal import dollars, market_name, percent
 from spotctl.show.top.snapshot import MarketLine, RunSnapshot
@@ -44,7 +45,7 @@ def _money(snapshot: RunSnapshot) -> str:
 
 
 def _compared(money: Money) -> str:
-    spent = f"spent {_usd(money.spent)}"
+    spent = f"spent {_UNKNOWN if money.spending is None else spending_text(money.spending)}"
     if money.budget is not None:
         spent += f" of {_usd(money.budget)} budget ({percent(money.used)})"
     if money.saved is None:

@@ -1,5 +1,6 @@
 """Follows a job's latest run without changing anything."""
 
+from collections.abc import Collection
 from types import TracebackType
 
 from pricing_data.errors import PricingDataError
@@ -9,8 +10,9 @@ from spotctl.clouds.errors import NotFound
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log.statuses import RunStatus, latest_run
-from spotctl.log.store import EventLog, is_running
+from spotctl.log.present import present_of
+from spotctl.log.statuses import latest_run, status_word
+from spotctl.log.store import EventLog
 from spotctl.show.runs.figures import RunMarkets
 from spotctl.show.top.snapshot import RunSnapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
@@ -19,8 +21,8 @@ from spotctl.show.top.timeline import Timeline, follow
 class Watcher:
     """Reads the latest run of a job from the event log; switches to a newer run once this one has ended."""
 
-    def __init__(self, job: str, settings: Settings) -> None:
-        self._job, self._settings = job, settings
+    def __init__(self, job: str, settings: Settings, elsewhere: Collection[str] = ()) -> None:
+        self._job, self._settings, self._elsewhere = job, settings, elsewhere
         self._paths = Paths(settings.home)
         if not self._paths.log.exists():
             raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
@@ -49,7 +51,8 @@ class Watcher:
 
     def _snapshot(self, timeline: Timeline) -> RunSnapshot:
         state = timeline.state
-        figures, tariff = self._markets.figures(state), self._markets.of(state)[2]
+        present = present_of(state, self._settings, self._elsewhere)
+        figures, tariff = self._markets.figures(state, attended=present.attended), self._markets.of(state)[2]
 
         def prices(market: Market) -> PriceSeries | None:
             try:
@@ -57,6 +60,5 @@ class Watcher:
             except (NotFound, PricingDataError):
                 return None
 
-        attended = state.ended is None and is_running(self._paths.locks, self._job)
-        status = RunStatus(state, attended, None).word
+        status = status_word(state, attended=present.attended)
         return take_snapshot(timeline, status, figures.now, figures.money, figures.goal, prices)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 
@@ -103,8 +104,15 @@ def test_rows_are_in_order_and_by_run(path: Path) -> None:
         rows = reader.of_run("a")
         assert [(row.at, row.event) for row in rows] == [(0, ev.MachineRan("m0")), (2, ev.MachineRan("m2"))]
         assert reader.of_run("a", rows[0].id) == rows[1:]
+
+
+def test_a_run_without_its_beginning_is_a_damaged_log(path: Path) -> None:
+    with EventLog(path) as log:
         log.append("c", 9, ev.RunBegan("job", "local", {"a": 1}, "/f", 3))
-        assert [row.run for row in reader.beginnings()] == ["c"]
+        assert [row.run for row in log.beginnings()] == ["c"]
+        log.append("d", 9, ev.MachineRan("m"))
+        with pytest.raises(BrokenLog, match="the beginning of run d is lost"):
+            log.beginnings()
 
 
 def test_several_may_open_a_new_log_at_the_same_moment(tmp_path: Path) -> None:
@@ -126,6 +134,35 @@ def test_nothing_is_changed_or_removed(path: Path, statement: str) -> None:
     with sqlite3.connect(path) as other, pytest.raises(sqlite3.IntegrityError, match="never"):
         other.execute(statement)
     other.close()
+
+
+def test_a_log_of_an_earlier_version_gets_checksums_for_new_rows(path: Path) -> None:
+    with EventLog(path) as log:
+        log.append("a", 0, ev.RunBegan("job", "local", {}, "/f", 3))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("ALTER TABLE events DROP COLUMN checksum")
+    with EventLog(path) as log, EventLog(path) as again:
+        log.append("a", 1, ev.MachineRan("m"))
+        assert [row.event for row in again.of_run("a")][1:] == [ev.MachineRan("m")]
+        log.verify()
+    with closing(sqlite3.connect(path)) as other:
+        assert [found is None for (found,) in other.execute("SELECT checksum FROM events ORDER BY id")] == [True, False]
+        # An earlier version goes on writing to the log.
+        other.execute("INSERT INTO events (run, at_us, kind, body) VALUES ('a', 2, 'MachineRan', '{\"id\":\"n\"}')")
+        other.commit()
+    with EventLog(path) as log:
+        assert log.of_run("a")[-1].event == ev.MachineRan("n")
+
+
+def test_a_changed_row_is_refused(path: Path) -> None:
+    with EventLog(path) as log:
+        log.append("a", 0, ev.RunBegan("job", "local", {}, "/f", 3))
+        log.append("a", 1, ev.MachineRan("m"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DROP TRIGGER no_update")
+        other.execute("UPDATE events SET at_us = 2 WHERE id = 2")
+    with EventLog(path) as log, pytest.raises(BrokenLog, match="row 2 was changed"):
+        log.of_run("a")
 
 
 def test_a_log_of_a_later_format_is_refused(path: Path) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from spotctl.log import events as ev, ledger_reader as read
-from spotctl.log.store import EventLog, RawRow, raw_rows, write_rows
+from spotctl.log.raw_log import RawRow, raw_log, write_rows
+from spotctl.log.store import EventLog
 from spotctl.show.costs import accounts
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, night, started_hour, write_log
@@ -156,7 +157,7 @@ def test_nothing_is_kept_where_it_cannot_be_or_would_take_room_from_runs(
 
 def _rewritten(home: Path, change: Callable[[list[RawRow]], list[RawRow]]) -> None:
     """Replaces the home's log by one with these changes."""
-    rows, failure = raw_rows(home / "log.sqlite")
-    assert not failure
-    write_rows(home / "new.sqlite", change(rows))
+    raw = raw_log(home / "log.sqlite")
+    assert not raw.failure
+    write_rows(home / "new.sqlite", change(list(raw.rows)))
     (home / "new.sqlite").rename(home / "log.sqlite")

@@ -88,11 +88,14 @@ def test_a_running_run_is_marked(tmp_path: Path) -> None:
 
 
 def test_a_run_without_prices_does_not_prevent_reports_on_others(runs: list[MadeRun], tmp_path: Path) -> None:
+    before = spotctl("report", "cost", "--json").json["groups"]
     write_log([night(3, np.random.default_rng(1), "unpriced", is_running=True)], tmp_path / "home")
-    ended = spotctl("report", "cost")
-    assert ended.code in (1, 2)
-    assert "c6i.2xlarge" in ended.error
-    assert spotctl("report", "cost", "--job", runs[0].job).code == 0
+    whole = spotctl("report", "cost", "--json").json
+    (poor,) = (group for group in whole["groups"] if group["job"] == "unpriced")
+    assert [group for group in whole["groups"] if group is not poor] == before
+    assert poor["total_high_usd"] is whole["total_high_usd"] is None
+    assert "unpriced: at least $" in spotctl("report", "cost", "--job", "unpriced").out
+    assert spotctl("report", "cost", "--job", runs[0].job, "--json").json["total_high_usd"] is not None
 
 
 @pytest.mark.parametrize("columns", [80, 200])

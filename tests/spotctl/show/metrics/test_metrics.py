@@ -16,6 +16,7 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.state import RunState
 from spotctl.show.metrics.publisher import publishing
 from spotctl.show.metrics.text import metrics_text
@@ -24,7 +25,11 @@ from tests.spotctl.show.top.runs import at, rows, run_events
 
 NANO_SECONDS = 3600 * 10**9
 FIGURES = RunFigures(
-    fold(rows(run_events())), at(9), Money(2 * NANO_SECONDS, 8 * NANO_SECONDS, None, 3 * NANO_SECONDS), 100, True
+    fold(rows(run_events())),
+    at(9),
+    Money(CostSoFar(2 * NANO_SECONDS, 2 * NANO_SECONDS), 8 * NANO_SECONDS, None, 3 * NANO_SECONDS),
+    100,
+    True,
 )
 ENDED = ev.RunEnded("done", "", 0, {"spent": NANO_SECONDS, "on_demand": 2 * NANO_SECONDS, "updates_lost": 0})
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+]+)')

@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 from spotctl.log import events as ev, folding
 from spotctl.log.folding import fold
 from spotctl.log.ledger.final_figures import busy, final_figures
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
 from spotctl.log.statuses import RunStatus
@@ -43,7 +44,9 @@ def state(events: int | None = None) -> RunState:
 
 
 def figures(state: RunState) -> RunFigures:
-    return RunFigures(state, state.at, Money(NANO_SECONDS, None, 5 * NANO_SECONDS), 100, is_local=True)
+    return RunFigures(
+        state, state.at, Money(CostSoFar(NANO_SECONDS, NANO_SECONDS), None, 5 * NANO_SECONDS), 100, is_local=True
+    )
 
 
 def live(figures: RunFigures) -> list[str]:
@@ -112,7 +115,7 @@ def test_evictions_are_the_same_number_everywhere() -> None:
     """Even if the job reports a fact of its own under that name."""
     now = state()
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
-    status = RunStatus(now, attended=True, spent=None)
+    status = RunStatus(now, attended=True, spent=CostSoFar(0, 0))
     assert run_tables.status_answer([status])["jobs"][0]["replayed"] is True
     assert final_figures(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
     assert "evictions 4" in live(figures(now))[0]
@@ -137,7 +140,7 @@ def test_a_checkpoint_interval_without_end() -> None:
         (2.0, ev.AttemptBegan(1, ("r",), 2000)),
         (3.0, ev.Checkpointed(1, 0, 1, 10, 0.5, inf)),
     ]
-    status = RunStatus(fold(rows(events)), attended=True, spent=None)
+    status = RunStatus(fold(rows(events)), attended=True, spent=CostSoFar(0, 0))
     (job,) = json.loads(json.dumps(run_tables.status_answer([status]), allow_nan=False))["jobs"]
     assert job["checkpoint"] == {"number": 1, "seconds": 0.5, "bytes": 10, "every_seconds": None}
     assert live(figures(status.state))[1].endswith("checkpoint 1 (0.5 s each)")
@@ -145,7 +148,9 @@ def test_a_checkpoint_interval_without_end() -> None:
 
 @pytest.mark.parametrize(("width", "columns"), [(70, 8), (200, 9)])
 def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
-    table = run_tables.status_table([RunStatus(state(), attended=True, spent=NANO_SECONDS)], width)
+    table = run_tables.status_table(
+        [RunStatus(state(), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS))], width
+    )
     head, line = text(table, width)
     assert len(head.split()) == columns
     assert line.split()[0] == "small"
@@ -157,7 +162,9 @@ def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
     name = "nightly-recommendations-of-all-shops-in-europe-and-america"
     began = state().began
     assert began is not None
-    status = RunStatus(replace(state(), began=replace(began, job=name)), attended=True, spent=NANO_SECONDS)
+    status = RunStatus(
+        replace(state(), began=replace(began, job=name)), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS)
+    )
     head, line = text(run_tables.status_table([status], 80), 80)
     assert head.split() == ["job", "state", "spent"]
     assert line.split() == [name, "running", "$1.00"]

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from pricing_data.units import MINUTE
 from spotctl.log import events as ev
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.show.runs.figures import Money
 from spotctl.show.top import views
 from spotctl.show.top.snapshot import RunSnapshot, answer, take_snapshot
@@ -22,7 +23,7 @@ NANO_SECONDS = 3600 * 10**9
 
 def snapshot(minutes: float = 10, events: int | None = None) -> RunSnapshot:
     timeline = follow(Timeline(), rows(run_events()[:events]))
-    money = Money(3 * NANO_SECONDS, 12 * NANO_SECONDS, 6 * NANO_SECONDS)
+    money = Money(CostSoFar(3 * NANO_SECONDS, 3 * NANO_SECONDS), 12 * NANO_SECONDS, 6 * NANO_SECONDS)
     return take_snapshot(timeline, "running", at(minutes), money, 50, prices)
 
 
@@ -129,7 +130,9 @@ def test_json_answer() -> None:
 def test_gpus_are_the_mean_of_a_markets_machines() -> None:
     used = [(9.0, ev.CardsUsed("r", 80, 50)), (9.0, ev.CardsUsed("e", 94, 72)), (9.0, ev.CardsUsed("d", 1, 1))]
     events = [*run_events(), *used]
-    one = take_snapshot(follow(Timeline(), rows(events)), "running", at(10), Money(0, 0, None), None, prices)
+    one = take_snapshot(
+        follow(Timeline(), rows(events)), "running", at(10), Money(CostSoFar(0, 0), 0, None), None, prices
+    )
     assert [line["gpus"] for line in answer(one)["markets"]] == [{"busy": 0.87, "memory": 0.61}, None]
     assert text(views.markets(one, 80, 9)) == [
         "prices (synthetic)    machines     spot       bid  on demand  gpu  memory",
@@ -140,7 +143,9 @@ def test_gpus_are_the_mean_of_a_markets_machines() -> None:
     assert "87%     61%" in wide[1]
     assert wide[0].endswith("since the run started")
     unknown = [*events, (10.0, ev.CardsUsed("r", None, None)), (10.0, ev.CardsUsed("e", None, None))]
-    one = take_snapshot(follow(Timeline(), rows(unknown)), "running", at(11), Money(0, 0, None), None, prices)
+    one = take_snapshot(
+        follow(Timeline(), rows(unknown)), "running", at(11), Money(CostSoFar(0, 0), 0, None), None, prices
+    )
     assert "gpu" not in "\n".join(text(views.once(one, 80)))
 
 
