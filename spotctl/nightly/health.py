@@ -79,7 +79,7 @@ def history(state_dir: StateDir) -> tuple[NightHistory, list[str]]:
             damaged.append(str(error))
             return None
 
-    starts, lines = state_dir.starts.read()
+    starts, lines = readable(state_dir.starts.read) or ([], 0)
     if lines:
         cure = "remove the file; the next start makes a new one"
         damaged.append(f"{state_dir.starts.path}: {counted(lines, 'line')} cannot be read; {cure}")

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from pricing_data.units import SECOND
 from spotctl.agent.files import sync_folder
+from spotctl.home.errors import BadRequest
 
 SLOTS = 400
 """As many starts are kept: at one per night, those of more than a year."""
 LINE_BYTES = 256
 _LONGEST_WHY = 150
+_CURE = "remove it; the next start makes a new one"
 
 _LINE = re.compile(
     r"number=(?P<number>[1-9]\d{0,8}) began=(?P<began>\d{1,12}) pid=(?P<pid>\d{1,9})"
@@ -62,7 +64,7 @@ class NightStart:
 
     def line(self) -> bytes:
         ending = "" if self.ended is None else f" ended={self.ended} status={self.status}"
-        why = _NOT_KEPT.sub("", " ".join(self.why.split()))[:_LONGEST_WHY].rstrip()
+        why = " ".join(_NOT_KEPT.sub("", " ".join(self.why.split())).split())[:_LONGEST_WHY]
         text = f"number={self.number} began={self.began} pid={self.pid}{ending} reported={_YES[self.reported]}"
         return f"{text} why={why}".encode() if why else text.encode()
 
@@ -93,11 +95,13 @@ class StartRecord:
         sync_folder(self.path.parent)
 
     def read(self) -> tuple[list[NightStart], int]:
-        """The starts, oldest first, and the number of lines that cannot be read."""
+        """The starts, oldest first, and the number of lines that cannot be read. BadRequest: no line can be."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
             return [], 0
+        except OSError as error:
+            raise BadRequest(f"{self.path}: cannot be read: {error.strerror}; {_CURE}") from None
         lines = [content[at : at + LINE_BYTES] for at in range(0, len(content), LINE_BYTES)]
         starts = [_parsed(line) for line in lines]
         known = {start.number: start for start in starts if start is not None}

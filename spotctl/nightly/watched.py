@@ -39,7 +39,7 @@ def run_watched(
     except Exception as error:
         delivered, why = _report(state_dir, NightResult.of_error(error, began=False), clock, zone)
         # The error is what the caller has to see, also if it cannot be recorded.
-        with suppress(OSError):
+        with suppress(OSError, BadRequest):
             end(reported=delivered, good=False, why=why)
         raise
     return report
