@@ -59,13 +59,14 @@ class NightHistory:
 
     @property
     def failed_start(self) -> NightStart | None:
-        """The latest start if it failed and the record of the last night does not say how."""
+        """The latest start if it failed, or did not end, and the record of the last night does not say how."""
         start = self.latest
         if start is None or start.is_alive or (start.ended is None and self.locked):
             return None
         if self.reported_at > (start.began if start.ended is None else start.ended) * SECOND:
             return None
-        return start if start.why or start.ended is None else None
+        unsaid = start.status != 0 and not start.reported
+        return start if start.why or unsaid else None
 
 
 def history(state_dir: StateDir) -> tuple[NightHistory, list[str]]:
@@ -153,21 +154,22 @@ def _failed(nights: NightHistory, zone: tzinfo) -> str:
 
 def _unsaid(nights: NightHistory, zone: tzinfo) -> list[str]:
     """Failures of earlier starts about which no message could be sent."""
-    latest = nights.latest
-    before = 0 if latest is None else latest.began_us
     return [
         f"{failure_text(start, zone)}, and no message could be sent; check the webhook of the job file"
-        for start in unreported(nights.starts, before)
-        if start is not nights.failed_start
+        for start in unreported(nights.starts[:-1], nights.reported_at)
     ]
 
 
-def unreported(starts: Sequence[NightStart], before: int) -> list[NightStart]:
-    """The starts before a moment that failed, and about which no message was sent."""
+def unreported(starts: Sequence[NightStart], reported_at: int) -> list[NightStart]:
+    """The starts that failed, and about which no message was sent.
+
+    One that was killed is resumed by the next one, whose message is about both.
+    """
     return [
         start
         for start in starts
-        if start.began_us < before and not start.reported and not start.is_alive and start.status != 0
+        if not (start.reported or start.is_alive or start.status == 0)
+        and (start.ended is not None or reported_at < start.began_us)
     ]
 
 

@@ -289,7 +289,10 @@ class NightRunner:
         spec = self.reporter.job()
         secrets = [] if spec is None else secret_values(spec, os.environ)
         message = night_message(result, runs, record.day, paths, figures).without(secrets)
-        earlier = unreported(self.state_dir.starts.read()[0], record.since)
+        starts, _ = self.state_dir.starts.read()
+        # The last line is that of this start, unless it is made by hand.
+        last = self.state_dir.result
+        earlier = unreported(starts[:-1] if self.scheduled else starts, 0 if last is None else last.end)
         if earlier:
             message = with_earlier(message, [failure_text(start, self.zone) for start in earlier])
         self.reporter.send(message, "" if result.outcome == DONE else "/fail")
