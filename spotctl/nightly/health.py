@@ -20,7 +20,7 @@ GRACE = 15 * MINUTE
 LONGEST_NIGHT = 24 * HOUR
 """A night without a deadline that runs longer delays the next one."""
 _FACTOR = 2
-"""A night may take so many times as long as usual."""
+"""The longest night, in times of the usual length."""
 _FIX_AND_RUN = "fix it, then run: spotctl nightly run {name}"
 
 

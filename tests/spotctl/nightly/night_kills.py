@@ -46,7 +46,7 @@ from tests.spotctl.nightly.timers import SCRIPT, program, without
 
 _OURS = str(Path(spotctl.nightly.__file__).parent)
 _PASSES = 2
-"""A line of a loop is a point so many times."""
+"""How often the line of a loop counts as a point."""
 _EVENTS = ("socket.connect", "sqlite3.connect", "fcntl.flock")
 _AFTER = 40 * 60 * SECOND
 """When monitoring looks: later than the timer may be late."""
