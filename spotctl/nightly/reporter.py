@@ -54,7 +54,7 @@ class NightReporter:
             return None
 
     def _addresses(self) -> Addresses:
-        """Those of the job file, or those that were last read from it."""
+        """The addresses of the job file, or those that were last read from it."""
         spec, path = self.job(), self.state_dir.addresses
         if spec is not None:
             known = Addresses(spec.webhook, spec.heartbeat)
