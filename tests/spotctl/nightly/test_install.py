@@ -124,7 +124,7 @@ def older(home: Path) -> bytes:
 
 def test_ls_and_doctor_say_how_to_renew_what_an_older_version_installed(table: Path, job: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    words = ["nightly", "install", job, "--at", "02:00", "--deadline", "06:00", "--scheduler", "cron"]
+    words = ["nightly", "install", str(job), "--at", "02:00", "--deadline", "06:00", "--scheduler", "cron"]
     assert spotctl(*words).code == 0
     state_dir = StateDir(home, "small")
     state_dir.environment.write_text("A_TOKEN=x\n")
