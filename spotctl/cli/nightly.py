@@ -70,7 +70,7 @@ def install(
     state_dir = StateDir(home.resolve(), added.nightly.name)
     if json_:
         more = {"done": added.done, "to_do": list(added.to_do), "missing": list(added.missing)}
-        session.answer_json({**_job(state_dir, added.nightly, timers), **more})
+        session.answer_json({**_job(state_dir, timers), **more})
         return
     zone, zone_name = _zone()
     next_start = f"next start {_next(added.nightly, zone)} ({zone_name}), by {added.nightly.scheduler}"
@@ -103,12 +103,8 @@ def list_(
 
     session: Session = context.obj
     timers = Timers.of_this_user()
-    jobs = [
-        _job(state_dir, nightly, timers)
-        for state_dir in state_dirs(session.settings.home.resolve())
-        if (nightly := state_dir.installed)
-    ]
-    problems = [f"{job['name']}: {job['problem']}" for job in jobs if job["problem"]]
+    jobs = [_job(state_dir, timers) for state_dir in state_dirs(session.settings.home.resolve())]
+    problems = [f"{job['name']}: {problem}" for job in jobs for problem in job["problems"]]
     if json_:
         session.answer_json({"nightly": jobs})
     if check:
@@ -122,7 +118,8 @@ def list_(
         session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
         return
     session.out.print(night_tables.jobs_table(jobs, session.out.width))
-    session.say(*(f"{job['name']}: {job['trouble']}" for job in jobs if job["trouble"]), indent=2)
+    renewals = [f"{job['name']}: {job['renew']}" for job in jobs if job["renew"]]
+    session.say(*problems, *renewals, indent=2)
 
 
 @app.command()
@@ -147,23 +144,18 @@ def run(
     """
     from spotctl.cli.boundary import NOT_IN_TIME
     from spotctl.cli.launch import EXIT_CODES
-    from spotctl.nightly import environment
     from spotctl.nightly.night_message import MISSED
-    from spotctl.nightly.state_dir import installed
-    from spotctl.nightly.tonight import NightRunner, apply_environment
-    from spotctl.show.metrics.publisher import publishing
-    from spotctl.show.runs.figures import RunMarkets
+    from spotctl.nightly.state_dir import StateDir
+    from spotctl.nightly.watched import run_watched
 
     session: Session = context.obj
-    home = session.settings.home.resolve()
-    state_dir, nightly = installed(home, name)
-    settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
-    runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
-    place, markets = metrics or nightly.metrics, RunMarkets(settings)
-    # The night runs without metrics rather than not at all.
-    with publishing(place, markets, session.remark, needed=bool(metrics)) as publish:
-        runner.publish, runner.publish_night = publish, publish.night
-        report = runner.run()
+    state_dir = StateDir(session.settings.home.resolve(), name)
+
+    def night() -> StartReport:
+        return _night(session, state_dir, metrics, scheduled=scheduled)
+
+    watched = scheduled and state_dir.folder.exists()
+    report = run_watched(state_dir, night, wall_us, _zone()[0]) if watched else night()
     if json_:
         session.answer_json(_answer(report))
     # Cron mails any output, and a night without problems needs no mail.
@@ -173,6 +165,23 @@ def run(
     if report.result.error is not None:
         raise report.result.error
     raise typer.Exit({**EXIT_CODES, MISSED: NOT_IN_TIME}[report.result.outcome])
+
+
+def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bool) -> StartReport:
+    from spotctl.nightly import environment
+    from spotctl.nightly.state_dir import installed
+    from spotctl.nightly.tonight import NightRunner, apply_environment
+    from spotctl.show.metrics.publisher import publishing
+    from spotctl.show.runs.figures import RunMarkets
+
+    nightly = installed(state_dir)
+    settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
+    runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
+    place, markets = metrics or nightly.metrics, RunMarkets(settings)
+    # The night runs without metrics rather than not at all.
+    with publishing(place, markets, session.remark, needed=bool(metrics)) as publish:
+        runner.publish, runner.publish_night = publish, publish.night
+        return runner.run()
 
 
 @app.command()
@@ -189,10 +198,11 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
         kept: folder of the logs, reports and environment file, which are kept
     """
     from spotctl.nightly.install import Timers, remove
-    from spotctl.nightly.state_dir import installed
+    from spotctl.nightly.state_dir import StateDir, installed
 
     session: Session = context.obj
-    state_dir, nightly = installed(session.settings.home.resolve(), name)
+    state_dir = StateDir(session.settings.home.resolve(), name)
+    nightly = installed(state_dir)
     remove(state_dir, nightly, Timers.of_this_user())
     if json_:
         session.answer_json({"name": name, "done": "removed", "kept": str(state_dir.folder)})
@@ -213,8 +223,8 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazi
         ) from None
 
 
-def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:
-    """A nightly job, its next start and its last night.
+def _job(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
+    """A nightly job, its next start and its last night. If its installation cannot be read, most of it is null.
 
     Fields:
         name: name of the job
@@ -230,35 +240,58 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
         last_night.night: day on which it began
         last_night.outcome: how it ended; running or interrupted if it has not been reported
         last_night.cost_usd: its cost; null if unknown
+        last_night.replayed: whether the night was on the local market: then its cost was replayed, and nothing was
+            billed; null if unknown
         trouble: what would prevent the next night from running; empty if nothing would
-        problem: the same, or what went wrong with the last night; empty if all is well
+        problem: the first of `problems`; empty if all is well
+        problems: what would prevent the next night, and what went wrong with the last ones, each with its cure
+        renew: how to renew a timer that an older version installed; empty if it is up to date
         environment: file with secrets and credentials
         logs: folder of the logs
     """
-    from bidbrain.billing import usd
-    from spotctl.nightly.health import problem
-    from spotctl.nightly.install import trouble
+    from spotctl.nightly.check import check
 
-    now, (zone, zone_name), last = wall_us(), _zone(), state_dir.last
-    unfinished = "running" if state_dir.is_running else "interrupted"
-    obstacle = trouble(state_dir, nightly, timers)
-    begins = nightly.hours.next_begin(now, zone)
-    kept = nightly.to_json()
-    night = last and {
+    now, (zone, zone_name) = wall_us(), _zone()
+    checked = check(state_dir, timers, now, zone)
+    nightly = checked.nightly
+    kept = {} if nightly is None else nightly.to_json()
+    return {
+        "name": state_dir.name,
+        **{key: kept.get(key) for key in ("file", "at", "deadline", "scheduler", "metrics")},
+        "next": None if nightly is None else _next(nightly, zone),
+        "next_utc": None if nightly is None else format_time(nightly.hours.next_begin(now, zone)),
+        "zone": zone_name,
+        "last_night": _last_night(state_dir),
+        "trouble": checked.trouble,
+        "problem": next(iter(checked.problems), ""),
+        "problems": checked.problems,
+        "renew": checked.renew,
+        "environment": str(state_dir.environment),
+        "logs": str(state_dir.logs),
+    }
+
+
+def _last_night(state_dir: StateDir) -> dict[str, Any] | None:
+    """The last night, or a later start that failed before its night was recorded."""
+    from bidbrain.billing import usd
+    from spotctl.nightly.health import history
+    from spotctl.nightly.hours import day_of
+    from spotctl.nightly.night_message import NOT_STARTED
+
+    nights, _ = history(state_dir)
+    last, start = nights.last, nights.failed_start
+    unfinished = "running" if nights.is_running else "interrupted"
+    if start is not None and (last is None or last.since < start.began_us):
+        outcome = unfinished if start.ended is None else NOT_STARTED
+        day = day_of(start.began_us, _zone()[0])
+        return {"night": day.isoformat(), "outcome": outcome, "cost_usd": None, "replayed": None}
+    if last is None:
+        return None
+    return {
         "night": last.day.isoformat(),
         "outcome": last.outcome if last.reported else unfinished,
         "cost_usd": None if last.spent is None else usd(last.spent),
-    }
-    return {
-        **{key: kept[key] for key in ("name", "file", "at", "deadline", "scheduler", "metrics")},
-        "next": _next(nightly, zone),
-        "next_utc": format_time(begins),
-        "zone": zone_name,
-        "last_night": night,
-        "trouble": obstacle,
-        "problem": obstacle or problem(state_dir, nightly.hours, now, zone),
-        "environment": str(state_dir.environment),
-        "logs": str(state_dir.logs),
+        "replayed": last.replayed,
     }
 
 

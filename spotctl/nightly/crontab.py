@@ -36,25 +36,30 @@ def has_block(table: bytes, name: str) -> bool:
     return _span(table, name) is not None
 
 
-def block(name: str, at: time, command: Sequence[str], watchdog: str = "") -> bytes:
+def block(name: str, at: time, line: str) -> bytes:
     """The crontab lines of a job; `name` may be followed by its home: ` of /home/...`."""
     # An unescaped % ends the command, even within quotes.
-    line = f"{at.minute} {at.hour} * * * {shlex.join(command)}{watchdog}".replace("%", r"\%")
+    line = f"{at.minute} {at.hour} * * * {line}".replace("%", r"\%")
     if "\n" in line or len(os.fsencode(line)) > LONGEST_LINE:
         raise BadRequest(f"{name}: its crontab line is too long for cron or has a line break; use shorter paths")
     begin, end = _marks(name)
     return begin + os.fsencode(f"{line}\n") + end
 
 
-def watchdog(name: str, program: str, installed: Path) -> str:
-    """The end of a line that reports a night which could not even start: to syslog, and by cron's mail.
+def supervised(name: str, supervisor: Path, command: Sequence[str]) -> str:
+    """The line that has a script start a command.
 
-    The shell code needs neither the home nor the environment, which may be gone.
+    If the script is gone, with the home perhaps, the line itself says so: to syslog, and by cron's mail.
     """
-    lost = f"spotctl nightly {name} did not start: {program} or {installed} is gone"
-    there = f"[ -x {shlex.quote(program)} ] && [ -f {shlex.quote(str(installed))} ]"
-    tell = f'{{ m={shlex.quote(lost)}; logger -t spotctl -p user.err "$m"; echo "$m"; }}'
-    return f" || {{ s=$?; {there} || {tell}; exit $s; }}"
+    start = f's={shlex.quote(str(supervisor))}; [ -s "$s" ] && exec /bin/sh "$s" {shlex.join(command)}'
+    lost = f'm="spotctl nightly {name} did not start: $s is gone"'
+    return f'{start}; {lost}; logger -t spotctl -p user.err "$m"; echo "$m"; exit 127'
+
+
+def lines_of_block(table: bytes, name: str) -> bytes:
+    """The lines between the marks of a job; empty if it has none."""
+    span = _span(table, name)
+    return b"" if span is None else b"".join(table[span[0] : span[1]].splitlines(keepends=True)[1:-1])
 
 
 def _marks(name: str) -> tuple[bytes, bytes]:

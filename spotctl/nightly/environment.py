@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from spotctl.home.errors import BadRequest
@@ -45,6 +46,19 @@ def read_file(path: Path) -> dict[str, str]:
     if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise BadRequest(f"{path}: readable by other users; run: chmod 600 {path} (and replace the secrets in it)")
     return dict(_variable(path, number, line) for number, line in _lines(text))
+
+
+def readable(path: Path) -> dict[str, str]:
+    """The variables as far as the file can be read, for the address at which its problems are reported."""
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return {}
+    variables = dict[str, str]()
+    for number, line in _lines(text):
+        with suppress(BadRequest):
+            variables.update([_variable(path, number, line)])
+    return variables
 
 
 def _lines(text: str) -> Iterable[tuple[int, str]]:

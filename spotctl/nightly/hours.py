@@ -135,6 +135,10 @@ def local_zone() -> tuple[tzinfo, str]:
     return zone, name if separator else "local time"
 
 
+def day_of(moment: int, zone: tzinfo) -> date:
+    return to_datetime(moment).astimezone(zone).date()
+
+
 def clock_text(moment: int, zone: tzinfo) -> str:
     """A moment in local time: `Sat 2026-11-21 02:00`."""
     return f"{to_datetime(moment).astimezone(zone):%a %Y-%m-%d %H:%M}"

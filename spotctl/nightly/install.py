@@ -12,7 +12,8 @@ from pathlib import Path
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
-from spotctl.nightly import crontab, environment, systemd
+from spotctl.nightly import addresses, crontab, environment, systemd
+from spotctl.nightly.addresses import Addresses
 from spotctl.nightly.crontab import Crontab
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
@@ -21,6 +22,9 @@ from spotctl.run.start.runs import check_launchable
 
 CRON_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
 """The environment that cron gives a command, apart from the user's names."""
+
+
+_SCRIPT = Path(__file__).with_name("supervise.sh")
 
 
 class Scheduler(Enum):
@@ -53,6 +57,14 @@ class Timers:
             return Scheduler.CRON
         raise BadRequest("no timer found: neither a systemd user manager nor crontab; install cron")
 
+    def is_supervised(self, nightly: Installed, home: Path) -> bool:
+        """Whether the timer starts the script, as it does since nights are supervised."""
+        script = str(StateDir(home, nightly.name).supervisor)
+        if nightly.scheduler == Scheduler.SYSTEMD.value:
+            return systemd.quoted(script) in self.manager.service_text(Units(nightly.name))
+        lines = crontab.lines_of_block(self.crontab.read(), f"{nightly.name} of {home}")
+        return os.fsencode(shlex.quote(script).replace("%", r"\%")) in lines
+
     def has(self, nightly: Installed, home: Path) -> bool:
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             return self.manager.has(Units(nightly.name))
@@ -63,9 +75,11 @@ class Timers:
 
     def add(self, nightly: Installed, home: Path, now: int) -> None:
         argv = command(home, nightly.name)
+        supervisor = StateDir(home, nightly.name).supervisor
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             times = nightly.hours.timer_times(now, local_zone()[0])
-            texts = systemd.service(nightly.name, argv), systemd.timer(nightly.name, times)
+            words = ["/bin/sh", str(supervisor), *argv]
+            texts = systemd.service(nightly.name, words), systemd.timer(nightly.name, times)
             self.manager.install(Units(nightly.name), *texts)
         else:
             before = self.crontab.read()
@@ -73,9 +87,8 @@ class Timers:
             after = before
             for old in former:
                 after = crontab.without_block(after, old)
-            installed = StateDir(home, nightly.name).folder / "installed.json"
-            watchdog = crontab.watchdog(nightly.name, argv[0], installed)
-            lines = crontab.block(label, nightly.hours.at, argv, watchdog)
+            line = crontab.supervised(nightly.name, supervisor, argv)
+            lines = crontab.block(label, nightly.hours.at, line)
             self.crontab.write(before, crontab.with_block(after, label, lines))
 
     def remove(self, name: str, scheduler: str, home: Path) -> None:
@@ -131,6 +144,7 @@ def install(
     _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before, state_dir.home)
     state_dir.install(nightly)
+    _supervise(state_dir, nightly)
     environment.create_file(state_dir.environment, spec.name, _variables(spec))
     if before is not None and before.scheduler != scheduler:
         timers.remove(spec.name, before.scheduler, state_dir.home)
@@ -155,13 +169,51 @@ def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
     """The reason why the next night would not run; empty if it would."""
     try:
         if not timers.has(nightly, state_dir.home):
-            cure = f"spotctl nightly install {nightly.file} --at {nightly.hours.at:%H:%M}"
-            return f"its {nightly.scheduler} timer is gone; install it again: {cure}"
+            return f"its {nightly.scheduler} timer is gone; install it again: {install_command(nightly)}"
         spec = load(nightly.file)
         missing = environment.missing(_variables(spec), environment.read_file(state_dir.environment))
     except BadRequest as error:
         return str(error)
     return f"{', '.join(missing)} not set; add it to {state_dir.environment}" if missing else ""
+
+
+def renewal(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
+    """How to renew a timer that an older version installed; empty if it is up to date."""
+    try:
+        current = timers.is_supervised(nightly, state_dir.home) and _is_current(state_dir.supervisor)
+    except BadRequest as error:
+        return str(error)
+    if current:
+        return ""
+    return (
+        "installed by an older version, so a night that cannot start Python is not reported; renew it with:"
+        f" {install_command(nightly)}"
+    )
+
+
+def install_command(nightly: Installed) -> str:
+    """The command that installs a job again as it is."""
+    words = ["spotctl", "nightly", "install", str(nightly.file), "--at", f"{nightly.hours.at:%H:%M}"]
+    if nightly.hours.deadline is not None:
+        words += ["--deadline", f"{nightly.hours.deadline:%H:%M}"]
+    words += ["--scheduler", nightly.scheduler]
+    return shlex.join([*words, "--metrics", nightly.metrics] if nightly.metrics else words)
+
+
+def _supervise(state_dir: StateDir, nightly: Installed) -> None:
+    """Writes the script that starts the nights and what it needs; it must not need free space later."""
+    new = state_dir.supervisor.with_suffix(".new")
+    new.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
+    new.replace(state_dir.supervisor)
+    state_dir.starts.create()
+    addresses.keep(state_dir.addresses, Addresses(nightly.webhook, nightly.heartbeat))
+
+
+def _is_current(supervisor: Path) -> bool:
+    try:
+        return supervisor.read_bytes() == _SCRIPT.read_bytes()
+    except OSError:
+        return False
 
 
 def _variables(spec: JobSpec) -> tuple[str, ...]:

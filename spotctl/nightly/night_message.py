@@ -1,7 +1,7 @@
 """The message about a night: what happened, what it cost, what to do. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -78,7 +78,10 @@ class NightResult:
         """The result of a night that failed with an error; `began`: after a run had started."""
         otherwise = FAILED if began else NOT_STARTED
         outcome = next((outcome for kinds, outcome in _OUTCOME_OF_ERRORS if isinstance(error, kinds)), otherwise)
-        return NightResult(outcome, " ".join(str(error).split()) or type(error).__name__, error)
+        text = str(error)
+        if isinstance(error, OSError) and error.filename:
+            text = f"{error.filename}: {error.strerror}"
+        return NightResult(outcome, " ".join(text.split()) or type(error).__name__, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +172,45 @@ def night_message(
         "report": paths.report,
         "cost_report": None if figures is None else dict(figures),
     }
-    title = f"{paths.name}, night of {day:%a %d %b %Y}: {_TITLES.get(result.outcome, result.outcome)}"
+    title = _title(paths.name, day, result.outcome)
     key = runs[-1].run if runs else f"{paths.name}-{day.isoformat()}"
     return Message(key, title, good, {name: text for name, text in lines.items() if text}, facts)
+
+
+def failure_message(name: str, day: date, result: NightResult, log: str) -> Message:
+    """The message about a scheduled start that failed outside of a run; `supervise.sh` writes the same.
+
+    Fields:
+        event: `night failed`
+        name: name of the job
+        night: day of the start
+        outcome: how the start ended
+        message: the same in words
+    """
+    lines = {
+        "What happened": result.message,
+        "What to do": _ADVICE[NOT_STARTED].format(name=name),
+        "Still running": f"see spotctl status {name}",
+        "Log": log,
+    }
+    facts = {
+        "event": "night failed",
+        "name": name,
+        "night": day.isoformat(),
+        "outcome": result.outcome,
+        "message": result.message,
+    }
+    title = _title(name, day, result.outcome)
+    return Message(f"{name}-{day.isoformat()}-failed", title, good=False, lines=lines, facts=facts)
+
+
+def with_earlier(message: Message, failures: Sequence[str]) -> Message:
+    """The message, with failed starts about which no message could be sent."""
+    return replace(message, lines={**message.lines, "Not reported before": "; ".join(failures)})
+
+
+def _title(name: str, day: date, outcome: str) -> str:
+    return f"{name}, night of {day:%a %d %b %Y}: {_TITLES.get(outcome, outcome)}"
 
 
 def _happened(result: NightResult, runs: Sequence[RunState]) -> str:

@@ -5,7 +5,7 @@ Only the owner can read the folder, because its environment file holds secrets.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, time
+from datetime import date, time, tzinfo
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,9 @@ import msgspec
 from spotctl.agent.files import replace_json
 from spotctl.home.errors import BadRequest
 from spotctl.log.store import is_running
-from spotctl.nightly.hours import Hours
+from spotctl.nightly.hours import Hours, day_of
+from spotctl.nightly.night_log import delete_old
+from spotctl.nightly.starts import StartRecord
 
 _CURE = "remove it, then run spotctl nightly install again"
 
@@ -65,7 +67,8 @@ class NightRecord(msgspec.Struct, frozen=True, rename={"begin": "begin_us", "sin
     """The last night. Written before anything is rented, and again once its message was sent.
 
     `begin` is that of the night (microseconds UTC). Runs that began at `since` or later belong to it; `since` is before
-    `begin` if the night continued a run of an earlier one. `spent` is in nano-dollar-seconds.
+    `begin` if the night continued a run of an earlier one. `spent` is in nano-dollar-seconds; `replayed` if it is the
+    replayed money of the local market, None if unknown.
     """
 
     day: date
@@ -74,6 +77,7 @@ class NightRecord(msgspec.Struct, frozen=True, rename={"begin": "begin_us", "sin
     reported: bool = False
     outcome: str = ""
     spent: int | None = None
+    replayed: bool | None = None
 
 
 class LastResult(msgspec.Struct, frozen=True, rename={"end": "end_us", "success": "success_us"}):
@@ -115,6 +119,21 @@ class StateDir:
         return self.folder / "reports"
 
     @property
+    def starts(self) -> StartRecord:
+        """The record of the starts by a timer."""
+        return StartRecord(self.folder / "starts")
+
+    @property
+    def supervisor(self) -> Path:
+        """The script that a timer runs."""
+        return self.folder / "supervise"
+
+    @property
+    def addresses(self) -> Path:
+        """The file with the addresses of messages."""
+        return self.folder / "addresses"
+
+    @property
     def installed(self) -> Installed | None:
         """The installation; None if the job is not installed."""
         path = self.folder / "installed.json"
@@ -130,7 +149,8 @@ class StateDir:
 
     def uninstall(self) -> None:
         """Removes the record of the installation. Logs, reports and the environment file stay."""
-        (self.folder / "installed.json").unlink(missing_ok=True)
+        for path in (self.folder / "installed.json", self.starts.path, self.supervisor, self.addresses):
+            path.unlink(missing_ok=True)
 
     @property
     def last(self) -> NightRecord | None:
@@ -170,24 +190,32 @@ class StateDir:
     def record(self, night: NightRecord) -> None:
         replace_json(self.folder / "night.json", msgspec.to_builtins(night), lasting=True)
 
+    def delete_old(self, today: date, zone: tzinfo) -> None:
+        """Deletes logs and reports of nights long ago, but not of those whose failure was not reported."""
+        starts, _ = self.starts.read()
+        kept = {day_of(start.began_us, zone) for start in starts if start.status != 0 and not start.reported}
+        for folder in (self.logs, self.reports):
+            delete_old(folder, today, kept)
+
     def _create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder.chmod(0o700)
 
 
 def state_dirs(home: Path) -> list[StateDir]:
-    """The state folders of all installed nightly jobs."""
-    return [StateDir(home, path.parent.name) for path in sorted((home / "nightly").glob("*/installed.json"))]
+    """The state folders of all installed nightly jobs, also of those whose installation cannot be read."""
+    names = {path.parent.name for file in ("installed.json", "starts") for path in (home / "nightly").glob(f"*/{file}")}
+    return [StateDir(home, name) for name in sorted(names)]
 
 
-def installed(home: Path, name: str) -> tuple[StateDir, Installed]:
-    """The installed nightly job with this name."""
-    state_dir = StateDir(home, name)
+def installed(state_dir: StateDir) -> Installed:
+    """The installation of a job that must have one."""
     nightly = state_dir.installed
     if nightly is None:
+        home = state_dir.home
         known = ", ".join(folder.name for folder in state_dirs(home)) or "none"
-        raise BadRequest(f"no nightly job named {name!r} is installed under {home}; installed: {known}")
-    return state_dir, nightly
+        raise BadRequest(f"no nightly job named {state_dir.name!r} is installed under {home}; installed: {known}")
+    return nightly
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
@@ -195,5 +223,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise BadRequest(f"{path}: is damaged ({error}); {_CURE}") from None

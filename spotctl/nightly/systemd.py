@@ -25,6 +25,8 @@ ExecStart={command}
 # After a kill (out of memory, or by hand) it is started again and resumes its run.
 Restart=on-abnormal
 RestartSec=30
+# The script reports a night that was killed; systemd must not stop it when memory is short.
+OOMPolicy=continue
 # Machines of the local market are processes that must outlive the runner, so that it can resume.
 KillMode=process
 # Time to write a checkpoint and return all machines.
@@ -47,7 +49,7 @@ WantedBy=timers.target
 
 
 def service(name: str, command: Sequence[str]) -> str:
-    return _SERVICE.format(name=name, command=" ".join(map(_quoted, command)))
+    return _SERVICE.format(name=name, command=" ".join(map(quoted, command)))
 
 
 def timer(name: str, times: Sequence[time]) -> str:
@@ -55,7 +57,7 @@ def timer(name: str, times: Sequence[time]) -> str:
     return _TIMER.format(name=name, calendar="\n".join(f"OnCalendar=*-*-* {at:%H:%M:%S}" for at in times))
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
     """A word of a command line, with systemd's special characters escaped."""
     if "\n" in word:
         raise BadRequest(f"{word!r}: has a line break, which systemd units do not allow; use another path")
@@ -97,6 +99,11 @@ class UserManager:
     def has(self, units: Units) -> bool:
         return (self.folder / units.timer).exists()
 
+    def service_text(self, units: Units) -> str:
+        """The service of a job; empty if there is none."""
+        path = self.folder / units.service
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
     def install(self, units: Units, service_text: str, timer_text: str) -> None:
         """Writes the units and starts the timer."""
         if not self.is_running():
@@ -130,7 +137,7 @@ class UserManager:
         """A unit of another home is not replaced."""
         home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
         path = self.folder / units.service
-        theirs = home.search(path.read_text("utf-8")) if path.exists() else None
+        theirs = home.search(self.service_text(units))
         ours = home.search(service_text)
         if theirs is not None and ours is not None and theirs[1] != ours[1]:
             raise BadRequest(

@@ -30,14 +30,23 @@ from spotctl.log.outcomes import DONE, NO_CAPACITY
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly import environment
+from spotctl.nightly.health import failure_text, unreported
 from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.night_log import NightLog
-from spotctl.nightly.night_message import MISSED, SKIPPED, NightPaths, NightResult, NightTotals, night_message
+from spotctl.nightly.night_message import (
+    MISSED,
+    SKIPPED,
+    NightPaths,
+    NightResult,
+    NightTotals,
+    night_message,
+    with_earlier,
+)
+from spotctl.nightly.reporter import NightReporter
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
 from spotctl.run.notify.message import Message
 from spotctl.run.notify.runs import notify_of_short_budget, secret_values
-from spotctl.run.notify.webhook import beat, post
 from spotctl.run.start import runs
 from spotctl.run.start.runs import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
@@ -52,6 +61,7 @@ class StartReport:
     result: NightResult
     message: Message | None
     log: Path
+    delivered: bool = True
 
 
 @dataclass
@@ -68,6 +78,7 @@ class NightRunner:
     """Gets each state of a run, for metrics."""
     publish_night: Callable[[NightFigures], None] = lambda _: None
     """Gets whether a night is going on, and how the last one ended, for metrics."""
+    reporter: NightReporter = field(init=False)
     log: NightLog = field(init=False)
     stopped: threading.Event = field(init=False, default_factory=threading.Event)
 
@@ -81,6 +92,7 @@ class NightRunner:
         if night is None:
             night = hours.night(now, self.zone) if self.scheduled else hours.from_now(now, self.zone)
         self.log = NightLog(self.state_dir.logs, night.day, self.zone, self.clock)
+        self.reporter = NightReporter(self.state_dir, self.nightly, self.log)
         try:
             with JobLock(self.state_dir.folder, self.name), stop_signals(self.stopped):
                 return self._run(night)
@@ -104,7 +116,7 @@ class NightRunner:
             return StartReport(NightResult(DONE, skipped), None, self.log.path)
         before, record = state.record, self._record_begin(state, night, step)
         self._publish_night(running=True)
-        self._beat("/start")
+        self.reporter.beat("/start")
         try:
             result = self._result(step, night, record)
         except AlreadyRunning:
@@ -122,23 +134,8 @@ class NightRunner:
             return
         result = NightResult(SKIPPED, str(error))
         paths = NightPaths(self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path))
-        self._send(night_message(result, (), night.day, paths), "/fail")
+        self.reporter.send(night_message(result, (), night.day, paths), "/fail")
         self.state_dir.record_skipped(night.begin)
-
-    def _send(self, message: Message, signal: str) -> None:
-        """Logs and posts a message, and tells the health check how the night ended."""
-        spec = self._readable_job()
-        self.log.write(message.text.splitlines())
-        webhook = self.nightly.webhook if spec is None else spec.webhook
-        if webhook is not None:
-            self.log.write([post(message, webhook).text])
-        self._beat(signal)
-
-    def _beat(self, signal: str) -> None:
-        spec = self._readable_job()
-        heartbeat = self.nightly.heartbeat if spec is None else spec.heartbeat
-        if heartbeat is not None:
-            self.log.write([f"{beat(heartbeat, signal).text} (health check{signal})"])
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -289,18 +286,32 @@ class NightRunner:
         runs = runs_since(self._runs(), record.since)
         page, figures = self._cost_report(record) if runs else (None, None)
         paths = NightPaths(self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path), page)
-        spec = self._readable_job()
+        spec = self.reporter.job()
         secrets = [] if spec is None else secret_values(spec, os.environ)
         message = night_message(result, runs, record.day, paths, figures).without(secrets)
-        self._send(message, "" if result.outcome == DONE else "/fail")
-        totals = NightTotals.of(runs)
-        spent = totals.spent
-        self.state_dir.record(msgspec.structs.replace(record, reported=True, outcome=result.outcome, spent=spent))
-        # Metrics of nights are added up over jobs, and replayed money is not real.
-        cost = 0 if totals.replayed or not runs else spent
-        self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=cost)
+        starts, _ = self.state_dir.starts.read()
+        # The last line is that of this start, unless it is made by hand.
+        last = self.state_dir.result
+        earlier = unreported(starts[:-1] if self.scheduled else starts, 0 if last is None else last.end)
+        if earlier:
+            message = with_earlier(message, [failure_text(start, self.zone) for start in earlier])
+        self.reporter.send(message, "" if result.outcome == DONE else "/fail")
+        self._record_end(result, record, NightTotals.of(runs))
+        if self.reporter.delivered:
+            self.state_dir.starts.mark_reported(earlier)
         self._publish_night(running=False)
-        return StartReport(result, message, self.log.path)
+        return StartReport(result, message, self.log.path, self.reporter.delivered)
+
+    def _record_end(self, result: NightResult, record: NightRecord, totals: NightTotals) -> None:
+        """Records that the night was reported, and deletes the files of nights long ago."""
+        ended = msgspec.structs.replace(
+            record, reported=True, outcome=result.outcome, spent=totals.spent, replayed=totals.replayed
+        )
+        self.state_dir.record(ended)
+        # Metrics of nights are added up over jobs, and replayed money is not real.
+        cost = 0 if totals.replayed else totals.spent
+        self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=cost)
+        self.state_dir.delete_old(record.day, self.zone)
 
     def _publish_night(self, *, running: bool) -> None:
         last = self.state_dir.result
@@ -321,12 +332,6 @@ class NightRunner:
         except Exception as error:  # noqa: BLE001 - a failing report must not prevent the message
             self.log.write([f"no cost report: {type(error).__name__}: {error}"])
             return None, None
-
-    def _readable_job(self) -> JobSpec | None:
-        try:
-            return load(self.nightly.file)
-        except BadRequest:
-            return None
 
 
 def for_tonight(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> JobSpec:

@@ -35,6 +35,7 @@ def findings(settings: Settings, now: int) -> Iterator[Finding]:
     yield _home(settings.home)
     yield _disk(settings.home)
     yield _scheduler()
+    yield from _nights(settings.home, now)
     yield from _prices(settings, now)
     yield from _runs(settings)
 
@@ -105,6 +106,23 @@ def _scheduler() -> Finding:
         return Finding("here", "nightly", Level.GOOD, "cron")
     detail = "neither cron nor a systemd user manager is running, so spotctl nightly cannot be installed"
     return Finding("here", "nightly", Level.NOTE, detail, "install and start cron, or log in with systemd")
+
+
+def _nights(home: Path, now: int) -> Iterator[Finding]:
+    from spotctl.nightly.check import check
+    from spotctl.nightly.hours import local_zone
+    from spotctl.nightly.install import Timers
+    from spotctl.nightly.state_dir import state_dirs
+
+    for state_dir in state_dirs(home.resolve()):
+        checked = check(state_dir, Timers.of_this_user(), now, local_zone()[0])
+        levels = [*((text, Level.FAILS) for text in checked.problems), (checked.renew, Level.NOTE)]
+        for text, level in levels:
+            detail, _, cure = text.rpartition("; ")
+            if not detail:
+                detail, cure = text, "fix it, then run spotctl nightly ls --check"
+            if text:
+                yield Finding("here", f"nightly {state_dir.name}", level, detail, cure)
 
 
 def _prices(settings: Settings, now: int) -> Iterator[Finding]:

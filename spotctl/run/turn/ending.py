@@ -86,7 +86,7 @@ class EndOfRun:
             assert stop is not None
             outcome, missing = self._store(workload, stop.outcome)
             left = self._executor.remove_leftovers() if self._rented and self._state.orders else ()
-            recorded, costs, message = {**stop.facts, **workload.facts()}, self._costs(), stop.message + missing
+            recorded, costs, message = {**stop.facts, **workload.facts()}, self._costs(outcome), stop.message + missing
             if left is None:
                 message += "; what is left of it in the cloud could not be listed: run spotctl gc"
             elif left:
@@ -149,13 +149,12 @@ class EndOfRun:
             unfinished["to_finish_usd"] = more
         return unfinished | {"checkpoint": facts.get("checkpoint")}
 
-    def _costs(self) -> _RunCosts | None:
+    def _costs(self, outcome: str) -> _RunCosts | None:
         """The amount paid, and the on-demand price of the same work; None if the provider no longer has the prices."""
         now = self._journal.now()
 
         def count() -> _RunCosts:
-            failed = self._state.stopping is not None and self._state.stopping.outcome == FAILED
-            on_demand = 0 if failed else same_work(self._state, now).amount
+            on_demand = 0 if outcome == FAILED else same_work(self._state, now).amount
             spent = budget.spent(self._state, now, self._tariff)
             return _RunCosts({"spent": spent, "on_demand": on_demand}, tuple(priced(self._state, now, self._tariff)))
 

@@ -21,8 +21,8 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]], width: int) -> Table:
         (
             column("name", (job["name"] for job in jobs)),
             column("hours", map(_hours, jobs), 2),
-            column("by", (job["scheduler"] for job in jobs), 3),
-            column("next", (job["next"] for job in jobs), 1),
+            column("by", (job["scheduler"] or "" for job in jobs), 3),
+            column("next", (job["next"] or "" for job in jobs), 1),
             column("last night", map(_outcome, jobs)),
             column("cost", map(_cost, jobs)),
         ),
@@ -31,7 +31,7 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 def _hours(job: Mapping[str, Any]) -> str:
-    return job["at"] if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
+    return job["at"] or "" if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
 
 
 def _outcome(job: Mapping[str, Any]) -> str:
@@ -40,5 +40,8 @@ def _outcome(job: Mapping[str, Any]) -> str:
 
 
 def _cost(job: Mapping[str, Any]) -> str:
-    cost = (job["last_night"] or {}).get("cost_usd")
-    return "" if cost is None else usd_text(cost)
+    last = job["last_night"] or {}
+    cost = last.get("cost_usd")
+    if cost is None:
+        return ""
+    return f"{usd_text(cost)} replayed" if last.get("replayed") else usd_text(cost)

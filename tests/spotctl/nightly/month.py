@@ -27,8 +27,9 @@ from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog, JobLock
-from spotctl.nightly.health import problem
+from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, moment_of
+from spotctl.nightly.reporter import NightReporter
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.tonight import NightRunner
 from spotctl.run.start import runs
@@ -141,7 +142,7 @@ class Month:
         runner.stopped = self  # type: ignore[assignment]
         dies: AbstractContextManager[object] = nullcontext()
         if dies_before_message:
-            dies = patch.object(runner, "_send", side_effect=Killed)
+            dies = patch.object(NightReporter, "send", side_effect=Killed)
         with dies, suppress(Killed, AlreadyRunning):
             runner.run()
 
@@ -163,7 +164,7 @@ class Month:
                 self.now += MINUTE
                 self.tick()
         self.now = moment_of(day, time(9), ZONE)
-        return problem(self.state_dir, HOURS, self.now, ZONE)
+        return "; ".join(problems(self.state_dir, HOURS, self.now, ZONE))
 
     @contextmanager
     def _broken(self, failure: str) -> Iterator[None]:

@@ -14,22 +14,22 @@ from spotctl.nightly.crontab import Crontab, block, has_block, with_block, witho
 
 tables = st.binary(max_size=60).map(lambda text: text.replace(b"\0", b"") + b"\n") | st.just(b"")
 names = st.sampled_from(["a", "a-b", "ab", "a-b-2"])
-COMMAND = ["/bin/echo", "it's 100% $HOME", "a b"]
+LINE = shlex.join(["/bin/echo", "it's 100% $HOME", "a b"])
 
 
 @given(table=tables, name=names)
 def test_other_lines_are_unchanged(table: bytes, name: str) -> None:
-    installed = with_block(table, name, block(name, time(2), COMMAND))
+    installed = with_block(table, name, block(name, time(2), LINE))
     assert installed.startswith(table)
     assert without_block(installed, name) == table
-    assert with_block(installed, name, block(name, time(2), COMMAND)) == installed
+    assert with_block(installed, name, block(name, time(2), LINE)) == installed
 
 
 @given(table=tables, first=names, second=names, below=tables)
 def test_blocks_are_independent(table: bytes, first: str, second: str, below: bytes) -> None:
-    one, other = (block(name, time(2), COMMAND) for name in (first, second))
+    one, other = (block(name, time(2), LINE) for name in (first, second))
     both = with_block(with_block(table, first, one), second, other) + below
-    changed = with_block(both, first, block(first, time(3, 5), COMMAND))
+    changed = with_block(both, first, block(first, time(3, 5), LINE))
     assert changed.count(b"5 3 * * *") == 1 + table.count(b"5 3 * * *") + below.count(b"5 3 * * *")
     gone = without_block(changed, first)
     assert not has_block(gone, first)
@@ -54,7 +54,7 @@ def as_cron_reads(line: bytes) -> str:
 @given(st.lists(st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1), min_size=1))
 def test_cron_passes_the_command_unchanged(words: list[str]) -> None:
     try:
-        lines = block("a", time(2), words)
+        lines = block("a", time(2), shlex.join(words))
     except BadRequest:
         return
     assert shlex.split(as_cron_reads(lines.splitlines(keepends=True)[1].rstrip(b"\n"))) == words
@@ -62,13 +62,13 @@ def test_cron_passes_the_command_unchanged(words: list[str]) -> None:
 
 def test_lines_that_cron_would_truncate_are_refused() -> None:
     with pytest.raises(BadRequest, match="too long for cron"):
-        block("a", time(2), ["/" + "x" * 1000])
+        block("a", time(2), "/" + "x" * 1000)
     with pytest.raises(BadRequest, match="line break"):
-        block("a", time(2), ["/a\nb"])
+        block("a", time(2), "/a\nb")
 
 
 def test_a_block_without_its_end_is_not_touched() -> None:
-    broken = block("a", time(2), COMMAND).splitlines(keepends=True)[0] + b"1 2 3 4 5 theirs\n"
+    broken = block("a", time(2), LINE).splitlines(keepends=True)[0] + b"1 2 3 4 5 theirs\n"
     with pytest.raises(BadRequest, match="crontab -e"):
         without_block(broken, "a")
 

@@ -14,8 +14,8 @@ import pytest
 from pricing_data.units import HOUR, MINUTE, to_micros
 from spotctl.home.errors import BadRequest
 from spotctl.log.store import JobLock
-from spotctl.nightly.crontab import block, watchdog
-from spotctl.nightly.health import problem
+from spotctl.nightly.crontab import block, supervised
+from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.systemd import Units, UserManager, service, timer
@@ -81,7 +81,7 @@ def test_monitoring_sees_nights_that_failed_or_never_started(tmp_path: Path, rec
     os.utime(state_dir.folder / "installed.json", (NIGHT / 1e6 - 9, NIGHT / 1e6 - 9))
 
     def now(at: int) -> str:
-        return problem(state_dir, hours, NIGHT + at, UTC)
+        return "; ".join(problems(state_dir, hours, NIGHT + at, UTC))
 
     assert now(5 * MINUTE) == ""
     assert "did not start" in now(HOUR)
@@ -99,29 +99,24 @@ def test_monitoring_sees_why_all_is_well() -> None:
     assert spotctl("nightly", "ls", "--check").out == "no nightly jobs\n"
 
 
-@pytest.mark.parametrize("gone", ["program", "home"])
-def test_the_line_of_the_timer_reports_what_is_gone(tmp_path: Path, gone: str) -> None:
-    """Without the program and without the home, only the line itself is left to say so."""
+def test_the_line_of_the_timer_says_so_if_its_script_is_gone(tmp_path: Path) -> None:
+    """Without the home, only the line itself is left to say so."""
     (tmp_path / "logger").write_text('#!/bin/sh\necho "$*" > said\n')
     (tmp_path / "logger").chmod(0o755)
-    there, installed = tmp_path / "program", tmp_path / "installed.json"
-    for path in (there, installed):
-        path.write_text("#!/bin/sh\nexit 1\n")
-        path.chmod(0o755)
-    line = block("small", time(2), [str(there)], watchdog("small", str(there), installed)).decode().splitlines()[1]
-    command = line.split(" ", 5)[5]
+    script = tmp_path / "it's 100%" / "supervise"
+    line = block("small", time(2), supervised("small", script, ["/bin/echo", "100%"])).decode().splitlines()[1]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    words = ["/bin/sh", "-c", line.split(" ", 5)[5].replace(r"\%", "%")]
 
     def ran() -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        words = ["/bin/sh", "-c", command]
         return subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
 
-    assert (ran().returncode, ran().stdout, (tmp_path / "said").exists()) == (1, "", False)
-    (there if gone == "program" else installed).unlink()
     lost = ran()
-    assert lost.returncode in (1, 127)
-    assert "spotctl nightly small did not start" in lost.stdout
+    assert (lost.returncode, lost.stdout) == (127, f"spotctl nightly small did not start: {script} is gone\n")
     assert "did not start" in (tmp_path / "said").read_text()
+    script.parent.mkdir()
+    script.write_text('echo "$@"; exit 3\n')
+    assert (ran().returncode, ran().stdout) == (3, "/bin/echo 100%\n")
 
 
 def test_two_homes_have_a_block_each(table: Path, tmp_path: Path) -> None:

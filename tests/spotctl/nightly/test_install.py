@@ -4,14 +4,17 @@ import json
 import os
 import shlex
 import subprocess
+import sys
+from datetime import time
 from pathlib import Path
 
 import pytest
 
 from spotctl.home.errors import BadRequest
-from spotctl.nightly.crontab import without_block
+from spotctl.nightly.crontab import block, with_block, without_block
 from spotctl.nightly.environment import missing, only_in_shell, read_file
 from spotctl.nightly.install import CRON_ENVIRONMENT
+from spotctl.nightly.state_dir import StateDir
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.test_crontab import CRONTAB_SUBSTITUTE
@@ -90,7 +93,9 @@ def test_the_crontab_line_works_in_the_environment_of_cron(table: Path, job: Pat
     )
     assert ran.returncode == 5
     assert "add A_TOKEN=... to" in ran.stderr
-    assert Path(shlex.split(command)[0]).is_absolute()
+    words = shlex.split(command)
+    assert Path(words[words.index("/bin/sh") + 2]).is_absolute()
+    assert StateDir(tmp_path / "home", "small").starts.read()[0][0].number == 1
     assert (tmp_path / "home" / "nightly" / "small" / "logs").is_dir()
 
 
@@ -109,6 +114,42 @@ def test_ls_shows_what_would_prevent_a_run(table: Path, job: Path, tmp_path: Pat
     environment.chmod(0o600)
     table.write_bytes(without_block(table.read_bytes(), f"small of {tmp_path / 'home'}"))
     assert "cron timer is gone" in trouble()
+
+
+def older(home: Path) -> bytes:
+    """The crontab line of a version that did not supervise its nights."""
+    command = shlex.join([sys.executable, "-P", "-m", "spotctl", "--home", str(home), "nightly", "run", "small"])
+    return block(f"small of {home}", time(2), f"{command} --scheduled || {{ s=$?; exit $s; }}")
+
+
+def test_ls_and_doctor_say_how_to_renew_what_an_older_version_installed(table: Path, job: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = ["nightly", "install", str(job), "--at", "02:00", "--deadline", "06:00", "--scheduler", "cron"]
+    assert spotctl(*words).code == 0
+    state_dir = StateDir(home, "small")
+    state_dir.environment.write_text("A_TOKEN=x\n")
+
+    def renew() -> str:
+        (listed,) = spotctl("nightly", "ls", "--json").json["nightly"]
+        assert listed["problem"] == ""
+        return str(listed["renew"])
+
+    assert renew() == ""
+    current = state_dir.supervisor.read_bytes()
+    state_dir.supervisor.write_text("exit 0\n")
+    assert f"spotctl nightly install {job} --at 02:00 --deadline 06:00 --scheduler cron" in renew()
+    state_dir.supervisor.write_bytes(current)
+    assert renew() == ""
+    label = f"small of {home}"
+    table.write_bytes(with_block(table.read_bytes(), label, older(home)))
+    assert "installed by an older version" in renew()
+    assert "installed by an older version" in spotctl("nightly", "ls").out
+    (night,) = (each for each in spotctl("doctor", "--json").json["findings"] if each["what"] == "nightly small")
+    assert "spotctl nightly install" in night["cure"]
+    assert spotctl("nightly", "ls", "--check").code == 0
+    assert spotctl(*words).code == 0
+    assert renew() == ""
+    assert table.read_bytes().count(b">>>") == 1
 
 
 def test_a_failed_installation_leaves_no_trace(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, date, timedelta
 from pathlib import Path
 
-from spotctl.nightly.night_log import MOST_BYTES, MOST_NIGHTS, NightLog
+from spotctl.nightly.night_log import KEPT_DAYS, MOST_BYTES, NightLog, delete_old
 
 DAY = date(2026, 5, 1)
 
@@ -19,15 +19,27 @@ def test_lines_begin_with_the_local_time(tmp_path: Path) -> None:
     ]
 
 
-def test_old_logs_are_deleted_and_long_ones_truncated(tmp_path: Path) -> None:
-    for ahead in range(MOST_NIGHTS + 5):
-        NightLog(tmp_path, DAY + timedelta(days=ahead), UTC, lambda: 0).write(["x"])
-    kept = sorted(path.stem for path in tmp_path.glob("*.log"))
-    assert len(kept) == MOST_NIGHTS
-    assert kept[-1] == (DAY + timedelta(days=MOST_NIGHTS + 4)).isoformat()
+def test_a_full_log_is_not_continued(tmp_path: Path) -> None:
     log = NightLog(tmp_path, DAY, UTC, lambda: 0)
     log.write(["x" * (MOST_BYTES // 2)] * 4)
     assert MOST_BYTES < (size := log.path.stat().st_size) < MOST_BYTES + 200
     log.write(["more"])
     assert log.path.stat().st_size == size
     assert "this log is full" in log.path.read_text()
+
+
+def test_files_of_old_nights_are_deleted_unless_their_failure_was_not_reported(tmp_path: Path) -> None:
+    today = DAY + timedelta(days=KEPT_DAYS)
+    days = [DAY - timedelta(days=1), DAY - timedelta(days=2), DAY, today]
+    for day in days:
+        (tmp_path / f"{day.isoformat()}.log").touch()
+    (tmp_path / "2020-99-99.log").touch()
+    delete_old(tmp_path, today, {days[1]})
+    kept = {path.stem for path in tmp_path.iterdir()}
+    assert kept == {"2020-99-99", *(day.isoformat() for day in days[1:])}
+
+
+def test_a_night_goes_on_if_its_log_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    NightLog(tmp_path / "logs", DAY, UTC, lambda: 0).write(["one"])
+    assert (tmp_path / "logs").read_bytes() == b""

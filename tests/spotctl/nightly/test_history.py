@@ -1,0 +1,145 @@
+"""Monitoring knows hung nights, dead timers, and starts that began and did not end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND, to_micros
+from spotctl.log.store import JobLock
+from spotctl.nightly.health import latest_end, problems
+from spotctl.nightly.hours import Hours
+from spotctl.nightly.starts import SLOTS, NightStart
+from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
+
+NIGHT = to_micros(datetime(2026, 6, 1, 2, tzinfo=UTC))
+WITH_DEADLINE, WITHOUT = Hours(time(2), time(6)), Hours(time(2))
+GONE = 2**22 + 1
+"""A process id that no Linux process has."""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> StateDir:
+    state_dir = StateDir(tmp_path, "small")
+    state_dir.install(Installed("small", tmp_path / "job.yaml", WITH_DEADLINE, "cron", ""))
+    os.utime(state_dir.folder / "installed.json", (NIGHT / 1e6 - 9e6, NIGHT / 1e6 - 9e6))
+    state_dir.starts.create()
+    return state_dir
+
+
+def began(job: StateDir, at: int, pid: int = GONE) -> NightStart:
+    start = job.starts.begin(at)
+    start = NightStart(start.number, start.began, pid)
+    job.starts.write(start)
+    return start
+
+
+def ended(job: StateDir, at: int, seconds: int, status: int = 0, why: str = "", *, reported: bool = True) -> None:
+    start = began(job, at)
+    job.starts.write(NightStart(start.number, start.began, GONE, start.began + seconds, status, reported, why))
+
+
+def said(job: StateDir, after: int, hours: Hours = WITH_DEADLINE) -> list[str]:
+    return problems(job, hours, NIGHT + after, UTC)
+
+
+def test_a_night_that_hangs_is_a_problem_from_its_deadline_on(job: StateDir) -> None:
+    job.record(NightRecord(date(2026, 6, 1), NIGHT, NIGHT + SECOND))
+    began(job, NIGHT, os.getpid())
+    with JobLock(job.folder, "small"):
+        assert said(job, 4 * HOUR) == []
+        (hung,) = said(job, 5 * HOUR)
+        assert "the night of Mon 2026-06-01 02:00 still runs, and should have ended by Mon 2026-06-01 06:15" in hung
+        assert "spotctl stop small" in hung
+        days = said(job, 5 * DAY + HOUR)
+    assert "still runs" in days[0]
+    assert "did not start" in days[1]
+
+
+def test_a_night_that_only_its_lock_shows_hangs_too(job: StateDir) -> None:
+    job.record(NightRecord(date(2026, 6, 1), NIGHT, NIGHT + SECOND))
+    with JobLock(job.folder, "small"):
+        assert said(job, 4 * HOUR) == []
+        assert "still runs" in said(job, 5 * HOUR)[0]
+
+
+@pytest.mark.parametrize(
+    ("hours", "lengths", "limit"),
+    [
+        (WITH_DEADLINE, [60], 4 * HOUR + 15 * MINUTE),
+        (WITHOUT, [], DAY),
+        (WITHOUT, [600, 600, 9 * 3600], 4 * HOUR + 20 * MINUTE),
+        (WITHOUT, [20 * 3600], DAY),
+    ],
+)
+def test_when_a_night_counts_as_hung(hours: Hours, lengths: list[int], limit: int) -> None:
+    starts = [NightStart(number, 0, GONE, length, 0) for number, length in enumerate(lengths, 1)]
+    failed = NightStart(99, 0, GONE, 10**6, 1)
+    assert latest_end([*starts, failed], hours, NIGHT, UTC) == NIGHT + limit
+
+
+def test_a_timer_that_does_not_fire_is_a_problem_after_some_minutes(job: StateDir) -> None:
+    ended(job, NIGHT - DAY, 60)
+    assert said(job, 10 * MINUTE) == []
+    (missed,) = said(job, 20 * MINUTE)
+    assert "the night of Mon 2026-06-01 02:00 did not start: its timer did not run" in missed
+    assert "spotctl doctor" in missed
+    ended(job, NIGHT, 60)
+    assert said(job, 20 * MINUTE) == []
+
+
+def test_a_start_without_an_end_whose_process_is_gone_is_a_problem(job: StateDir) -> None:
+    began(job, NIGHT)
+    (gone,) = said(job, MINUTE)
+    assert f"02:00 did not end: its process {GONE} does not exist any more" in gone
+    assert "spotctl nightly run small resumes it" in gone
+
+
+def test_a_start_whose_process_exists_is_no_problem(job: StateDir) -> None:
+    with subprocess.Popen(["/bin/sh", "-c", "read _", "nightly", "run"], stdin=subprocess.PIPE) as other:
+        began(job, NIGHT, other.pid)
+        assert said(job, MINUTE) == []
+        other.kill()
+    assert "did not end" in said(job, MINUTE)[0]
+
+
+def test_a_later_run_by_hand_settles_a_failed_start(job: StateDir) -> None:
+    ended(job, NIGHT, 5, 127, "no Python")
+    (failed,) = said(job, MINUTE)
+    assert failed == (
+        "the start of Mon 2026-06-01 02:00 failed after 5 s: no Python; fix it, then run: spotctl nightly run small"
+    )
+    job.record(NightRecord(date(2026, 6, 1), NIGHT, NIGHT + HOUR, reported=True, outcome="done"))
+    job.record_result(NIGHT + 2 * HOUR, done=True, spent=0)
+    assert said(job, 3 * HOUR) == []
+
+
+def test_earlier_failures_stay_until_they_are_reported(job: StateDir) -> None:
+    ended(job, NIGHT - DAY, 5, 1, "no route", reported=False)
+    ended(job, NIGHT, 60)
+    (unsaid,) = said(job, HOUR)
+    assert "the start of Sun 2026-05-31 02:00 failed after 5 s: no route, and no message could be sent" in unsaid
+    job.starts.mark_reported(job.starts.read()[0])
+    assert said(job, HOUR) == []
+
+
+def test_a_record_that_cannot_be_read_is_a_problem(job: StateDir) -> None:
+    ended(job, NIGHT, 60)
+    content = job.starts.path.read_bytes()
+    job.starts.path.write_bytes(b"\xff" * 256 + content[256 : SLOTS * 200])
+    (damaged,) = said(job, HOUR)
+    assert "lines cannot be read; remove the file" in damaged
+    job.starts.path.unlink()
+    job.starts.path.mkdir()
+    assert "starts: cannot be read" in said(job, MINUTE)[0]
+
+
+def test_what_cannot_stand_in_a_line_is_left_out() -> None:
+    start = NightStart(1, 2, 3, why='a "quoted"\nline $(x) \\ ' + "x" * 300)
+    line = start.line().decode()
+    assert line.startswith("number=1 began=2 pid=3 reported=no why=a quoted line (x) xxx")
+    assert len(line) < 256
