@@ -66,4 +66,5 @@ FORMAT = ExportFormat(
     ("billbillingperiodstartdate", "billbillingperiodenddate"),
     "an AWS Cost and Usage Report has lineItem/ResourceId and lineItem/UnblendedCost",
     {"lineitemresourceid": ("resource IDs", "enable resource IDs in the report's settings")},
+    line_id="identitylineitemid",
 )

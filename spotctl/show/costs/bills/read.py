@@ -29,7 +29,7 @@ def read_bill(path: Path, provider: str = "") -> ProviderBill:
     for where, cells in _rows(path):
         try:
             format_ = format_ or _format(cells, provider)
-            lines += format_.lines(cells, where)
+            lines += format_.lines_with_ids(cells, where)
             if format_.periods is not None:
                 _add_period(cells, format_.periods, begins, ends)
         except BadCell as error:
