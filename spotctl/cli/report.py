@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -93,11 +93,11 @@ def cost(
 
         session.out.print(tables.terminal_report(report, session.out.width))
         return
-    text = _formatted(report, chosen_format)
+    texts = _formatted(report, chosen_format)
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.writelines(texts)
     else:
-        write(out, text)
+        write(out, texts)
         session.remark(f"wrote {out}")
 
 
@@ -128,35 +128,35 @@ def gather_report(
     return gather(session.settings, jobs, period, groups, now, local=local)
 
 
-def _formatted(report: Report, format_: Format) -> str:
+def _formatted(report: Report, format_: Format) -> Iterator[str]:
     """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
     match format_:
         case Format.TABLE:
             from spotctl.show.costs import tables
 
-            return tables.plain_text(report)
+            yield tables.plain_text(report)
         case Format.JSON:
             import json
 
             from spotctl.show.costs import answers
 
-            return json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
+            yield json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
             from spotctl.show.costs import answers
 
-            return answers.as_csv(report)
+            yield answers.as_csv(report)
         case Format.MD:
             from spotctl.show.costs import answers
 
-            return answers.as_markdown(report)
+            yield answers.as_markdown(report)
         case Format.HTML:
             from spotctl.show.costs import page
 
-            return page.html(report)
+            yield page.html(report)
         case Format.FOCUS | Format.FOCUS_1_0:
             from spotctl.show.costs import focus
 
-            return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
+            yield from focus.csv_lines(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
 
 @app.command()
@@ -164,7 +164,9 @@ def reconcile(
     context: typer.Context,
     bill: Annotated[
         Path,
-        typer.Option(help="Cost and Usage Report of AWS, or detailed cost export of Google Cloud or Azure."),
+        typer.Option(
+            help="Cost and Usage Report of AWS, detailed cost export of Google Cloud or Azure, or a FOCUS export."
+        ),
     ],
     provider: Annotated[str, typer.Option(help="Cloud of the bill, such as aws.", show_default="by its columns")] = "",
     tolerance: Annotated[str, typer.Option(help="Allowed difference per machine: 1%, 0.")] = "0.5%",

@@ -29,6 +29,7 @@ class BillKind(Enum):
     TAX = "taxes"
     REFUND = "refunds"
     FEE = "fees"
+    CORRECTION = "corrections of earlier bills"
 
 
 @dataclass(frozen=True, slots=True)

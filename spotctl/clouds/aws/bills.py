@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bill_format import (
     NOT_MACHINE_TIME,
     RUN,
@@ -68,3 +69,5 @@ FORMAT = ExportFormat(
     {"lineitemresourceid": ("resource IDs", "enable resource IDs in the report's settings")},
     line_id="identitylineitemid",
 )
+
+FOCUS = FocusExport("aws", frozenset({"aws", "amazonwebservices"}), lambda _, name: name.startswith("i-"))

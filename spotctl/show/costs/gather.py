@@ -1,6 +1,6 @@
 """Reads the event log and the ledger, and makes the report on the selected runs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pricing_data.atomic_write import WriteFailed, atomic_write
@@ -37,11 +37,11 @@ def _check_known(jobs: Collection[str], known: Collection[str]) -> None:
             raise BadRequest(f"no job named {job!r} was launched; launched jobs: {launched}")
 
 
-def write(path: Path, content: str) -> None:
-    """Writes a file atomically."""
+def write(path: Path, content: Iterable[str]) -> None:
+    """Writes texts to a file, which appears when it is whole."""
     try:
-        with atomic_write(path) as out:
-            out.write_text(content, encoding="utf-8")
+        with atomic_write(path) as out, out.open("w", encoding="utf-8") as file:
+            file.writelines(content)
     except WriteFailed as error:
         raise BadRequest(str(error)) from error
     except OSError as error:

@@ -11,7 +11,7 @@ the bill charges beyond these moves is added up, and is no difference.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
@@ -156,18 +156,27 @@ def _with_equals(
 ) -> tuple[list[BillLine], list[BillLine]]:
     """Adds equal lines without IDs if the ledger paid for each: a bill may have two equal charges for one period."""
     equal = [line for line in repeated if not line.line_id and line.currency == DOLLARS]
-    paid = [line for line in equal if _are_all_paid(ledger, once, equal, line)] if equal else []
-    return [*once, *paid], [line for line in repeated if line not in paid]
+    distinct, more = _by_period(once), _by_period(equal)
+    both = sum(distinct.values()) + sum(more.values())
+    if equal and _is_close(ledger.amount, both, len(once) + len(equal), 0):
+        paid = set(more)
+    else:
+        paid = {
+            (begin, end)
+            for (begin, end), amount in more.items()
+            if abs(off := ledger.between(begin, end) - distinct[begin, end]) > abs(off - amount)
+        }
+    kept = [line for line in equal if (line.begin, line.end) in paid]
+    return [*once, *kept], [line for line in repeated if line not in kept] if kept else repeated
 
 
-def _are_all_paid(ledger: LedgerTime, once: Sequence[BillLine], equal: Sequence[BillLine], line: BillLine) -> bool:
-    """Whether the ledger's amount for the period of a line is closer to the sum of all lines than of distinct ones."""
-    distinct, more = (
-        sum(other.nanos for other in lines if (other.begin, other.end) == (line.begin, line.end))
-        for lines in (once, equal)
-    )
-    amount = ledger.between(line.begin, line.end)
-    return abs(amount - distinct - more) < abs(amount - distinct)
+def _by_period(lines: Iterable[BillLine]) -> Counter[TimeSpanUs]:
+    """The amount in dollars that is charged for each period."""
+    amounts: Counter[TimeSpanUs] = Counter()
+    for line in lines:
+        if line.currency == DOLLARS:
+            amounts[line.begin, line.end] += line.nanos
+    return amounts
 
 
 def _of_line(kind: DifferenceKind, name: str, line: BillLine) -> BillDifference:
