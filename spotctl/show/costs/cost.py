@@ -60,8 +60,9 @@ class Report:
 
     @property
     def without_machines(self) -> int:
-        """The number of runs that rented nothing, and so are in no group of a grouping that splits runs."""
-        return len(self.runs) - len({row.run for row in self.rows})
+        """The number of runs without rows and evictions, which are in no group of a grouping that splits runs."""
+        with_rows = {row.run for row in self.rows}
+        return sum(run.run not in with_rows and not run.evictions for run in self.runs)
 
     def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows if row.run == run)

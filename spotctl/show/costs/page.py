@@ -43,6 +43,7 @@ _TERMS = (
     ),
     ("Start-up", "Time in which machines started and loaded data and code."),
     ("Redone work", "Time in which machines repeated work that was lost in evictions."),
+    ("Lost work", "All that was paid for redone work, minus refunds: also in failed runs, and on reliable machines."),
     (
         "Waiting",
         "Time in which machines idled, ready before the others or after the end, and time at work beyond what"
@@ -248,7 +249,9 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
         return section(title, paragraph(lead, "lead"), figure(picture, keys))
     bars, unit = bars_of(report, markets)
     alt = f"Cost of each {unit}, by market: {len(bars)} bars"
-    lead = f"Each bar is a {unit}, at the date on which it began by this computer's clock."
+    lead = "Each bar is a month, by the provider's clock."
+    if unit == "run":
+        lead = "Each bar is a run, at the date on which it began by this computer's clock."
     rows = [(bar.name, f"${bar.value:,.4f}") for bar in bars]
     figures = table((ColumnHead(unit, is_text=True), ColumnHead(fmt.paid(report))), rows)
     picture = for_both_widths(lambda canvas: stacked_bars(canvas, alt, bars))
