@@ -62,12 +62,16 @@ def cost(
     ] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="Output file.", show_default="stdout")] = None,
     local: LocalOption = False,
+    tz: Annotated[
+        str, typer.Option("--tz", help="Time zone of days and months, and of --since and --until: Europe/Berlin.")
+    ] = "UTC",
     json_: JsonOption = False,
 ) -> None:
     """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
     --since and --until use this computer's clock, and count the part of a run in between. Days and times in the report
-    use the provider's clock; on the local market that is the replayed history. Types and markets are split into spot
+    use the provider's clock; on the local market that is the replayed history. Days and months are those of UTC, as in
+    bills, or of the time zone --tz; the monthly budget is always compared in UTC. Types and markets are split into spot
     and on-demand machines.
 
     Runs on the local market, where no real money is spent, are in no sum with other runs: they are left out unless
@@ -85,7 +89,7 @@ def cost(
     chosen_format = Format.JSON if json_ else format_
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
-    report = gather_report(session, job or (), since, until, by, local=local)
+    report = gather_report(session, job or (), since, until, by, local=local, tz=tz)
     if not report.runs:
         _say_if_empty(session)
     if chosen_format is Format.TABLE and out is None:
@@ -111,17 +115,18 @@ def _say_if_empty(session: Session) -> None:
 
 
 def gather_report(
-    session: Session, jobs: Sequence[str], since: str, until: str, by: str, *, local: bool = False
+    session: Session, jobs: Sequence[str], since: str, until: str, by: str, *, local: bool = False, tz: str = "UTC"
 ) -> Report:
     """The report that these options ask for."""
     from spotctl.cli import elsewhere
-    from spotctl.cli.options import moment_of, start_of
+    from spotctl.cli.options import in_zone, moment_of, start_of, time_zone
     from spotctl.show.costs.gather import gather
     from spotctl.show.costs.grouping import parse_by
     from spotctl.show.costs.period import Period
 
-    now, groups = wall_us(), parse_by(by)
-    period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
+    now, groups, zone = wall_us(), parse_by(by), time_zone(tz)
+    began = start_of(in_zone(since, zone), now) if since else None
+    period = Period(began, moment_of(in_zone(until, zone), now) if until else None, zone)
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
     elsewhere.refresh(session)

@@ -6,12 +6,14 @@ The money of a replayed market is not real: runs there are reported alone, and a
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.show.costs.days import by_day
 from spotctl.show.costs.figures import Figures, Sums, figures_of, sums_of, total_of
-from spotctl.show.costs.grouping import WHOLE_RUNS, By, Subject, key_of
+from spotctl.show.costs.grouping import BY_TIME, WHOLE_RUNS, By, Subject, key_of
 from spotctl.show.costs.month import Month, month_of
-from spotctl.show.costs.period import Period, part_of
+from spotctl.show.costs.period import BILLING, Period, part_of
 from spotctl.show.costs.run_timeline import RunTimeline
 
 
@@ -47,6 +49,8 @@ class Report:
     """The present month of all jobs that were asked for, without replayed runs."""
     replayed: Figures
     """The replayed runs of the period, whether or not the report is on them."""
+    zone: tzinfo = BILLING
+    """The time zone of its days and months."""
 
     @property
     def is_replayed(self) -> bool:
@@ -104,13 +108,14 @@ def report(
     return Report(
         figures(parts),
         tuple(by),
-        groups(parts, by),
+        groups(parts, by, period.zone),
         tuple(row for part in parts for row in part.rows),
         tuple(part.run for part in parts),
         at,
         tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
         month_of([(part.run, part.rows) for part in billed], at, month_budget),
         figures(_all_within(replayed, period, at)),
+        period.zone,
     )
 
 
@@ -139,9 +144,9 @@ def figures(parts: Sequence[RunPart]) -> Figures:
     return figures_of(total_of(part.sums for part in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
 
 
-def groups(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
-    """The figures by the values of `by`, in the order of these values."""
-    return _of_whole_runs(parts, by) if WHOLE_RUNS.issuperset(by) else _of_rows(parts, by)
+def groups(parts: Sequence[RunPart], by: Sequence[By], zone: tzinfo = BILLING) -> tuple[Group, ...]:
+    """The figures by the values of `by`, in the order of these values; days and months are those of `zone`."""
+    return _of_whole_runs(parts, by) if WHOLE_RUNS.issuperset(by) else _of_rows(parts, by, zone)
 
 
 def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
@@ -152,13 +157,13 @@ def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, .
     return tuple(Group(dict(zip(by, key, strict=True)), figures(of_key)) for key, of_key in sorted(members.items()))
 
 
-def _of_rows(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
+def _of_rows(parts: Sequence[RunPart], by: Sequence[By], zone: tzinfo) -> tuple[Group, ...]:
     members: defaultdict[tuple[str, ...], _GroupMembers] = defaultdict(_GroupMembers)
     for part in parts:
-        for row in part.rows:
-            members[key_of(by, Subject(row, part.run))].rows[part.run.run].append(row)
+        for row in by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows:
+            members[key_of(by, Subject(row, part.run, zone))].rows[part.run.run].append(row)
         for eviction in part.run.evictions:
-            group = members[key_of(by, Subject(eviction, part.run))]
+            group = members[key_of(by, Subject(eviction, part.run, zone))]
             group.evictions += 1
             group.rows[part.run.run].extend(())
     run_of = {part.run.run: part.run for part in parts}

@@ -10,12 +10,12 @@ import numpy as np
 
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
-from pricing_data.units import to_datetime
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.charts.bars import Bar, BarPart
 from spotctl.show.costs.charts.steps import Layer, PriceLine
 from spotctl.show.costs.charts.svg import SERIES, series_class
 from spotctl.show.costs.cost import Report
+from spotctl.show.costs.days import by_day, local
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.formatting import short_day
 
@@ -97,8 +97,8 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
             for run in runs
         ], "run"
     months: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
-    for row in report.rows:
-        begin = to_datetime(row.begin)
+    for row in by_day(report.rows, report.zone):
+        begin = local(row.begin, report.zone)
         months[begin.year, begin.month].append(row)
     names = {(year, month): f"{date(year, month, 1):%b %Y}" for year, month in sorted(months)}
     return [_bar(name, name, months[month], markets) for month, name in names.items()], "month"

@@ -298,9 +298,9 @@ def _groups(report: Report) -> Html:
     rows = [[*group.key.values(), *texts(HTML_GROUPS, group.figures, digits)] for group in report.groups]
     for group, row in zip(report.groups, rows, strict=True):
         row[len(report.by) - 1] += fmt.RUNNING_MARK if group.figures.running else ""
-    return section(
-        f"By {' and '.join(by.value for by in report.by)}", table(heads, rows), is_long=len(rows) > _MANY_ROWS
-    )
+    parts = [paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead")] if (remark := fmt.clock(report)) else []
+    title = f"By {' and '.join(by.value for by in report.by)}"
+    return section(title, *parts, table(heads, rows), is_long=len(rows) > _MANY_ROWS)
 
 
 def _foot(report: Report) -> Html:
