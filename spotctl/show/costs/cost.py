@@ -4,9 +4,11 @@ The money of a replayed market is not real: runs there are reported alone, and a
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from itertools import chain
+from typing import overload
 
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.days import by_day
@@ -40,7 +42,8 @@ class Report:
     whole: Figures
     by: tuple[By, ...]
     groups: tuple[Group, ...]
-    rows: tuple[LedgerRow, ...]
+    rows: Sequence[LedgerRow]
+    """Those of a kept run are read each time, and never all at once."""
     runs: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
@@ -51,6 +54,8 @@ class Report:
     """The replayed runs of the period, whether or not the report is on them."""
     zone: tzinfo = BILLING
     """The time zone of its days and months."""
+    without_machines: int = 0
+    """The number of runs without rows and evictions, which are in no group of a grouping that splits runs."""
 
     @property
     def is_replayed(self) -> bool:
@@ -61,12 +66,6 @@ class Report:
     def left_out(self) -> int:
         """The number of replayed runs that the report leaves out."""
         return 0 if self.is_replayed else self.replayed.runs
-
-    @property
-    def without_machines(self) -> int:
-        """The number of runs without rows and evictions, which are in no group of a grouping that splits runs."""
-        with_rows = {row.run for row in self.rows}
-        return sum(run.run not in with_rows and not run.evictions for run in self.runs)
 
     def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows if row.run == run)
@@ -84,6 +83,33 @@ class RunPart:
     def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
         return cls(run, rows, sums_of(run, rows))
 
+    @classmethod
+    def whole(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
+        """A run with all of its rows, of which each gets its part of the on-demand cost."""
+        return cls.of(run, shared(run, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsInTurn(Sequence[LedgerRow]):
+    """The rows of several parts one after another."""
+
+    parts: Sequence[RunPart]
+
+    def __iter__(self) -> Iterator[LedgerRow]:
+        return chain.from_iterable(part.rows for part in self.parts)
+
+    def __len__(self) -> int:
+        return sum(len(part.rows) for part in self.parts)
+
+    @overload
+    def __getitem__(self, index: int) -> LedgerRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LedgerRow]: ...
+
+    def __getitem__(self, index: int | slice) -> LedgerRow | Sequence[LedgerRow]:
+        return tuple(self)[index]
+
 
 def report(
     rows: Iterable[LedgerRow],
@@ -95,12 +121,25 @@ def report(
     *,
     local: bool = False,
 ) -> Report:
-    """The report on what runs cost within a period, from all their rows; runs outside it are the history of their jobs.
+    """The report on what runs cost within a period, from all their rows."""
+    every = [RunPart.whole(run, of_run) for run, of_run in by_run(rows, timelines)]
+    return report_on(every, period, by, at, month_budget, local=local)
+
+
+def report_on(
+    every: Sequence[RunPart],
+    period: Period,
+    by: Sequence[By],
+    at: int,
+    month_budget: float | None = None,
+    *,
+    local: bool = False,
+) -> Report:
+    """The report on what runs cost within a period; runs outside it are the history of their jobs.
 
     A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut. Replayed runs
     are left out unless there are no others; with `local`, the others are.
     """
-    every = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
     billed, replayed = ([part for part in every if part.run.is_replayed is kind] for kind in (False, True))
     whole = replayed if local or not billed else billed
     parts = _all_within(whole, period, at)
@@ -109,13 +148,14 @@ def report(
         figures(parts),
         tuple(by),
         groups(parts, by, period.zone),
-        tuple(row for part in parts for row in part.rows),
+        _RowsInTurn(parts),
         tuple(part.run for part in parts),
         at,
         tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
         month_of([(part.run, part.rows) for part in billed], at, month_budget),
         figures(_all_within(replayed, period, at)),
         period.zone,
+        sum(not part.rows and not part.run.evictions for part in parts),
     )
 
 

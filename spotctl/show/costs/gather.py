@@ -8,10 +8,10 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.garbage import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
-from spotctl.show.costs.cost import Report, report
+from spotctl.show.costs.cost import Report, report_on
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.period import Period
-from spotctl.show.costs.run_timeline import in_order
+from spotctl.show.costs.run_timeline import order_of
 
 
 def gather(
@@ -24,10 +24,8 @@ def gather(
         _check_known(jobs, job_names(settings))
     with without_garbage_collection():
         # Only these jobs are read: missing prices of another job must not prevent this report.
-        runs = accounts(settings, jobs)
-        rows = [row for run in runs for row in run.rows]
-        timelines = in_order(run.timeline for run in runs)
-        return report(rows, timelines, period, by, now, settings.monthly_budget, local=local)
+        runs = sorted(accounts(settings, jobs), key=lambda part: order_of(part.run))
+        return report_on(runs, period, by, now, settings.monthly_budget, local=local)
 
 
 def _check_known(jobs: Collection[str], known: Collection[str]) -> None:

@@ -1,6 +1,7 @@
 """A cost report as a self-contained HTML page: no scripts, fonts or pictures from elsewhere."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
@@ -58,6 +59,7 @@ _MANY_ROWS = 12
 
 
 def html(report: Report) -> str:
+    report = replace(report, rows=tuple(report.rows))
     sections = _sections(report) if report.runs else (paragraph(fmt.span_of(report)),)
     main = el("main", _head(report), *sections, _foot(report))
     title = el("title", f"Cost of {fmt.subject(report)}, {_period(report)}")

@@ -292,7 +292,8 @@ def test_units_of_a_job_and_their_trend() -> None:
 
 def test_the_month_and_its_forecast() -> None:
     """A dollar on each of the last ten days is expected on each day that is left; the third of July has three."""
-    nights = [timeline(f"a-{i}", wall_began=NOW - i * DAY, began=NOW - i * DAY) for i in range(1, 11)]
+    begins = [NOW - i * DAY for i in range(1, 11)]
+    nights = [timeline(f"a-{at}", wall_began=at, began=at, wall_ended=at + HOUR, until=at + HOUR) for at in begins]
     rows = [row(DOLLAR, one.run, at=one.began) for one in nights]
     month = as_json(report(rows, nights, ALWAYS, [By.JOB], NOW, 35.0))["month"]
     assert (month["month"], month["paid_usd"], month["budget_usd"]) == ("2026-07", 1.0, 35.0)
