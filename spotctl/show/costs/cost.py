@@ -43,7 +43,7 @@ class Report:
     by: tuple[By, ...]
     groups: tuple[Group, ...]
     rows: Sequence[LedgerRow]
-    """Those of a kept run are read each time, and never all at once."""
+    """Rows of a kept run are decoded each time that they are read, and never all at once."""
     runs: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
