@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def exported(version: str, report: Report = REPORT) -> list[Line]:
     return list(csv.DictReader(focus.csv_lines(report, COLUMNS[version])))
 
 
-def compared(bill: list[Line], path: Path, provider: str, rows: tuple[LedgerRow, ...] = REPORT.rows) -> Agreement:
+def compared(bill: list[Line], path: Path, provider: str, rows: Sequence[LedgerRow] = REPORT.rows) -> Agreement:
     path.write_text(as_csv(bill))
     return reconcile(rows, read_bill(path, provider), 0.0)
 
@@ -260,7 +260,9 @@ def test_compressed_and_parquet_exports(tmp_path: Path) -> None:
         **{name: lambda value: pa.array([Decimal(value)]) for name in ("BilledCost", "EffectiveCost")},
         "Tags": lambda value: pa.array([list(json.loads(value).items())], pa.map_(pa.string(), pa.string())),
     }
-    columns = {name: typed.get(name, lambda value: pa.array([value]))(value) for name, value in CLOUDS["aws"].items()}
+    columns = {
+        name: typed[name](value) if name in typed else pa.array([value]) for name, value in CLOUDS["aws"].items()
+    }
     pq.write_table(pa.table(columns), tmp_path / "focus.snappy.parquet")
     bill = read_bill(tmp_path / "focus.snappy.parquet")
     assert (bill.begin, bill.end) == (expected.begin, expected.end)
