@@ -146,13 +146,13 @@ def as_markdown(report: Report) -> str:
     """The headline and a table of the groups, for a chat or a ticket."""
     keys = [by.value for by in report.by]
     names = [*keys, *headings(MARKDOWN, report)]
-    remark = "; ".join(filter(None, (left_out(report), clock(report))))
+    remarks = [escaped(remark) for remark in (left_out(report), clock(report)) if remark]
     lines = [
         f"**{escaped(headline(report))}**",
         "",
         span_of(report),
         "",
-        *([escaped(remark), ""] if remark else []),
+        *(line for remark in remarks for line in (remark, "")),
         "| " + " | ".join(names) + " |",
         "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
         *(f"| {' | '.join(_markdown_cells(group, digits_of(report)))} |" for group in report.groups),
