@@ -1,8 +1,10 @@
-"""The processor time of a cost report on a log of 100,000 events."""
+"""The processor time of cost reports, on a log of 100,000 events and on 3,000 runs that have ended."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -17,8 +19,9 @@ from spotctl.log import event_json, events as ev
 from spotctl.log.store import EventLog
 
 EVENTS, LIMIT, RUNS = 100_000, 1.0, 3
+ENDED, STATUS_LIMIT, FOCUS_MEGABYTES = 3000, 0.6, 200
 MARKET = Market.parse("aws/us-east-1/us-east-1a/c6i.2xlarge")
-FIRST = parse_time("2025-01-01T02:00:00Z")
+FIRST = parse_time("2017-01-01T02:00:00Z")
 MACHINES, BATCHES, CLOCKS, RENEWALS = 4, 3, 250, 70
 """Counts of a night; the shares of the kinds of events are those of a real run on the local market."""
 
@@ -57,25 +60,62 @@ def night(number: int) -> list[tuple[int, ev.Event]]:
     ]
 
 
-def write(home: Path) -> int:
+def write(home: Path, nights: int) -> int:
     """Writes the log in one transaction: row by row, each would be synced to disk."""
     EventLog(home / "log.sqlite").close()
-    rows = [
+    rows = (
         (f"nightly-{number}", at, type(event).__name__, event_json.to_json(event))
-        for number in range(EVENTS // len(night(0)) + 1)
+        for number in range(nights)
         for at, event in night(number)
-    ]
+    )
     with closing(sqlite3.connect(home / "log.sqlite")) as log, log:
-        log.executemany("INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)", rows)
-    return len(rows)
+        return log.executemany("INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)", rows).rowcount
+
+
+def _command(home: str, words: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("spotctl")), "--home", home, *words.split()]
+
+
+def peak_megabytes(command: list[str]) -> float:
+    """The memory that a command has taken at most."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _, _, used = os.wait4(process.pid, 0)
+        process.returncode = 0
+    return used.ru_maxrss / 1024
+
+
+def _ended_runs() -> list[Row]:
+    """A home of several years, after its first report."""
+    with tempfile.TemporaryDirectory() as folder:
+        count = write(Path(folder), ENDED)
+        report, status, focus = (
+            _command(folder, words) for words in ("report cost --json", "status", "report cost --format focus")
+        )
+        processor_seconds(report)
+        later, seen, exported = (
+            min(processor_seconds(command) for _ in range(RUNS)) for command in (report, status, focus)
+        )
+        megabytes = peak_megabytes(focus)
+    what = f"{ENDED:,} ended runs, {count:,} events"
+    return [
+        Row(f"`report cost --json`, {what}", shown(later), f"at most {shown(LIMIT)}", times_faster(later, LIMIT)),
+        Row(f"`status`, {what}", shown(seen), f"at most {shown(STATUS_LIMIT)}", times_faster(seen, STATUS_LIMIT)),
+        Row(f"`report cost --format focus`, {what}", shown(exported), "none"),
+        Row(
+            "memory of that export",
+            f"{megabytes:.0f} MB",
+            f"at most {FOCUS_MEGABYTES} MB",
+            times_faster(megabytes, FOCUS_MEGABYTES),
+        ),
+    ]
 
 
 def run() -> str:
     """The section of docs/benchmarks.md."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        count = write(home)
-        command = [str(Path(sys.executable).with_name("spotctl")), "--home", folder, "report", "cost", "--json"]
+        count = write(home, EVENTS // len(night(0)) + 1)
+        command = _command(folder, "report cost --json")
         firsts, laters = [], []
         for _ in range(RUNS):
             Paths(home).costs.unlink(missing_ok=True)
@@ -85,6 +125,7 @@ def run() -> str:
     rows = [
         Row(f"{what}, when nothing is kept", shown(min(firsts)), "none"),
         Row(f"{what}, later", shown(min(laters)), f"at most {shown(LIMIT)}", times_faster(min(laters), LIMIT)),
+        *_ended_runs(),
     ]
     remark = (
         f"User and system time of the whole command, the least of {RUNS}, on a year of nights with their clocks and"

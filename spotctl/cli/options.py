@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -111,6 +112,31 @@ def moment_of(text: str, now: int) -> int:
         return now - parse_duration(text)
     except BadInput:
         return parse_time(text)
+
+
+def time_zone(name: str) -> tzinfo:
+    """The time zone of the option --tz."""
+    from zoneinfo import ZoneInfo, available_timezones
+
+    from spotctl.files.job.conversions import meant
+
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        known = sorted(available_timezones())
+        here = "; this computer has no time zones, install tzdata" if not known else ""
+        raise BadRequest(f"--tz {name!r} is not a time zone{meant(name, known)}{here}") from None
+
+
+def in_zone(text: str, zone: tzinfo) -> str:
+    """A time with the offset of a time zone, if it has none; anything else as it is."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return text
+    return text if moment.tzinfo else moment.replace(tzinfo=zone).isoformat()
 
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:

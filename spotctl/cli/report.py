@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,12 +62,16 @@ def cost(
     ] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="Output file.", show_default="stdout")] = None,
     local: LocalOption = False,
+    tz: Annotated[
+        str, typer.Option("--tz", help="Time zone of days and months, and of --since and --until: Europe/Berlin.")
+    ] = "UTC",
     json_: JsonOption = False,
 ) -> None:
     """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
     --since and --until use this computer's clock, and count the part of a run in between. Days and times in the report
-    use the provider's clock; on the local market that is the replayed history. Types and markets are split into spot
+    use the provider's clock; on the local market that is the replayed history. Days and months are those of UTC, as in
+    bills, or of the time zone --tz; the monthly budget is always compared in UTC. Types and markets are split into spot
     and on-demand machines.
 
     Runs on the local market, where no real money is spent, are in no sum with other runs: they are left out unless
@@ -85,7 +89,7 @@ def cost(
     chosen_format = Format.JSON if json_ else format_
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
-    report = gather_report(session, job or (), since, until, by, local=local)
+    report = gather_report(session, job or (), since, until, by, local=local, tz=tz)
     if not report.runs:
         _say_if_empty(session)
     if chosen_format is Format.TABLE and out is None:
@@ -93,11 +97,11 @@ def cost(
 
         session.out.print(tables.terminal_report(report, session.out.width))
         return
-    text = _formatted(report, chosen_format)
+    texts = _formatted(report, chosen_format)
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.writelines(texts)
     else:
-        write(out, text)
+        write(out, texts)
         session.remark(f"wrote {out}")
 
 
@@ -111,52 +115,53 @@ def _say_if_empty(session: Session) -> None:
 
 
 def gather_report(
-    session: Session, jobs: Sequence[str], since: str, until: str, by: str, *, local: bool = False
+    session: Session, jobs: Sequence[str], since: str, until: str, by: str, *, local: bool = False, tz: str = "UTC"
 ) -> Report:
     """The report that these options ask for."""
     from spotctl.cli import elsewhere
-    from spotctl.cli.options import moment_of, start_of
+    from spotctl.cli.options import in_zone, moment_of, start_of, time_zone
     from spotctl.show.costs.gather import gather
     from spotctl.show.costs.grouping import parse_by
     from spotctl.show.costs.period import Period
 
-    now, groups = wall_us(), parse_by(by)
-    period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
+    now, groups, zone = wall_us(), parse_by(by), time_zone(tz)
+    began = start_of(in_zone(since, zone), now) if since else None
+    period = Period(began, moment_of(in_zone(until, zone), now) if until else None, zone)
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
     attended = elsewhere.refresh(session)
     return gather(session.settings, jobs, period, groups, now, local=local, elsewhere=attended)
 
 
-def _formatted(report: Report, format_: Format) -> str:
+def _formatted(report: Report, format_: Format) -> Iterator[str]:
     """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
     match format_:
         case Format.TABLE:
             from spotctl.show.costs import tables
 
-            return tables.plain_text(report)
+            yield tables.plain_text(report)
         case Format.JSON:
             import json
 
             from spotctl.show.costs import answers
 
-            return json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
+            yield json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
             from spotctl.show.costs import answers
 
-            return answers.as_csv(report)
+            yield answers.as_csv(report)
         case Format.MD:
             from spotctl.show.costs import answers
 
-            return answers.as_markdown(report)
+            yield answers.as_markdown(report)
         case Format.HTML:
             from spotctl.show.costs import page
 
-            return page.html(report)
+            yield page.html(report)
         case Format.FOCUS | Format.FOCUS_1_0:
             from spotctl.show.costs import focus
 
-            return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
+            yield from focus.csv_lines(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
 
 @app.command()
@@ -164,7 +169,9 @@ def reconcile(
     context: typer.Context,
     bill: Annotated[
         Path,
-        typer.Option(help="Cost and Usage Report of AWS, or detailed cost export of Google Cloud or Azure."),
+        typer.Option(
+            help="Cost and Usage Report of AWS, detailed cost export of Google Cloud or Azure, or a FOCUS export."
+        ),
     ],
     provider: Annotated[str, typer.Option(help="Cloud of the bill, such as aws.", show_default="by its columns")] = "",
     tolerance: Annotated[str, typer.Option(help="Allowed difference per machine: 1%, 0.")] = "0.5%",

@@ -29,6 +29,7 @@ class BillKind(Enum):
     TAX = "taxes"
     REFUND = "refunds"
     FEE = "fees"
+    CORRECTION = "corrections of earlier bills"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class BillLine:
     `is_machine`: for machine time, not for a disk, an address or traffic. `where`: its place in the file. `what`:
     everything that distinguishes charges for the same resource and period. `run`: the tag with the run that rented the
     resource, empty if it has none, None if the export has no tags. `billed_in`: the bill's
-    own currency; if the bill states its rate, `amount` is in dollars all the same.
+    own currency; if the bill states its rate, `amount` is in dollars all the same. `line_id`: the provider's ID of the
+    line, empty if the export has none; then `row` stands for all of its cells.
     """
 
     where: str
@@ -52,6 +54,8 @@ class BillLine:
     run: str | None
     kind: BillKind = BillKind.USAGE
     billed_in: str = DOLLARS
+    line_id: str = ""
+    row: int = 0
 
     @property
     def is_traffic(self) -> bool:

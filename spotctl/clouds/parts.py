@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pricing_data.sources.base import Source
     from pricing_data.sources.needs import Effort, SourceNeeds
     from spotctl.clouds.base import CloudProvider
+    from spotctl.clouds.bill_focus import FocusExport
     from spotctl.clouds.bill_format import ExportFormat
     from spotctl.clouds.findings import Finding
     from spotctl.clouds.remote.agents import RemoteAgents
@@ -88,3 +89,9 @@ def bill_clouds() -> tuple[str, ...]:
 def bill_formats() -> dict[str, ExportFormat]:
     """How the bills of each cloud are read."""
     return {cloud: part_of(cloud, "bills").FORMAT for cloud in bill_clouds()}
+
+
+def focus_exports() -> tuple[FocusExport, ...]:
+    """How the clouds that export FOCUS use its columns."""
+    parts = (part_of(cloud, "bills") for cloud in bill_clouds())
+    return tuple(part.FOCUS for part in parts if hasattr(part, "FOCUS"))

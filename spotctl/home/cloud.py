@@ -7,7 +7,7 @@ import stands in further modules of the package, its parts:
 - `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
 - `provider`: `provider(settings, regions, agents, prices)`, which rents its machines
 - `doctor`: `is_configured(settings)`, `findings(settings)` and `SETUP`; `policies(settings)`
-- `bills`: `FORMAT`, how its bill exports are read
+- `bills`: `FORMAT`, how its bill exports are read; `FOCUS`, its use of the columns of FOCUS, if it exports that
 - `machine`: what the agent on a machine needs: `notices(environment)`; only agileml and the standard library
 - `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
 - `scheme`: `SCHEME` and `FORM`, how locations in its object store are written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -92,7 +92,8 @@ def read_log(settings: Settings) -> LogRead:
     try:
         with EventLog(path) as log, log.snapshot():
             log.verify()
-            return LogRead(tuple(_began(log)), tuple(latest_runs(log)), lost=log.losses())
+            began = _began(log)
+            return LogRead(tuple(began.values()), tuple(_newest(log, began)), lost=log.losses())
     except (BrokenLog, LogFailed) as error:
         salvaged = salvage(path)
         return LogRead(salvaged.began, salvaged.latest, (str(error), *map(str, salvaged.damage)))
@@ -105,14 +106,15 @@ def job_names(settings: Settings) -> list[str]:
         return []
     try:
         with EventLog(path) as log:
-            began = _began(log)
+            began: Iterable[RunBegan] = _began(log).values()
     except (BrokenLog, LogFailed):
-        began = list(salvage(path).began)
+        began = salvage(path).began
     return list(dict.fromkeys(event.job for event in began))
 
 
-def _began(log: EventLog) -> list[RunBegan]:
-    return [row.event for row in log.beginnings() if isinstance(row.event, RunBegan)]
+def _began(log: EventLog) -> dict[str, RunBegan]:
+    """How each run began, the oldest first."""
+    return {row.run: row.event for row in log.beginnings() if isinstance(row.event, RunBegan)}
 
 
 def unfinished_jobs(settings: Settings) -> list[str]:
@@ -134,7 +136,11 @@ def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collect
 
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
     """The newest run of every job; `known` are states that were read before, by run."""
-    newest = {row.event.job: row.run for row in log.beginnings() if isinstance(row.event, RunBegan)}
+    return _newest(log, _began(log), known)
+
+
+def _newest(log: EventLog, began: Mapping[str, RunBegan], known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
+    newest = {event.job: run for run, event in began.items()}
     states = ((run, known.get(run, RunState())) for run in newest.values())
     return [before if before.ended else fold(log.of_run(run, before.last_row), before) for run, before in states]
 
@@ -142,7 +148,7 @@ def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> li
 def not_ended(log: EventLog) -> dict[str, RunBegan]:
     """How the newest run of each job began, by run, if it has not ended. No run is read as a whole."""
     ended = log.ended_runs()
-    newest = {row.event.job: (row.run, row.event) for row in log.beginnings() if isinstance(row.event, RunBegan)}
+    newest = {event.job: (run, event) for run, event in _began(log).items()}
     return {run: began for run, began in newest.values() if run not in ended}
 
 

@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -51,9 +52,18 @@ _ADD_CHECKSUMS = "ALTER TABLE events ADD COLUMN checksum INTEGER"
 
 _INSERT = "INSERT INTO events (run, at_us, kind, body, checksum) VALUES (?, ?, ?, ?, ?)"
 
-_OF_EACH_RUN = (
+_FIRST_OF_EACH_RUN = """
+    WITH RECURSIVE runs(run) AS (
+        SELECT min(run) FROM events WHERE run > ''
+        UNION ALL SELECT (SELECT min(run) FROM events WHERE run > runs.run) FROM runs WHERE run IS NOT NULL)
+    SELECT (SELECT min(id) FROM events WHERE run = runs.run) FROM runs WHERE run IS NOT NULL"""
+"""A step in the index per run; GROUP BY takes one per event. Marks of loss that belong to no run have none."""
+
+_RUNS_SINCE = "SELECT DISTINCT run FROM events WHERE id > ? AND run > ''"
+
+_CONTENTS = (
     "SELECT run, CAST(group_concat(kind) AS BLOB), CAST(group_concat(at_us) AS BLOB), "
-    "CAST(group_concat(body) AS BLOB) FROM events INDEXED BY events_of_run WHERE run <> '' GROUP BY run"
+    "CAST(group_concat(body) AS BLOB) FROM events INDEXED BY events_of_run"
 )
 """The index has the events of a run in their order."""
 
@@ -118,7 +128,7 @@ class EventLog:
 
     def beginnings(self) -> list[LogRow]:
         """The first event of every run. BrokenLog: a run has lost its own."""
-        rows = self._rows("WHERE id IN (SELECT min(id) FROM events WHERE run <> '' GROUP BY run) ORDER BY id")
+        rows = self._rows(f"WHERE id IN ({_FIRST_OF_EACH_RUN}) ORDER BY id")
         if others := [row.run for row in rows if type(row.event).__name__ != "RunBegan"]:
             raise BrokenLog(f"event log {self._path} is damaged: the beginning of run {others[0]} is lost; {CURE}")
         return rows
@@ -137,11 +147,32 @@ class EventLog:
             what = f"{finding}" if finding != "ok" else f"{counts[0]} of {written[0]} rows are there"
             raise BrokenLog(f"event log {self._path} is damaged: {' '.join(what.split())}; {CURE}")
 
-    def digests(self) -> dict[str, str]:
-        """A digest of all events of each run, whatever their positions in the log."""
+    def digests(self, before: LogDigests | None = None) -> LogDigests:
+        """A digest of all events of each run, whatever their positions in the log. With those of an earlier time, only
+        the runs that have more events since are read: triggers keep events as they are, and a log from elsewhere is
+        another file, has dropped the triggers, or has another event where the earlier reading ended.
+        """
         with self._failing():
-            rows = self._db.execute(_OF_EACH_RUN).fetchall()
-        return {run: blake2b(b"\n".join(contents), digest_size=16).hexdigest() for run, *contents in rows}
+            file = self._path.stat()
+            (schema,) = self._db.execute("PRAGMA schema_version").fetchone()
+            (last,) = self._db.execute("SELECT ifnull(max(id), 0) FROM events").fetchone()
+            place = (file.st_dev, file.st_ino, schema)
+            is_grown = before is not None and before.place == place and before.end == self._event(before.last)
+            if before is not None and is_grown:
+                new = self._db.execute(
+                    "SELECT DISTINCT run FROM events WHERE id > ? AND run > ''", (before.last,)
+                ).fetchall()
+                changed = [row for run in new for row in self._db.execute(f"{_CONTENTS} WHERE run = ?", run)]
+            else:
+                changed = list(self._db.execute(f"{_CONTENTS} WHERE run > '' GROUP BY run"))
+            known = before.of_run if before is not None and is_grown else {}
+            of_run = known | {run: _digest(*contents) for run, *contents in changed}
+            return LogDigests(of_run, place, last, self._event(last))
+
+    def _event(self, number: int) -> str:
+        """A digest of the event with this number; empty if there is none."""
+        row = self._db.execute("SELECT run, kind, at_us, body FROM events WHERE id = ?", (number,)).fetchone()
+        return "" if row is None else _digest(*(str(value).encode() for value in row))
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -246,6 +277,22 @@ def _add_checksums(cursor: sqlite3.Cursor) -> None:
 def checksum(run: str, at: int, kind: str, body: str) -> int:
     """The checksum of what a row says: one changed byte is always found."""
     return crc32(f"{run}\0{at}\0{kind}\0{body}".encode(errors="replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class LogDigests:
+    """A digest of the events of each run, and how far they were read in which file."""
+
+    of_run: dict[str, str]
+    place: tuple[int, int, int]
+    """Device and inode of the file, and the number of changes of its tables and triggers."""
+    last: int
+    end: str
+    """The last event."""
+
+
+def _digest(*contents: bytes) -> str:
+    return blake2b(b"\n".join(contents), digest_size=16).hexdigest()
 
 
 def begun_marker(path: Path) -> Path:

@@ -21,6 +21,6 @@ def write_report(settings: Settings, job: str, since: int, now: int, path: Path)
         # Earlier nights were on a cloud, this one on the local market.
         report = gather(settings, (job,), period, (By.RUN,), now, local=True)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write(path, page.html(report))
+    write(path, [page.html(report)])
     summary = cost_summary(report, path)
     return {**answers.as_json(report), "in_short": summary.in_short, "markdown": summary.markdown}

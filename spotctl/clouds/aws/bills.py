@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bill_format import (
     NOT_MACHINE_TIME,
     RUN,
@@ -66,4 +67,7 @@ FORMAT = ExportFormat(
     ("billbillingperiodstartdate", "billbillingperiodenddate"),
     "an AWS Cost and Usage Report has lineItem/ResourceId and lineItem/UnblendedCost",
     {"lineitemresourceid": ("resource IDs", "enable resource IDs in the report's settings")},
+    line_id="identitylineitemid",
 )
+
+FOCUS = FocusExport("aws", frozenset({"aws", "amazonwebservices"}), lambda _, name: name.startswith("i-"))

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 from pricing_data.units import DAY
+from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bill_format import (
     Cells,
     ExportFormat,
@@ -72,4 +73,13 @@ FORMAT = ExportFormat(
     ("billingperiodstartdate", "billingperiodenddate"),
     "an Azure export ResourceId and CostInBillingCurrency",
     after_end=DAY,
+)
+
+FOCUS = FocusExport(
+    "azure",
+    frozenset({"microsoft", "microsoftazure", "azure"}),
+    lambda cells, _: (
+        "/virtualmachines/" in cells["resourceid"].lower()
+        and _TIME.match(cells.get("xskumetercategory", "")) is not None
+    ),
 )

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 
+from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bill_format import (
     NOT_MACHINE_TIME,
     BadCell,
@@ -68,4 +69,12 @@ FORMAT = ExportFormat(
     lines_of,
     None,
     "a Google Cloud detailed export usage_start_time and resource.name",
+)
+
+FOCUS = FocusExport(
+    "gcp",
+    frozenset({"googlecloud", "googlecloudplatform", "google"}),
+    lambda cells, _: normalized(cells.get("servicename", "")) == "computeengine",
+    # An id may end with a number instead of the name.
+    ("resourcename", "resourceid"),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from spotctl.show.costs.columns import JSON_GROUP, JSON_WHOLE, MARKDOWN, headings, texts
 from spotctl.show.costs.cost import Group, Report
 from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.formatting import digits_of, doubts, headline, left_out, span_of
+from spotctl.show.costs.formatting import clock, digits_of, doubts, headline, left_out, span_of
 from spotctl.show.costs.month import Month
 from spotctl.show.costs.unit_cost import UnitTrend, trends_of
 
@@ -27,6 +27,7 @@ def as_json(report: Report) -> dict[str, Any]:
         month -> _month
         replayed: runs on the local market, which bills nothing
         replayed -> _replayed
+        time_zone: time zone of days and months in groups
         groups: the report by the values of --by
         groups[] -> _group
     """
@@ -36,6 +37,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "trend": [_trend(trend) for trend in trends_of(report)],
         "month": _month(report.month),
         "replayed": _replayed(report),
+        "time_zone": str(report.zone),
         "groups": [_group(group) for group in report.groups],
     }
 
@@ -148,13 +150,13 @@ def as_markdown(report: Report) -> str:
     """The headline and a table of the groups, for a chat or a ticket."""
     keys = [by.value for by in report.by]
     names = [*keys, *headings(MARKDOWN, report)]
-    remarks = [*doubts(report), *([left_out(report)] if report.left_out else [])]
+    remarks = [escaped(remark) for remark in (*doubts(report), left_out(report), clock(report)) if remark]
     lines = [
         f"**{escaped(headline(report))}**",
         "",
         span_of(report),
         "",
-        *(line for remark in remarks for line in (escaped(remark), "")),
+        *(line for remark in remarks for line in (remark, "")),
         "| " + " | ".join(names) + " |",
         "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
         *(f"| {' | '.join(_markdown_cells(group, digits_of(report)))} |" for group in report.groups),

@@ -171,7 +171,7 @@ JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd w
 JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success budget_usd")
 JSON_TRAFFIC = columns("sent_bytes received_bytes traffic_runs")
 JSON_BOUNDS = columns("total_low_usd total_high_usd rows_lost")
-JSON_WHOLE = (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC, *JSON_BOUNDS)
+JSON_WHOLE = (*JSON_TOTAL, *columns("runs running loss_usd"), *JSON_UNITS, *JSON_TRAFFIC, *JSON_BOUNDS)
 JSON_GROUP = (
     *(*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC),
     COLUMNS["replayed_runs"],

@@ -4,15 +4,18 @@ The money of a replayed market is not real: runs there are reported alone, and a
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from datetime import tzinfo
+from itertools import chain
+from typing import TYPE_CHECKING, overload
 
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.show.costs.days import by_day
 from spotctl.show.costs.figures import Figures, Sums, figures_of, sums_of, total_of
-from spotctl.show.costs.grouping import WHOLE_RUNS, By, Subject, key_of
+from spotctl.show.costs.grouping import BY_TIME, WHOLE_RUNS, By, Subject, key_of
 from spotctl.show.costs.month import Month, first_of_month, month_of
-from spotctl.show.costs.period import Period, overlaps, part_of
+from spotctl.show.costs.period import BILLING, Period, overlaps, part_of
 from spotctl.show.costs.run_timeline import RunTimeline
 
 if TYPE_CHECKING:
@@ -42,7 +45,8 @@ class Report:
     whole: Figures
     by: tuple[By, ...]
     groups: tuple[Group, ...]
-    rows: tuple[LedgerRow, ...]
+    rows: Sequence[LedgerRow]
+    """Rows of a kept run are decoded each time that they are read, and never all at once."""
     runs: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
@@ -51,6 +55,10 @@ class Report:
     """The present month of all jobs that were asked for, without replayed runs."""
     replayed: Figures
     """The replayed runs of the period, whether or not the report is on them."""
+    zone: tzinfo = BILLING
+    """The time zone of its days and months."""
+    without_machines: int = 0
+    """The number of runs without rows and evictions, which are in no group of a grouping that splits runs."""
 
     @property
     def is_replayed(self) -> bool:
@@ -61,11 +69,6 @@ class Report:
     def left_out(self) -> int:
         """The number of replayed runs that the report leaves out."""
         return 0 if self.is_replayed else self.replayed.runs
-
-    @property
-    def without_machines(self) -> int:
-        """The number of runs that rented nothing, and so are in no group of a grouping that splits runs."""
-        return len(self.runs) - len({row.run for row in self.rows})
 
     def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows if row.run == run)
@@ -83,6 +86,33 @@ class RunPart:
     def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
         return cls(run, rows, sums_of(run, rows))
 
+    @classmethod
+    def whole(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
+        """A run with all of its rows, of which each gets its part of the on-demand cost."""
+        return cls.of(run, shared(run, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsInTurn(Sequence[LedgerRow]):
+    """The rows of several parts one after another."""
+
+    parts: Sequence[RunPart]
+
+    def __iter__(self) -> Iterator[LedgerRow]:
+        return chain.from_iterable(part.rows for part in self.parts)
+
+    def __len__(self) -> int:
+        return sum(len(part.rows) for part in self.parts)
+
+    @overload
+    def __getitem__(self, index: int) -> LedgerRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LedgerRow]: ...
+
+    def __getitem__(self, index: int | slice) -> LedgerRow | Sequence[LedgerRow]:
+        return tuple(self)[index]
+
 
 def report(
     rows: Iterable[LedgerRow],
@@ -94,13 +124,25 @@ def report(
     *,
     local: bool = False,
 ) -> Report:
-    """The report on what runs cost within a period, from all their rows; runs outside it are the history of their jobs.
+    """The report on what runs cost within a period, from all their rows."""
+    every = [RunPart.whole(run, of_run) for run, of_run in by_run(rows, timelines)]
+    return report_on(every, period, by, at, month_budget, local=local)
+
+
+def report_on(
+    every: Sequence[RunPart],
+    period: Period,
+    by: Sequence[By],
+    at: int,
+    month_budget: float | None = None,
+    *,
+    local: bool = False,
+) -> Report:
+    """The report on what runs cost within a period; runs outside it are the history of their jobs.
 
     A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut. Replayed runs
     are left out unless there are no others; with `local`, the others are.
     """
-
-    every = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
     billed, replayed = ([part for part in every if part.run.is_replayed is kind] for kind in (False, True))
     whole = replayed if local or not billed else billed
     parts = _all_within(whole, period, at)
@@ -108,13 +150,15 @@ def report(
     return Report(
         figures(parts),
         tuple(by),
-        groups(parts, by),
-        tuple(row for part in parts for row in part.rows),
+        groups(parts, by, period.zone),
+        _RowsInTurn(parts),
         tuple(part.run for part in parts),
         at,
         tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
         month_of([(part.run, part.rows) for part in billed], at, month_budget),
         figures(_all_within(replayed, period, at)),
+        period.zone,
+        sum(not part.rows and not part.run.evictions for part in parts),
     )
 
 
@@ -160,9 +204,9 @@ def figures(parts: Sequence[RunPart]) -> Figures:
     return figures_of(total_of(part.sums for part in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
 
 
-def groups(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
-    """The figures by the values of `by`, in the order of these values."""
-    return _of_whole_runs(parts, by) if WHOLE_RUNS.issuperset(by) else _of_rows(parts, by)
+def groups(parts: Sequence[RunPart], by: Sequence[By], zone: tzinfo = BILLING) -> tuple[Group, ...]:
+    """The figures by the values of `by`, in the order of these values; days and months are those of `zone`."""
+    return _of_whole_runs(parts, by) if WHOLE_RUNS.issuperset(by) else _of_rows(parts, by, zone)
 
 
 def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
@@ -173,13 +217,13 @@ def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, .
     return tuple(Group(dict(zip(by, key, strict=True)), figures(of_key)) for key, of_key in sorted(members.items()))
 
 
-def _of_rows(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
+def _of_rows(parts: Sequence[RunPart], by: Sequence[By], zone: tzinfo) -> tuple[Group, ...]:
     members: defaultdict[tuple[str, ...], _GroupMembers] = defaultdict(_GroupMembers)
     for part in parts:
-        for row in part.rows:
-            members[key_of(by, Subject(row, part.run))].rows[part.run.run].append(row)
+        for row in by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows:
+            members[key_of(by, Subject(row, part.run, zone))].rows[part.run.run].append(row)
         for eviction in part.run.evictions:
-            group = members[key_of(by, Subject(eviction, part.run))]
+            group = members[key_of(by, Subject(eviction, part.run, zone))]
             group.evictions += 1
             group.rows[part.run.run].extend(())
     run_of = {part.run.run: part.run for part in parts}

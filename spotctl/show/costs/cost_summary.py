@@ -54,7 +54,7 @@ def _uses(whole: Figures, digits: int) -> str:
     amounts = [
         (whole.uses.get(Use.WORKING, 0), "work"),
         (whole.lost_work, "redoing lost work"),
-        (whole.waiting, "waiting"),
+        (whole.waiting, "not working"),
         (whole.other_charges, "disks, addresses and traffic"),
     ]
     shares = [f"{amount / whole.total:.0%} {name}" for amount, name in amounts if amount / whole.total >= 0.005]

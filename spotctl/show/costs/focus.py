@@ -12,24 +12,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import cache, lru_cache
 
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import NO_ZONE
-from pricing_data.units import NANOS_PER_DOLLAR, SECOND, format_time, to_datetime, to_micros
+from pricing_data.units import DAY, NANOS_PER_DOLLAR, SECOND, format_time, to_datetime, to_micros
 from spotctl.home.cloud import cloud_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.run_timeline import RunTimeline
 
-PLACES = Decimal(1).scaleb(-18)
-_EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
+_PLACES = 18
+_UNIT = 10**_PLACES
 _CURRENCY = "USD"
-_IN_PRICING_CURRENCY = ("ContractedUnitPrice", "EffectiveCost", "ListUnitPrice")
-"""Prices and charges are in one currency, so these columns repeat others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +53,46 @@ _CHARGE_TYPES: Mapping[ChargeKind, _ChargeType] = {
 }
 
 
-def as_csv(report: Report, columns: Sequence[str]) -> str:
-    """A line per ledger row, with `COLUMNS` or `COLUMNS_1_0`."""
-    run_of = {run.run: run for run in report.runs}
+def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
+    """The lines of the file: names of the columns, `COLUMNS` or `COLUMNS_1_0`, and a line per ledger row."""
+    tags = {run.run: _line([json.dumps(_tags(run), sort_keys=True)])[:-1] for run in report.runs}
+    templates: dict[tuple[object, ...], str] = {}
+    yield _line(columns)
+    for row in report.rows:
+        key = (row.market, row.reliable, row.spot, row.kind, row.use, row.settled, row.target, not row.price)
+        cells = _variable(row, tags[row.run])
+        if key not in templates:
+            templates[key] = _template(row, columns, cells)
+        yield templates[key] % cells
+
+
+def _variable(row: LedgerRow, tags: str) -> dict[str, str]:
+    machine = _quoted(row.machine)
+    return {**_when(row), **_money(row), "ResourceId": machine, "ResourceName": machine, "Tags": tags}
+
+
+def _template(row: LedgerRow, columns: Sequence[str], variable: Collection[str]) -> str:
+    """A line with places for the variable cells, in which % is doubled."""
+    constant = _constant(row)
+    return _line([f"%({name})s" if name in variable else constant[name].replace("%", "%%") for name in columns])
+
+
+def _line(cells: Sequence[str]) -> str:
     text = io.StringIO()
-    lines = [_line(row, run_of[row.run]) for row in report.rows]
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
 
 
-def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
+@lru_cache(maxsize=1 << 12)
+def _quoted(cell: str) -> str:
+    return _line([cell])[:-1] if cell else ""
+
+
+def _constant(row: LedgerRow) -> dict[str, str]:
+    """The columns that are equal for all rows with the same market, use and kind."""
     charge, names = _CHARGE_TYPES[row.kind], cloud_of(row.market.cloud).words
-    money = _money(row, charge)
     return {
         **dict.fromkeys(COLUMNS, ""),
-        **_when(row),
-        **money,
-        **{f"PricingCurrency{name}": money.get(name, "") for name in _IN_PRICING_CURRENCY},
         "BillingAccountId": f"spotctl:{row.market.cloud}",
         "BillingAccountName": "",
         "BillingAccountType": "spotctl ledger",
@@ -89,15 +108,12 @@ def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
         "RegionId": row.market.region,
         "RegionName": row.market.region,
         "AvailabilityZone": "" if row.market.zone == NO_ZONE else row.market.zone,
-        "ResourceId": row.machine,
-        "ResourceName": row.machine,
         "ResourceType": charge.resource,
         "ServiceCategory": charge.category,
         "ServiceName": names.service,
         "ServiceSubcategory": charge.subcategory,
         **_sku(row, charge),
         "PricingCurrency": _CURRENCY,
-        "Tags": json.dumps(_tags(row, run), sort_keys=True),
         "x_SpotctlKind": row.kind.value,
         "x_SpotctlUse": row.use.value,
         "x_SpotctlSettled": str(row.settled).lower(),
@@ -108,38 +124,61 @@ def _when(row: LedgerRow) -> dict[str, str]:
     """FOCUS requires a length: a charge after the end of a machine is for the time after it."""
     billed = row.amount // row.price if row.kind is ChargeKind.COMPUTE and row.price else 1
     end = row.end if row.end > row.begin else row.begin + max(billed, 1) * SECOND
-    moment = to_datetime(row.begin)
+    begin, after = _billing_period(row.begin // DAY)
+    return {
+        "BillingPeriodStart": begin,
+        "BillingPeriodEnd": after,
+        "ChargePeriodStart": _time(row.begin),
+        "ChargePeriodEnd": _time(end),
+    }
+
+
+@cache
+def _billing_period(day: int) -> tuple[str, str]:
+    moment = to_datetime(day * DAY)
     begin = datetime(moment.year, moment.month, 1, tzinfo=UTC)
     after = datetime(moment.year + moment.month // 12, moment.month % 12 + 1, 1, tzinfo=UTC)
-    return {
-        "BillingPeriodStart": format_time(to_micros(begin)),
-        "BillingPeriodEnd": format_time(to_micros(after)),
-        "ChargePeriodStart": format_time(row.begin),
-        "ChargePeriodEnd": format_time(end),
-    }
+    return format_time(to_micros(begin)), format_time(to_micros(after))
 
 
-def _money(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
+# A row begins when another one ends.
+_time = lru_cache(maxsize=1 << 12)(format_time)
+
+
+def _money(row: LedgerRow) -> dict[str, str]:
     """The amount paid, and the list price of the same quantity."""
-    charged = _dollars(row.amount)
+    charged = _ratio(row.amount, NANO_SECONDS_PER_DOLLAR)
     # Nothing is billed for a replayed market.
     paid = "0.0" if row.market.is_synthetic else charged
-    money = {"BilledCost": paid, "EffectiveCost": paid, "ContractedCost": charged, "ListCost": charged}
-    if row.kind is ChargeKind.CORRECTION or not row.price:
+    money = {
+        "BilledCost": paid,
+        "EffectiveCost": paid,
+        "PricingCurrencyEffectiveCost": paid,
+        "ContractedCost": charged,
+        "ListCost": charged,
+    }
+    if not row.price or row.kind is ChargeKind.CORRECTION:
         return money
-    quantity = _EXACT.divide(Decimal(row.amount), Decimal(row.price) * 3600)
-    unit_price = _plain(_EXACT.divide(Decimal(row.price), Decimal(NANOS_PER_DOLLAR)))
-    listed_unit = _EXACT.divide(Decimal(row.listed), Decimal(NANOS_PER_DOLLAR))
+    price, listed, unit = _price(row.price), _price(row.listed), _CHARGE_TYPES[row.kind].unit
+    quantity = _ratio(row.amount, row.price * 3600)
+    # Prices and charges are in one currency, so that two columns have each.
     return {
         **money,
-        "ContractedUnitPrice": unit_price,
-        "ListCost": _plain(_EXACT.multiply(listed_unit, quantity)),
-        "ListUnitPrice": _plain(listed_unit),
-        "PricingQuantity": _plain(quantity),
-        "PricingUnit": charge.unit,
-        "ConsumedQuantity": _plain(quantity),
-        "ConsumedUnit": charge.unit,
+        "ListCost": _ratio(row.listed * row.amount, row.price * NANO_SECONDS_PER_DOLLAR),
+        "ContractedUnitPrice": price,
+        "PricingCurrencyContractedUnitPrice": price,
+        "ListUnitPrice": listed,
+        "PricingCurrencyListUnitPrice": listed,
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+        "ConsumedQuantity": quantity,
+        "ConsumedUnit": unit,
     }
+
+
+@lru_cache(maxsize=1 << 12)
+def _price(nanos: int) -> str:
+    return _ratio(nanos, NANOS_PER_DOLLAR)
 
 
 def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
@@ -167,20 +206,20 @@ def _description(row: LedgerRow, charge: _ChargeType) -> str:
     return f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})".strip()
 
 
-def _tags(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
-    return {**run.tags, "spotctl-job": row.job, "spotctl-run": row.run}
+def _tags(run: RunTimeline) -> dict[str, str]:
+    return {**run.tags, "spotctl-job": run.job, "spotctl-run": run.run}
 
 
-def _dollars(amount: int) -> str:
-    return _plain(_EXACT.divide(Decimal(amount), Decimal(NANO_SECONDS_PER_DOLLAR)))
-
-
-def _plain(value: Decimal) -> str:
-    """A number without an exponent, which FOCUS allows and many readers do not, and always with a point, so that no
-    reader takes a column for integers because its first amounts are whole."""
-    rounded = value.quantize(PLACES, context=_EXACT)
-    whole, _, decimals = f"{rounded or abs(rounded):f}".partition(".")
-    return f"{whole}.{decimals.rstrip('0') or '0'}"
+def _ratio(amount: int, divisor: int) -> str:
+    """A quotient, rounded half to even, without an exponent, which FOCUS allows and many readers do not, and always
+    with a point, so that no reader takes a column for integers because its first amounts are whole.
+    """
+    scaled, rest = divmod(abs(amount) * _UNIT, divisor)
+    if 2 * rest > divisor or (2 * rest == divisor and scaled % 2):
+        scaled += 1
+    whole, decimals = divmod(scaled, _UNIT)
+    sign = "-" if amount < 0 and scaled else ""
+    return f"{sign}{whole}.{f'{decimals:0{_PLACES}}'.rstrip('0') or '0'}"
 
 
 COLUMNS = (

@@ -4,7 +4,8 @@ from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.grouping import WHOLE_RUNS
+from spotctl.show.costs.grouping import BY_TIME, WHOLE_RUNS
+from spotctl.show.costs.period import BILLING
 from spotctl.show.costs.run_timeline import RunTimeline
 from spotctl.show.phrases import bound_of
 
@@ -148,6 +149,16 @@ def counted_runs(report: Report) -> str:
     """The number of runs, and how many of them are missing in the groups, if these split runs."""
     missing = 0 if WHOLE_RUNS.issuperset(report.by) else report.without_machines
     return counted(len(report.runs), "run") + (f" ({missing} without machines)" if missing else "")
+
+
+def clock(report: Report) -> str:
+    """The time zone of a report's days and months; empty if it has none."""
+    if not BY_TIME.intersection(report.by):
+        return ""
+    words = " and ".join(f"{by.value}s" for by in report.by if by in BY_TIME)
+    if report.zone is BILLING:
+        return f"{words} are in UTC, as in bills (--tz chooses another time zone)"
+    return f"{words} are in {report.zone}; bills and the monthly budget are in UTC"
 
 
 def left_out(report: Report) -> str:

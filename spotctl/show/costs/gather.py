@@ -1,6 +1,6 @@
 """Reads the event log and the ledger, and makes the report on the selected runs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pricing_data.atomic_write import WriteFailed, atomic_write
@@ -8,10 +8,10 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.garbage import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
-from spotctl.show.costs.cost import Report, lacking, report
+from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.period import Period
-from spotctl.show.costs.run_timeline import in_order
+from spotctl.show.costs.run_timeline import order_of
 
 
 def gather(
@@ -33,10 +33,10 @@ def gather(
 
         _check_known(jobs, job_names(settings))
     with without_garbage_collection():
+        # Only these jobs are read: missing prices of another job must not prevent this report.
         known = accounts(settings, jobs, elsewhere)
-        rows = [row for run in known.runs for row in run.rows]
-        timelines = in_order(run.timeline for run in known.runs)
-        made = report(rows, timelines, period, by, now, settings.monthly_budget, local=local)
+        runs = sorted(known.runs, key=lambda part: order_of(part.run))
+        made = report_on(runs, period, by, now, settings.monthly_budget, local=local)
         return lacking(made, known.lost, period)
 
 
@@ -47,11 +47,11 @@ def _check_known(jobs: Collection[str], known: Collection[str]) -> None:
             raise BadRequest(f"no job named {job!r} was launched; launched jobs: {launched}")
 
 
-def write(path: Path, content: str) -> None:
-    """Writes a file atomically."""
+def write(path: Path, content: Iterable[str]) -> None:
+    """Writes texts to a file, which appears when it is whole."""
     try:
-        with atomic_write(path) as out:
-            out.write_text(content, encoding="utf-8")
+        with atomic_write(path) as out, out.open("w", encoding="utf-8") as file:
+            file.writelines(content)
     except WriteFailed as error:
         raise BadRequest(str(error)) from error
     except OSError as error:

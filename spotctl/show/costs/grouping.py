@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from enum import StrEnum
 
 from pricing_data.market import Market
-from pricing_data.units import to_datetime
 from spotctl.home.errors import BadRequest
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
+from spotctl.show.costs.days import local
+from spotctl.show.costs.period import BILLING
 from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 
 UNTAGGED = "untagged"
@@ -34,6 +36,9 @@ class By(StrEnum):
 
 WHOLE_RUNS = frozenset({By.JOB, By.RUN, By.TAG})
 """Groupings that never split a run, so that its work belongs to one group."""
+
+BY_TIME = frozenset({By.DAY, By.MONTH})
+"""Groupings that depend on the time zone, and that divide a row which is in several days."""
 
 _SPLIT_BY_PRICING = frozenset({By.TYPE, By.MARKET})
 """Spot and on-demand machines of one type are different things at different prices."""
@@ -62,6 +67,8 @@ class Subject:
 
     what: LedgerRow | Eviction | None
     run: RunTimeline
+    zone: tzinfo = BILLING
+    """The time zone of days and months."""
 
     @property
     def market(self) -> Market:
@@ -112,9 +119,9 @@ _VALUES: Mapping[By, Callable[[Subject], str]] = {
     By.MARKET: lambda subject: str(subject.market),
     By.PRICING: lambda subject: subject.pricing,
     By.KIND: lambda subject: subject.kind,
-    # By the provider's clock, as in bills. A row belongs to the day on which it begins.
-    By.DAY: lambda subject: to_datetime(subject.at).date().isoformat(),
-    By.MONTH: lambda subject: to_datetime(subject.at).strftime("%Y-%m"),
+    # By the provider's clock, as in bills.
+    By.DAY: lambda subject: local(subject.at, subject.zone).date().isoformat(),
+    By.MONTH: lambda subject: local(subject.at, subject.zone).strftime("%Y-%m"),
     By.TAG: lambda subject: ", ".join(f"{k}={v}" for k, v in sorted(subject.run.tags.items())) or UNTAGGED,
 }
 

@@ -1,20 +1,21 @@
 """Where the money of a report went, as values for charts and tables: over time, by market, by use."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import groupby, pairwise
 
 import numpy as np
 
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
-from pricing_data.units import to_datetime
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.charts.bars import Bar, BarPart
 from spotctl.show.costs.charts.steps import Layer, PriceLine
 from spotctl.show.costs.charts.svg import SERIES, series_class
 from spotctl.show.costs.cost import Report
+from spotctl.show.costs.days import by_day, local
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.formatting import short_day
 
@@ -54,10 +55,9 @@ class MarketCost:
 def markets_of(report: Report) -> tuple[MarketCost, ...]:
     """The markets by cost, the highest first; those beyond the last color share that color."""
     by_market = _by_market(report.rows)
-    evictions: dict[Market, int] = defaultdict(int)
-    for run in report.runs:
-        for eviction in run.evictions:
-            evictions[eviction.market] += 1
+    evictions = Counter(eviction.market for run in report.runs for eviction in run.evictions)
+    # A part of a run may have an eviction without a row.
+    by_market |= {market: [] for market in evictions if market not in by_market}
     order = sorted(by_market, key=lambda market: (-sum(row.amount for row in by_market[market]), market))
     return tuple(_market(market, by_market[market], i, len(order), evictions[market]) for i, market in enumerate(order))
 
@@ -96,10 +96,12 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
             _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run.get(run.run, ()), markets)
             for run in runs
         ], "run"
-    months: dict[str, list[LedgerRow]] = {}
-    for run in runs:
-        months.setdefault(f"{to_datetime(run.wall_began):%b %Y}", []).extend(by_run.get(run.run, ()))
-    return [_bar(month, month, rows, markets) for month, rows in months.items()], "month"
+    months: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
+    for row in by_day(report.rows, report.zone):
+        begin = local(row.begin, report.zone)
+        months[begin.year, begin.month].append(row)
+    names = {(year, month): f"{date(year, month, 1):%b %Y}" for year, month in sorted(months)}
+    return [_bar(name, name, months[month], markets) for month, name in names.items()], "month"
 
 
 def _run_of(row: LedgerRow) -> str:

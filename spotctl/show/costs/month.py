@@ -50,6 +50,9 @@ def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, 
     for run, rows in runs:
         began = min(began, run.wall_began)
         is_least |= run.is_least and (run.wall_ended or now) >= first
+        if run.wall_ended is not None and max(run.wall_ended, run.until) < min(first, now - (LEARNING_DAYS + 1) * DAY):
+            # Its rows, which may have to be read for this, are all older.
+            continue
         for row in rows:
             at = on_this_clock(run, row.begin, now)
             if first <= at < end:

@@ -1,6 +1,7 @@
 """A cost report as a self-contained HTML page: no scripts, fonts or pictures from elsewhere."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
@@ -44,6 +45,7 @@ _TERMS = (
     ),
     ("Start-up", "Time in which machines started and loaded data and code."),
     ("Redone work", "Time in which machines repeated work that was lost in evictions."),
+    ("Lost work", "All that was paid for redone work, minus refunds: also in failed runs, and on reliable machines."),
     (
         "Waiting",
         "Time in which machines idled, ready before the others or after the end, and time at work beyond what"
@@ -58,6 +60,7 @@ _MANY_ROWS = 12
 
 
 def html(report: Report) -> str:
+    report = replace(report, rows=tuple(report.rows))
     sections = _sections(report) if report.runs else (paragraph(fmt.span_of(report)),)
     main = el("main", _head(report), *sections, _foot(report))
     title = el("title", f"Cost of {fmt.subject(report)}, {_period(report)}")
@@ -251,7 +254,9 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
         return section(title, paragraph(lead, "lead"), figure(picture, keys))
     bars, unit = bars_of(report, markets)
     alt = f"Cost of each {unit}, by market: {len(bars)} bars"
-    lead = f"Each bar is a {unit}, at the date on which it began by this computer's clock."
+    lead = "Each bar is a month, by the provider's clock."
+    if unit == "run":
+        lead = "Each bar is a run, at the date on which it began by this computer's clock."
     rows = [(bar.name, f"${bar.value:,.4f}") for bar in bars]
     figures = table((ColumnHead(unit, is_text=True), ColumnHead(fmt.paid(report))), rows)
     picture = for_both_widths(lambda canvas: stacked_bars(canvas, alt, bars))
@@ -298,9 +303,9 @@ def _groups(report: Report) -> Html:
     rows = [[*group.key.values(), *texts(HTML_GROUPS, group.figures, digits)] for group in report.groups]
     for group, row in zip(report.groups, rows, strict=True):
         row[len(report.by) - 1] += fmt.RUNNING_MARK if group.figures.running else ""
-    return section(
-        f"By {' and '.join(by.value for by in report.by)}", table(heads, rows), is_long=len(rows) > _MANY_ROWS
-    )
+    parts = [paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead")] if (remark := fmt.clock(report)) else []
+    title = f"By {' and '.join(by.value for by in report.by)}"
+    return section(title, *parts, table(heads, rows), is_long=len(rows) > _MANY_ROWS)
 
 
 def _foot(report: Report) -> Html:

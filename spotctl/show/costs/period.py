@@ -2,17 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 
 from spotctl.log.ledger.rows import LedgerRow
 from spotctl.show.costs.run_timeline import RunTimeline
 
+BILLING = UTC
+"""The time zone of bills."""
+
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `since` to before `until`, in microseconds UTC; None: without that limit."""
+    """From `since` to before `until`, in microseconds UTC; None: without that limit. `zone` divides it into days."""
 
     since: int | None = None
     until: int | None = None
+    zone: tzinfo = BILLING
 
 
 ALWAYS = Period()
@@ -69,14 +74,14 @@ def _within(rows: Iterable[LedgerRow], since: int | None, until: int | None) -> 
             if row.begin < row.end or _is_within(row.begin, since, until):
                 yield row
         elif begin < end:
-            yield _cut(row, begin, end)
+            yield cut(row, begin, end)
 
 
 def _is_within(at: int, since: int | None, until: int | None) -> bool:
     return (since is None or at >= since) and (until is None or at < until)
 
 
-def _cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
+def cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
     """A part of a row; the parts of a row add up to the row."""
 
     def part(amount: int) -> int:

@@ -108,4 +108,8 @@ class RunTimeline:
 
 def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
     """Runs in the order in which they began by this computer's clock."""
-    return tuple(sorted(timelines, key=lambda run: (run.wall_began, run.run)))
+    return tuple(sorted(timelines, key=order_of))
+
+
+def order_of(run: RunTimeline) -> tuple[int, str]:
+    return run.wall_began, run.run

@@ -12,6 +12,7 @@ from spotctl.show.costs.columns import COLUMNS, TERMINAL, TERMINAL_PRIORITY, Fig
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.formatting import (
     RUNNING_MARK,
+    clock,
     counted_in,
     digits_of,
     doubts,
@@ -99,7 +100,7 @@ def _width_of(report: Report, column: FigureColumn) -> int:
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     whole = report.whole
-    notes = [*doubts(report), *([left_out(report)] if report.left_out else [])]
+    notes = [note for note in (*doubts(report), left_out(report), clock(report)) if note]
     if whole.on_demand and not whole.is_least:
         digits = digits_of(report)
         steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)

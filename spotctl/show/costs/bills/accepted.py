@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from spotctl.log.events import Corrected
 from spotctl.log.ledger.rows import LedgerRow
-from spotctl.show.costs.bills.reconcile import Agreement, DifferenceKind
+from spotctl.show.costs.bills.agreement import Agreement, DifferenceKind
 
 
 def corrections(agreement: Agreement, rows: Iterable[LedgerRow], bill: str) -> list[tuple[str, Corrected]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from spotctl.clouds.bill_focus import RECOGNIZED_BY, is_focus, provider_of
 from spotctl.clouds.bill_format import BadCell, Cells, ExportFormat, moment, normalized
 from spotctl.clouds.bill_lines import BadBill, BillLine, ProviderBill
-from spotctl.clouds.parts import bill_clouds, bill_formats
+from spotctl.clouds.parts import bill_clouds, bill_formats, focus_exports
 from spotctl.home.errors import BadRequest
 
 _SHOWN_COLUMNS = 6
@@ -22,25 +23,61 @@ def read_bill(path: Path, provider: str = "") -> ProviderBill:
     """Reads a bill; without `provider`, the columns tell whose it is."""
     if provider and provider not in bill_clouds():
         raise BadRequest(f"provider {provider!r} is not one of {', '.join(bill_clouds())}")
-    lines: list[BillLine] = []
-    begins: list[int] = []
-    ends: list[int] = []
-    format_: ExportFormat | None = None
+    bills: dict[str, _Lines] = {}
+    choice: _Choice | None = None
     for where, cells in _rows(path):
         try:
-            format_ = format_ or _format(cells, provider)
-            lines += format_.lines(cells, where)
-            if format_.periods is not None:
-                _add_period(cells, format_.periods, begins, ends)
+            choice = choice or _choice(cells, provider)
+            format_ = choice(cells)
+            if format_ is not None:
+                bills.setdefault(format_.provider, _Lines(format_)).add(cells, where)
         except BadCell as error:
             raise BadBill(f"bill {path}, {where}: {error}") from error
         except BadBill as error:
             raise BadBill(f"bill {path}: {error}") from error
-    if format_ is None:
-        raise BadBill(f"bill {path}: has no lines; export a period with charges")
-    whole = bool(begins and ends)
-    end = max(ends) + format_.after_end if whole else None
-    return ProviderBill(format_.provider, tuple(lines), min(begins) if whole else None, end)
+    if not bills:
+        raise BadBill(f"bill {path}: has no lines{f' of {provider}' if provider else ''}; export a period with charges")
+    if len(bills) > 1:
+        raise BadBill(
+            f"bill {path}: has lines of {' and '.join(sorted(bills))}; choose one, for example --provider {min(bills)}"
+        )
+    (lines,) = bills.values()
+    return lines.bill()
+
+
+class _Lines:
+    """The lines of a bill and its billing periods so far."""
+
+    def __init__(self, export: ExportFormat) -> None:
+        self._export = export
+        self._lines: list[BillLine] = []
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, cells: Cells, where: str) -> None:
+        self._lines += self._export.lines_with_ids(cells, where)
+        if self._export.periods is not None:
+            _add_period(cells, self._export.periods, self._begins, self._ends)
+
+    def bill(self) -> ProviderBill:
+        whole = bool(self._begins and self._ends)
+        end = max(self._ends) + self._export.after_end if whole else None
+        return ProviderBill(self._export.provider, tuple(self._lines), min(self._begins) if whole else None, end)
+
+
+_Choice = Callable[[Cells], ExportFormat | None]
+"""The format of a line; None if the line is of no cloud that was asked for."""
+
+
+def _choice(cells: Cells, provider: str) -> _Choice:
+    if not is_focus(cells):
+        chosen = _format(cells, provider)
+        return lambda _: chosen
+    exports = [export for export in focus_exports() if provider in ("", export.cloud)]
+    if missing := [name for export in exports for name in export.format.missing(cells)]:
+        raise BadBill(f"column missing: {', '.join(dict.fromkeys(missing))}; exports of FOCUS 1.0 have it")
+    by_name = {name: export.format for export in exports for name in export.names}
+    return lambda line: by_name.get(normalized(provider_of(line)))
 
 
 def _format(cells: Cells, provider: str) -> ExportFormat:
@@ -59,7 +96,7 @@ def _format(cells: Cells, provider: str) -> ExportFormat:
     for content, how in cures:
         raise BadBill(f"has no {content}; {how}")
     names = ", ".join(list(cells)[:_SHOWN_COLUMNS])
-    known = ", ".join(export.recognized_by for export in formats)
+    known = ", ".join((*(export.recognized_by for export in formats), RECOGNIZED_BY))
     raise BadBill(f"not a known export (columns {names} ...); {known}")
 
 

@@ -13,98 +13,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from math import inf
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine, ProviderBill
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
+from spotctl.show.costs.bills.agreement import MICRO, Adjustment, Agreement, BillDifference, DifferenceKind
+from spotctl.show.costs.bills.ledger_time import LedgerTime, TimeSpanUs, minus, union
 from spotctl.show.costs.figures import NOT_MACHINE_TIME
-
-MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000
-"""A micro-dollar: bills round each line, which does not count as a difference."""
-
-
-class DifferenceKind(Enum):
-    """How the ledger and the bill can differ."""
-
-    MISSING_IN_BILL = "missing in the bill"
-    MISSING_IN_LEDGER = "missing in the ledger"
-    DUPLICATE = "doubled in the bill"
-    OTHER_CURRENCY = "in another currency"
-    DIFFERS = "differs"
-
-
-@dataclass(frozen=True, slots=True)
-class BillDifference:
-    """A difference for a resource in a period, with the amounts of the ledger and the bill if there are any."""
-
-    kind: DifferenceKind
-    resource: str
-    begin: int
-    end: int
-    ledger: int | None = None
-    bill: int | None = None
-    currency: str = DOLLARS
-    where: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Adjustment:
-    """Credits, discounts, taxes, refunds or fees: those for resources of spotctl, and all others of the bill."""
-
-    kind: BillKind
-    own: int
-    others: int
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The result of a comparison. Amounts are in nano-dollar-seconds."""
-
-    provider: str
-    differences: tuple[BillDifference, ...]
-    machines: int
-    lines: int
-    ledger: int
-    bill: int
-    others: int
-    other_lines: int
-    """`others` is the sum of the `other_lines` that are for resources not rented by spotctl; not compared."""
-    unsettled: int
-    """Ledger rows of machines that are still running; not compared."""
-    outside: int
-    """Ledger rows outside the billing period; not compared."""
-    untagged: int
-    """The ledger's amount for disks, addresses and traffic if the bill has no tags; not compared."""
-    adjustments: tuple[Adjustment, ...] = ()
-    unmeasured: int = 0
-    """Traffic in the bill beyond that in the ledger; not compared."""
-    converted: tuple[str, ...] = ()
-    """The currencies that were converted with the bill's own rates."""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether there are no differences."""
-        return not self.differences
-
-    @property
-    def disputed(self) -> Mapping[DifferenceKind, int]:
-        """The amounts of differences in dollars, by kind."""
-        amounts: Counter[DifferenceKind] = Counter()
-        for difference in self.differences:
-            if difference.currency == DOLLARS:
-                amounts[difference.kind] += abs((difference.bill or 0) - (difference.ledger or 0))
-        return amounts
-
-    @property
-    def agreed(self) -> float:
-        """The share of all amounts, of either side, that both have; 1 only without differences."""
-        disputed = self.disputed
-        in_bill_only = disputed.get(DifferenceKind.MISSING_IN_LEDGER, 0) + disputed.get(DifferenceKind.DUPLICATE, 0)
-        whole = max(abs(self.ledger) + in_bill_only, sum(disputed.values()))
-        return 1 - sum(disputed.values()) / whole if whole else float(self.agrees)
 
 
 def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -> Agreement:
@@ -120,30 +35,35 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
     for row in compared:
         rows_of[_name_of(row)].append(row)
     unmeasured = {name: more for name in lines_of if (more := _unmeasured(rows_of[name], lines_of[name])) > 0}
-    differences = [
-        difference
+    parts = [
+        _Part(name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance)
         for name in sorted({*rows_of, *lines_of})
-        for difference in _compare(
-            name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance
-        )
     ]
     own = [line for lines in lines_of.values() for line in lines]
+    ledger = sum(part.ledger.amount for part in parts)
     return Agreement(
         provider=bill.provider,
-        differences=tuple(differences),
+        differences=tuple(difference for part in parts for difference in part.differences()),
         machines=len({row.machine for row in compared} | {line.resource for line in own if line.is_machine}),
         lines=len(own),
-        ledger=sum(row.amount for row in compared),
+        ledger=ledger,
         bill=sum(line.nanos for line in own if line.currency == DOLLARS) - sum(unmeasured.values()),
         others=sum(line.nanos for line in others if line.currency == DOLLARS),
         other_lines=len(others),
         unsettled=len(mine) - len(settled),
+        unsettled_amount=_sum(row for row in mine if not row.settled and _is_within(row, bill)),
         outside=len(settled) - len(within),
-        untagged=sum(row.amount for row in within) - sum(row.amount for row in compared),
+        outside_amount=_sum(settled) - _sum(within),
+        untagged=_sum(within) - _sum(compared),
+        foreign=_sum(compared) - ledger,
         adjustments=tuple(_adjustments(bill, run_of)),
         unmeasured=sum(unmeasured.values()),
         converted=tuple(sorted({line.billed_in for line in own} - {DOLLARS})),
     )
+
+
+def _sum(rows: Iterable[LedgerRow]) -> int:
+    return sum(row.amount for row in rows)
 
 
 def _adjustments(bill: ProviderBill, run_of: Mapping[str, str]) -> Iterator[Adjustment]:
@@ -201,41 +121,62 @@ def _unmeasured(rows: Sequence[LedgerRow], lines: Sequence[BillLine]) -> int:
     return sum(line.nanos for line in once) - sum(row.amount for row in rows) if once else 0
 
 
-def _compare(
-    name: str, rows: Sequence[LedgerRow], lines: Sequence[BillLine], tolerance: float
-) -> Iterator[BillDifference]:
-    once, repeated = _without_duplicates(lines)
-    foreign = [line for line in once if line.currency != DOLLARS]
-    yield from _duplicates(name, repeated)
-    yield from _in_other_currencies(name, foreign)
-    counted = [line for line in once if line.currency == DOLLARS]
-    # Time billed in another currency is left out on both sides, because it cannot be compared.
-    ledger = _LedgerTime(rows).without(_foreign_time(foreign, counted))
-    paid = sum(line.nanos for line in counted)
-    if _is_close(ledger.amount, paid, len(counted), tolerance):
-        return
-    yield from _locate(name, ledger, counted, tolerance)
+class _Part:
+    """A machine, or the other charges of a run: its ledger rows and its lines of the bill."""
+
+    def __init__(self, name: str, rows: Sequence[LedgerRow], lines: Sequence[BillLine], tolerance: float) -> None:
+        self._name, self._tolerance = name, tolerance
+        once, self._repeated = _with_equals(LedgerTime(rows), *_without_duplicates(lines))
+        self._foreign = [line for line in once if line.currency != DOLLARS]
+        self._counted = [line for line in once if line.currency == DOLLARS]
+        # Time billed in another currency is left out on both sides, because it cannot be compared.
+        self.ledger = LedgerTime(rows).without(_foreign_time(self._foreign, self._counted))
+
+    def differences(self) -> Iterator[BillDifference]:
+        yield from (_of_line(DifferenceKind.DUPLICATE, self._name, line) for line in self._repeated)
+        yield from (_of_line(DifferenceKind.OTHER_CURRENCY, self._name, line) for line in self._foreign)
+        paid = sum(line.nanos for line in self._counted)
+        if not _is_close(self.ledger.amount, paid, len(self._counted), self._tolerance):
+            yield from _locate(self._name, self.ledger, self._counted, self._tolerance)
 
 
 def _without_duplicates(lines: Sequence[BillLine]) -> tuple[list[BillLine], list[BillLine]]:
-    """The distinct lines, and those that repeat one of them."""
+    """The distinct lines, and those that repeat one of them: its ID, or without IDs all of its cells."""
     keys: set[tuple[object, ...]] = set()
     once, repeated = list[BillLine](), list[BillLine]()
     for line in lines:
-        key = (line.resource, line.begin, line.end, line.what, line.amount, line.currency)
+        key = (line.line_id, line.row, line.resource, line.begin, line.end, line.what, line.amount, line.currency)
         (repeated if key in keys else once).append(line)
         keys.add(key)
     return once, repeated
 
 
-def _duplicates(name: str, repeated: Sequence[BillLine]) -> Iterator[BillDifference]:
-    for line in repeated:
-        yield _of_line(DifferenceKind.DUPLICATE, name, line)
+def _with_equals(
+    ledger: LedgerTime, once: list[BillLine], repeated: list[BillLine]
+) -> tuple[list[BillLine], list[BillLine]]:
+    """Adds equal lines without IDs if the ledger paid for each: a bill may have two equal charges for one period."""
+    equal = [line for line in repeated if not line.line_id and line.currency == DOLLARS]
+    distinct, more = _by_period(once), _by_period(equal)
+    both = sum(distinct.values()) + sum(more.values())
+    if equal and _is_close(ledger.amount, both, len(once) + len(equal), 0):
+        paid = set(more)
+    else:
+        paid = {
+            (begin, end)
+            for (begin, end), amount in more.items()
+            if abs(off := ledger.between(begin, end) - distinct[begin, end]) > abs(off - amount)
+        }
+    kept = [line for line in equal if (line.begin, line.end) in paid]
+    return [*once, *kept], [line for line in repeated if line not in kept] if kept else repeated
 
 
-def _in_other_currencies(name: str, foreign: Sequence[BillLine]) -> Iterator[BillDifference]:
-    for line in foreign:
-        yield _of_line(DifferenceKind.OTHER_CURRENCY, name, line)
+def _by_period(lines: Iterable[BillLine]) -> Counter[TimeSpanUs]:
+    """The amount in dollars that is charged for each period."""
+    amounts: Counter[TimeSpanUs] = Counter()
+    for line in lines:
+        if line.currency == DOLLARS:
+            amounts[line.begin, line.end] += line.nanos
+    return amounts
 
 
 def _of_line(kind: DifferenceKind, name: str, line: BillLine) -> BillDifference:
@@ -246,50 +187,12 @@ def _is_close(ledger: int, bill: int, lines: int, tolerance: float) -> bool:
     return tolerance == inf or abs(ledger - bill) <= max(tolerance * max(abs(ledger), abs(bill)), MICRO * max(lines, 1))
 
 
-# -- time -------------------------------------------------------------------------------------------------------------
-
-TimeSpanUs = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _LedgerTime:
-    """The rows of a machine. The amount of a row accrues evenly over its time, or at once if it has no length."""
-
-    rows: Sequence[LedgerRow]
-    excluded: tuple[TimeSpanUs, ...] = ()
-
-    @property
-    def amount(self) -> int:
-        """The sum of the rows without the excluded time."""
-        return sum(row.amount for row in self.rows) - sum(self.between(*interval) for interval in self.excluded)
-
-    def without(self, intervals: tuple[TimeSpanUs, ...]) -> _LedgerTime:
-        """These rows, with some time excluded."""
-        return _LedgerTime(self.rows, intervals)
-
-    def between(self, begin: int, end: int) -> int:
-        """The amount that accrued in an interval."""
-        return sum(_accrued(row, begin, end) for row in self.rows)
-
-    def covered(self) -> tuple[TimeSpanUs, ...]:
-        """The time that the rows cover, without the excluded time."""
-        return _minus(_union((row.begin, max(row.end, row.begin + 1)) for row in self.rows), self.excluded)
-
-
-def _accrued(row: LedgerRow, begin: int, end: int) -> int:
-    if row.begin == row.end:
-        # A charge for time after the end of a machine belongs to the period in which the machine ended.
-        return row.amount if begin < row.end <= end else 0
-    since, until = max(begin, row.begin), min(end, row.end)
-    return row.amount * (until - since) // (row.end - row.begin) if since < until else 0
-
-
-def _locate(name: str, ledger: _LedgerTime, lines: Sequence[BillLine], tolerance: float) -> Iterator[BillDifference]:
+def _locate(name: str, ledger: LedgerTime, lines: Sequence[BillLine], tolerance: float) -> Iterator[BillDifference]:
     """Where in time the ledger and the bill differ."""
-    billed = _union((line.begin, line.end) for line in lines)
+    billed = union((line.begin, line.end) for line in lines)
     covered = ledger.covered()
     unbilled = [
-        (interval, amount) for interval in _minus(covered, billed) if abs(amount := ledger.between(*interval)) > MICRO
+        (interval, amount) for interval in minus(covered, billed) if abs(amount := ledger.between(*interval)) > MICRO
     ]
     unknown = [line for line in lines if not _overlaps(covered, line) and abs(line.nanos) > MICRO]
     for (begin, end), amount in unbilled:
@@ -306,7 +209,7 @@ def _locate(name: str, ledger: _LedgerTime, lines: Sequence[BillLine], tolerance
         yield BillDifference(DifferenceKind.DIFFERS, name, begin, end, known, bill, where=where)
 
 
-def _is_off(ledger: _LedgerTime, lines: Sequence[BillLine], line: BillLine, tolerance: float) -> bool:
+def _is_off(ledger: LedgerTime, lines: Sequence[BillLine], line: BillLine, tolerance: float) -> bool:
     """Whether the lines of this period do not add up to the ledger's amount for it."""
     together = [other for other in lines if (other.begin, other.end) == (line.begin, line.end)]
     amount = ledger.between(line.begin, line.end)
@@ -319,31 +222,5 @@ def _overlaps(intervals: Sequence[TimeSpanUs], line: BillLine) -> bool:
 
 def _foreign_time(foreign: Sequence[BillLine], counted: Sequence[BillLine]) -> tuple[TimeSpanUs, ...]:
     """The time that is billed in another currency only."""
-    covered = _union((line.begin, line.end) for line in foreign)
-    return _minus(covered, _union((line.begin, line.end) for line in counted))
-
-
-def _union(intervals: Iterable[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
-    joined: list[TimeSpanUs] = []
-    for begin, end in sorted(intervals):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((begin, end))
-    return tuple(joined)
-
-
-def _minus(intervals: Iterable[TimeSpanUs], removed: Sequence[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
-    """The parts of `intervals` outside `removed`, which is sorted and disjoint."""
-    rest: list[TimeSpanUs] = []
-    for begin, end in intervals:
-        at = begin
-        for since, until in removed:
-            if until <= at or since >= end:
-                continue
-            if at < since:
-                rest.append((at, since))
-            at = max(at, until)
-        if at < end:
-            rest.append((at, end))
-    return tuple(rest)
+    covered = union((line.begin, line.end) for line in foreign)
+    return minus(covered, union((line.begin, line.end) for line in counted))

@@ -9,7 +9,7 @@ from typing import Any
 from pricing_data.units import counted, format_time
 from spotctl.clouds.bill_lines import DOLLARS
 from spotctl.log.ledger.rows import micro_dollars
-from spotctl.show.costs.bills.reconcile import Agreement, BillDifference, DifferenceKind
+from spotctl.show.costs.bills.agreement import Agreement, BillDifference, DifferenceKind
 from spotctl.show.costs.figures import usd
 
 MOST_LISTED = 200
@@ -22,7 +22,9 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
     Fields:
         provider: cloud that sent the bill
         agrees: whether there are no differences
-        agreed_pct: percentage of the compared amount on which ledger and bill agree
+        agreed_pct: percentage of the compared amount on which ledger and bill agree; null if nothing was compared
+        compared_pct: percentage of the ledger in the billing period that could be compared; null if it has no amount
+        not_compared_usd: sum of the ledger in the billing period that could not be compared
         ledger_usd: sum of the compared ledger rows
         bill_usd: sum of the compared lines of the bill
         machines: number of machines compared
@@ -32,7 +34,10 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         other_lines: number of lines for resources that spotctl did not rent; not compared
         other_usd: sum of these lines
         unsettled_rows: number of ledger rows of machines that are still running; not compared
+        unsettled_usd: sum of these rows in the billing period
         rows_outside_period: number of ledger rows outside the billing period; not compared
+        outside_period_usd: sum of these rows, which are in no percentage
+        other_currency_usd: sum of the ledger for time billed in a currency without a rate; not compared
         untold_usd: sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared
         unmeasured_traffic_usd: traffic in the bill beyond that in the ledger; not compared
         adjustments: credits, discounts, taxes, refunds and fees; not compared
@@ -45,6 +50,8 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "provider": agreement.provider,
         "agrees": agreement.agrees,
         "agreed_pct": percent_of(agreement),
+        "compared_pct": _percent(agreement.compared),
+        "not_compared_usd": usd(agreement.not_compared),
         "ledger_usd": usd(agreement.ledger),
         "bill_usd": usd(agreement.bill),
         "machines": agreement.machines,
@@ -53,7 +60,10 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "other_lines": agreement.other_lines,
         "other_usd": usd(agreement.others),
         "unsettled_rows": agreement.unsettled,
+        "unsettled_usd": usd(agreement.unsettled_amount),
         "rows_outside_period": agreement.outside,
+        "outside_period_usd": usd(agreement.outside_amount),
+        "other_currency_usd": usd(agreement.foreign),
         "untold_usd": usd(agreement.untagged),
         "unmeasured_traffic_usd": usd(agreement.unmeasured),
         "adjustments": [
@@ -64,20 +74,35 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
     }
 
 
-def percent_of(agreement: Agreement) -> float:
-    """The share that agreed, in percent with one decimal; rounded down, so that only full agreement gives 100."""
-    return floor(max(agreement.agreed, 0.0) * 1000 + 1e-9) / 10 if not agreement.agrees else 100.0
+def percent_of(agreement: Agreement) -> float | None:
+    """The share that agreed, in percent; None if there was nothing to compare."""
+    return _percent(agreement.agreed)
+
+
+def _percent(share: float | None) -> float | None:
+    """With one decimal, rounded down so that only all of it gives 100."""
+    return None if share is None else floor(max(share, 0.0) * 1000 + 1e-9) / 10
 
 
 def headline(agreement: Agreement) -> str:
-    """How much agreed, and what the rest is."""
-    text = f"{percent_of(agreement):g}% agreed"
+    """How much of the ledger could be compared, how much of that agreed, and what the rest is."""
+    agreed = percent_of(agreement)
+    text = f"{_compared(agreement)}: {'nothing to compare' if agreed is None else f'{agreed:g}% agreed'}"
     rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
     if foreign := sum(difference.kind is DifferenceKind.OTHER_CURRENCY for difference in agreement.differences):
         rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
     text = f"{text}, the rest is {', '.join(rest)}" if rest else text
     more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not compared"
     return f"{text}{more}" if agreement.unmeasured else text
+
+
+def _compared(agreement: Agreement) -> str:
+    share, whole = _percent(agreement.compared), agreement.ledger + agreement.not_compared
+    if share is None:
+        return "the ledger has no costs in this bill's period"
+    if not agreement.not_compared:
+        return f"compared all {_dollars(whole)} of the ledger"
+    return f"compared {share:g}% of the ledger ({_dollars(agreement.ledger)} of {_dollars(whole)})"
 
 
 def _difference(difference: BillDifference) -> dict[str, Any]:
@@ -142,9 +167,14 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
             " export has no spotctl-run tags"
         )
     if agreement.unsettled:
-        yield f"not compared: {agreement.unsettled:,} ledger rows of machines that are still running"
+        amount = _dollars(agreement.unsettled_amount)
+        yield f"not compared: {agreement.unsettled:,} ledger rows ({amount}) of machines that are still running"
+    if agreement.foreign:
+        amount = _dollars(agreement.foreign)
+        yield f"not compared: {amount} of the ledger for time billed in a currency without a rate"
     if agreement.outside:
-        yield f"not compared: {agreement.outside:,} ledger rows outside the billing period"
+        amount = _dollars(agreement.outside_amount)
+        yield f"not compared: {agreement.outside:,} ledger rows ({amount}) outside the billing period"
 
 
 def _line(difference: BillDifference) -> str:

@@ -68,7 +68,7 @@ def made_up() -> Report:
 
 def exported() -> str:
     """Their FOCUS 1.0 export."""
-    return focus.as_csv(made_up(), focus.COLUMNS_1_0)
+    return "".join(focus.csv_lines(made_up(), focus.COLUMNS_1_0))
 
 
 def _extras() -> MadeRun:

@@ -123,9 +123,9 @@ def test_json_keys_and_values() -> None:
     answer = as_json(report([row(3 * DOLLAR)], [timeline()], ALWAYS, [By.JOB], NOW))
     assert list(answer) == [
         *("total_usd", "on_demand_usd", "saved_pct", "free_usd", "lost_work_usd", "waiting_usd", "evictions", "work"),
-        *("usd_per_work", "loss_usd", "samples", "usd_per_million_samples", "successes", "usd_per_success"),
-        *("budget_usd", "sent_bytes", "received_bytes", "traffic_runs", "total_low_usd", "total_high_usd"),
-        *("rows_lost", "saving", "trend", "month", "replayed", "groups"),
+        *("usd_per_work", "runs", "running", "loss_usd", "samples", "usd_per_million_samples", "successes"),
+        *("usd_per_success", "budget_usd", "sent_bytes", "received_bytes", "traffic_runs", "total_low_usd"),
+        *("total_high_usd", "rows_lost", "saving", "trend", "month", "replayed", "time_zone", "groups"),
     ]
     assert answer["total_usd"] == 3.0
     assert answer["on_demand_usd"] == 6.0
@@ -292,7 +292,8 @@ def test_units_of_a_job_and_their_trend() -> None:
 
 def test_the_month_and_its_forecast() -> None:
     """A dollar on each of the last ten days is expected on each day that is left; the third of July has three."""
-    nights = [timeline(f"a-{i}", wall_began=NOW - i * DAY, began=NOW - i * DAY) for i in range(1, 11)]
+    begins = [NOW - i * DAY for i in range(1, 11)]
+    nights = [timeline(f"a-{at}", wall_began=at, began=at, wall_ended=at + HOUR, until=at + HOUR) for at in begins]
     rows = [row(DOLLAR, one.run, at=one.began) for one in nights]
     month = as_json(report(rows, nights, ALWAYS, [By.JOB], NOW, 35.0))["month"]
     assert (month["month"], month["paid_usd"], month["budget_usd"]) == ("2026-07", 1.0, 35.0)

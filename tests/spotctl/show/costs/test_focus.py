@@ -7,7 +7,6 @@ The table was written by hand; the specification counts.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
@@ -45,7 +44,7 @@ def test_columns_are_those_of_the_specification() -> None:
 
 @pytest.fixture(scope="module")
 def lines() -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(focus.as_csv(made_up(), focus.COLUMNS))))
+    return list(csv.DictReader(focus.csv_lines(made_up(), focus.COLUMNS)))
 
 
 def test_values_have_the_types_of_the_specification(lines: list[dict[str, str]]) -> None:

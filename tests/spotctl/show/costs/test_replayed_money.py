@@ -135,7 +135,7 @@ def test_a_home_with_only_local_runs_shows_them_as_replayed() -> None:
 
 def test_replayed_rows_cost_nothing_in_focus() -> None:
     for columns in (focus.COLUMNS, focus.COLUMNS_1_0):
-        lines = list(csv.DictReader(io.StringIO(focus.as_csv(of([one_local()]), columns))))
+        lines = list(csv.DictReader(focus.csv_lines(of([one_local()]), columns)))
         assert lines
         for line in lines:
             assert (line["BilledCost"], line["EffectiveCost"]) == ("0.0", "0.0")
@@ -216,8 +216,8 @@ def sums(whole: Report) -> dict[str, Any]:
         "md": without_remark(answers.as_markdown(whole)),
         "table": without_remark(tables.plain_text(whole)),
         "html": without_remark(page.html(whole)),
-        "focus": focus.as_csv(whole, focus.COLUMNS),
-        "focus-1.0": focus.as_csv(whole, focus.COLUMNS_1_0),
+        "focus": "".join(focus.csv_lines(whole, focus.COLUMNS)),
+        "focus-1.0": "".join(focus.csv_lines(whole, focus.COLUMNS_1_0)),
         "summary": cost_summary(whole).title,
     }
 
@@ -238,7 +238,7 @@ def test_every_format_is_that_of_the_cloud_runs_alone(mix: list[tuple[Market, in
         assert together[name] == text, name
     whole = of(runs, by)
     assert answers.as_json(whole)["total_usd"] == pytest.approx(dollars_of(billed), abs=1e-8)
-    lines = list(csv.DictReader(io.StringIO(focus.as_csv(whole, focus.COLUMNS))))
+    lines = list(csv.DictReader(focus.csv_lines(whole, focus.COLUMNS)))
     for column in ("BilledCost", "EffectiveCost"):
         assert float(sum(Decimal(line[column]) for line in lines)) == pytest.approx(dollars_of(billed), abs=1e-9)
     groups = list(csv.DictReader(io.StringIO(answers.as_csv(whole))))

@@ -257,7 +257,7 @@ def test_focus_rules(runs: list[MadeRun]) -> None:
 
 
 def test_focus_has_a_period_for_charges_after_the_end_of_a_machine() -> None:
-    lines = list(csv.DictReader(io.StringIO(focus.as_csv(report_of([started_hour()]), focus.COLUMNS))))
+    lines = list(csv.DictReader(focus.csv_lines(report_of([started_hour()]), focus.COLUMNS)))
     assert all(line["ChargePeriodStart"] < line["ChargePeriodEnd"] for line in lines)
     assert [line["ChargePeriodEnd"] for line in lines][-1] == "2026-06-01T04:00:00Z"
     assert sum(Decimal(line["PricingQuantity"]) for line in lines) == pytest.approx(Decimal(2))

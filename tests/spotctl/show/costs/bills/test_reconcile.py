@@ -13,8 +13,9 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.bill_lines import BillLine, ProviderBill
 from spotctl.log.ledger.rows import ChargeKind, Use
 from spotctl.show.costs.bills import views
+from spotctl.show.costs.bills.agreement import Agreement, BillDifference, DifferenceKind
 from spotctl.show.costs.bills.read import read_bill
-from spotctl.show.costs.bills.reconcile import Agreement, BillDifference, DifferenceKind, reconcile
+from spotctl.show.costs.bills.reconcile import reconcile
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.bills.exports import (
     COST,
@@ -197,7 +198,7 @@ def test_traffic_of_a_machine_is_not_machine_time(path: Path) -> None:
     found = compared("aws", [*WHOLE["aws"], traffic], path)
     assert (found.agrees, found.unmeasured) == (True, 3 * 360 * 10**9)
     assert found.bill == pytest.approx(found.ledger, rel=1e-6)
-    assert views.headline(found) == "100% agreed; $0.300000 of traffic in the bill was not compared"
+    assert views.headline(found).endswith(": 100% agreed; $0.300000 of traffic in the bill was not compared")
     assert "not compared: $0.300000 of traffic in the bill" in "\n".join(views.as_lines(found, "bill.csv"))
     assert only(compared("aws", [*WHOLE["aws"], traffic, traffic], path)).kind is DifferenceKind.DUPLICATE
 
@@ -244,7 +245,7 @@ def test_planted_discrepancies_are_found_and_none_is_invented(provider: str, pat
     assert (right.differences, right.bill == pytest.approx(right.ledger, rel=1e-8), right.other_lines) == ((), True, 1)
     amounts = {one.kind.value: one.own / 3.6e12 for one in right.adjustments}
     assert {name: amounts[name] for name in ADJUSTED[provider]} == dict.fromkeys(ADJUSTED[provider], -1.5)
-    assert views.headline(right) == "100% agreed"
+    assert views.headline(right) == f"compared all ${right.ledger / 3.6e12:,.6f} of the ledger: 100% agreed"
     machines = list(dict.fromkeys(line[RESOURCE[provider]] for line in whole))
     of = [[line for line in whole if line[RESOURCE[provider]] == machine] for machine in machines]
     wrong = {**of[1][0], cost_: f"{float(of[1][0][cost_]) * 2:.10f}"}
