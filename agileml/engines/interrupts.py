@@ -51,3 +51,13 @@ def requested_by_ctrl_c(clock: Callable[[], float] = time.monotonic) -> Iterator
     finally:
         if own:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def ignored_by_children() -> Iterator[None]:
+    """Processes that begin within the block ignore Ctrl-C, which a terminal sends to all: their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,5 +1,6 @@
 """`spotctl`: all command groups, and the only place that exits the process."""
 
+import atexit
 import copy
 import logging
 import os
@@ -233,6 +234,7 @@ def _end_at_once(code: int) -> None:
         with suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
+        atexit._run_exitfuncs()  # all that Python does at its end, except to wait for threads
         os._exit(code)
 
 
