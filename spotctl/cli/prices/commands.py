@@ -19,6 +19,7 @@ from spotctl.cli.options import (
     RegionOption,
     TypeOption,
     VcpusOption,
+    check_accelerator,
     check_regions,
     operating_system,
     recent,
@@ -184,13 +185,19 @@ def ls(
 
     Fields:
         markets: markets with stored prices
+        -> spotctl.show.prices.freshness:freshness_json
     """
+    from pricing_data.freshness import freshness_of_stored
     from spotctl.show import terminal
+    from spotctl.show.prices.freshness import freshness_json
 
     session: Session = context.obj
+    check_accelerator(session.library.catalog, accelerator)
     markets = session.library.select(selection(glob, cloud, region, type_, accelerator, vcpus))
     if json_:
-        session.answer_json({"markets": [str(market) for market in markets]})
+        clouds = freshness_of_stored(session.library, markets)
+        answer = {"markets": [str(market) for market in markets], **freshness_json(clouds, wall_us(), region or ())}
+        session.answer_json(answer)
     elif markets:
         session.out.print(terminal.markets(markets), soft_wrap=True)
     else:
@@ -271,6 +278,7 @@ def stats(
 
     session: Session = context.obj
     library = session.library
+    check_accelerator(library.catalog, accelerator)
     markets = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
     if last:
         all_stats = library.each(markets, lambda series: describe(recent(series, last), library.catalog))
