@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
+from sys import intern
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -134,9 +135,11 @@ class SegmentWriter:
         for start in range(0, end, _ROW_GROUP):
             part = slice(start, min(start + _ROW_GROUP, end))
             self._write(names, codes[part], times[part], prices[part])
-        kept = tuple(market_of(name) for name in (names[codes[end] :] if end < times.size else ()))
+        # Copies, because a part of an array keeps all of it in memory.
+        times, prices = (column[end:].copy() for column in (times, prices))
+        kept = tuple(market_of(name) for name in (names[codes[end] :] if times.size else ()))
         left = np.bincount(codes[end:] - codes[end], minlength=len(kept)) if kept else np.zeros(0, dtype=np.int64)
-        rest = PriceTable(kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times[end:], prices[end:])
+        rest = PriceTable(kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times, prices)
         self._pending, self._waiting = ([rest] if kept else []), len(rest)
 
     def _write(self, names: list[str], codes: Ints, times: Ints, prices: Ints) -> None:
@@ -187,6 +190,7 @@ def merge_segments(path: Path, sources: Iterable[Path], corrections: int, descri
             for table in tables_of(segments):
                 written += len(table)
                 writer.add(table)
+                del table  # or it stays in memory while the next one is read
             writer.resolve(before - written)
         return written
 
@@ -223,19 +227,20 @@ class SegmentFile:
     def __init__(self, path: Path) -> None:
         try:
             self._file = pq.ParquetFile(path, page_checksum_verification=True)
-            self.metadata: dict[bytes, bytes] = self._file.metadata.metadata
-            self._seal = seal_of(path, self.metadata)
-            index = _index(self.metadata)
+            metadata: dict[bytes, bytes] = self._file.metadata.metadata
+            self._seal = seal_of(path, metadata)
+            index = _index(metadata)
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(damaged(path, error)) from error
         self._path = path
-        self.names: list[str] = index["names"]
+        # Many segments are open at a time, and most have the same markets.
+        self.names: list[str] = list(map(intern, index["names"]))
+        self.notes = {key: value for key, value in metadata.items() if key != _INDEX}
         self.units = StoredUnits(index["time"], index["price"])
         self.corrections: int = index["corrections"]
-        self.rows_of: dict[str, int] = dict(zip(self.names, index["rows"], strict=True))
-        self._starts = [0, *accumulate(index["rows"])]
+        self._starts = np.cumsum([0, *index["rows"]], dtype=np.int64)
         self._group = self._file.metadata.row_group(0).num_rows
 
     def __enter__(self) -> SegmentFile:
@@ -247,7 +252,12 @@ class SegmentFile:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return sum(self.rows_of.values())
+        return int(self._starts[-1])
+
+    @property
+    def rows_of(self) -> dict[str, int]:
+        """The number of rows of each market."""
+        return dict(zip(self.names, np.diff(self._starts).tolist(), strict=True))
 
     def check_bytes(self) -> None:
         """Raises StoreError if any byte differs from what was written; a file of an earlier version cannot tell."""
@@ -277,7 +287,8 @@ class SegmentFile:
     def _table(self, wanted: Collection[int]) -> PriceTable:
         if not wanted:
             return NO_ROWS
-        extents = [(self._starts[i], self._starts[i + 1]) for i in wanted]
+        first = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+        extents = list(zip(self._starts[first].tolist(), self._starts[first + 1].tolist(), strict=True))
         times, prices = self._rows(extents)
         lengths = [end - start for start, end in extents]
         return PriceTable(
@@ -319,5 +330,7 @@ def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN40
         np.multiply(np.from_dlpack(chunk), unit, out=values[at : at + len(chunk)])
         at += len(chunk)
     if all(part.stop == following.start for part, following in pairwise(ranges)):
-        return values[ranges[0].start : ranges[-1].stop]
+        part = values[ranges[0].start : ranges[-1].stop]
+        # A part of an array keeps all of it in memory.
+        return part if part.size * 2 > values.size else part.copy()
     return np.concatenate([values[part] for part in ranges])

@@ -151,7 +151,7 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("[local]", "[aws]").replace("40", "40, m4.xlarge: 80"))
     plan = spotctl("plan", file, "--at", format_time(START + 8 * 24 * HOUR), "--json").json
     assert [one["market"] for one in plan["choice"]] == ["aws/us-east-1/us-east-1a/c4.xlarge"]
-    assert [(price["purchase"], price["source"]) for price in plan["prices"] if "c4" in price["market"]][0] == (
+    assert next((price["purchase"], price["source"]) for price in plan["prices"] if "c4" in price["market"]) == (
         "spot",
         "stored spot price",
     )

@@ -76,12 +76,14 @@ def best(
         offers: offers in the order of --by, the best first
         offers[] -> spotctl.lab.best.offers:to_json
         -> spotctl.show.prices.freshness:freshness_json
+        -> spotctl.show.prices.lost:losses
         removed_by: filter that leaves no offer; absent if an offer fits
         removed_by.option: the option
         removed_by.before: number of markets that passed the filters before it
     """
     from spotctl.lab.best import coverage, offers as analysis, tables as best_tables
     from spotctl.show.prices.freshness import freshness_json, freshness_remarks
+    from spotctl.show.prices.lost import losses, lost_remarks
 
     session: Session = context.obj
     wish = wish_of(session.library, glob, gpu, memory, os_, (cloud, region, type_, vcpus))
@@ -96,9 +98,10 @@ def best(
     if json_:
         answer = {"offers": [analysis.to_json(offer, now) for offer in shown]}
         because = {"removed_by": asdict(removed_by)} if removed_by else {}
-        session.answer_json({**answer, **freshness_json(clouds, now, region or ()), **because})
+        lost = losses(session.library.store.lost())
+        session.answer_json({**answer, **freshness_json(clouds, now, region or ()), **because, **lost})
         return NOT_IN_TIME if removed_by else DONE
-    session.remark(*freshness_remarks(clouds, now, region or ()))
+    session.remark(*freshness_remarks(clouds, now, region or ()), *lost_remarks(session.library.store.lost()))
     if len(offers) > len(current):
         session.remark(
             f"left out: {counted(len(offers) - len(current), 'offer')} with prices older than {age(oldest / SECOND)}"
