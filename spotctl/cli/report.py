@@ -17,6 +17,7 @@ from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.show.costs.cost import Report
+    from spotctl.show.costs.later_corrections import CorrectedBill
 
 app = typer.Typer(help="Cost reports, and comparison with the provider's bill.", no_args_is_help=True)
 
@@ -88,17 +89,29 @@ def cost(
     report = gather_report(session, job or (), since, until, by, local=local)
     if not report.runs:
         _say_if_empty(session)
+    later = _later_corrections(session, report)
+    session.remark(*(() if chosen_format is Format.JSON else map(str, later)))
     if chosen_format is Format.TABLE and out is None:
         from spotctl.show.costs import tables
 
         session.out.print(tables.terminal_report(report, session.out.width))
         return
-    text = _formatted(report, chosen_format)
+    text = _formatted(report, chosen_format, later)
     if out is None:
         sys.stdout.write(text)
     else:
         write(out, text)
         session.remark(f"wrote {out}")
+
+
+def _later_corrections(session: Session, report: Report) -> list[CorrectedBill]:
+    """The reported runs whose prices were corrected after they had ended."""
+    # The file's name is enough to know without loading the price store.
+    if report.runs and any(session.settings.price_store.glob("corrections-*")):
+        from spotctl.show.costs.later_corrections import corrected_bills
+
+        return corrected_bills(session.settings, report.runs)
+    return []
 
 
 def _say_if_empty(session: Session) -> None:
@@ -128,7 +141,15 @@ def gather_report(
     return gather(session.settings, jobs, period, groups, now, local=local)
 
 
-def _formatted(report: Report, format_: Format) -> str:
+def _corrections(later: Sequence[CorrectedBill]) -> dict[str, object]:
+    if not later:
+        return {}
+    from spotctl.show.costs.later_corrections import correction_json
+
+    return {"corrections": list(map(correction_json, later))}
+
+
+def _formatted(report: Report, format_: Format, later: Sequence[CorrectedBill] = ()) -> str:
     """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
     match format_:
         case Format.TABLE:
@@ -140,7 +161,7 @@ def _formatted(report: Report, format_: Format) -> str:
 
             from spotctl.show.costs import answers
 
-            return json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
+            return json.dumps(answers.as_json(report) | _corrections(later), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
             from spotctl.show.costs import answers
 
