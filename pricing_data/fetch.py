@@ -139,7 +139,7 @@ class _PendingRows:
 def _pool(workers: int) -> Iterator[tuple[ThreadPoolExecutor, Event]]:
     """Threads that stop soon if the block is left early, by Ctrl-C or a full disk.
 
-    Nobody waits for them then: they may wait for a server, and what they bring is not stored any more.
+    They are not waited for then: they may wait for a server, and what they bring is not stored any more.
     """
     stop = Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fetch")

@@ -19,7 +19,7 @@ from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.parquet import copy_rows
 from pricing_data.store.rebuild import PRICES
 from pricing_data.store.sealed import Origin, name_of
-from pricing_data.store.segments import SegmentFile, merge_segments, tables_of, write_segment
+from pricing_data.store.segments import MERGED_ROWS, SegmentFile, merge_segments, tables_of, write_segment
 from pricing_data.store.table import NO_ROWS, Novelty, PriceTable, novelty
 from pricing_data.units import Span
 
@@ -34,7 +34,7 @@ def rows_of(
             continue
         with SegmentFile(root / entry.name) as segment:
             # Most rows of a large segment may be outside of the span, so they are never held all together.
-            parts = [segment.read(names)] if span is None else tables_of([segment], names)
+            parts = [segment.read(names)] if span is None else tables_of([segment], names, MERGED_ROWS)
             tables += parts if span is None else [part.within(span) for part in parts]
     return PriceTable.merged(tables)
 

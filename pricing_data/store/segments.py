@@ -47,8 +47,9 @@ _SCHEMA = pa.schema(
 )
 _TIME_UNITS = (SECOND, 1)
 _PRICE_UNITS = (100_000, 10_000, 1_000, 100, 10, 1)
-# How many rows a merge holds in memory at once.
-_MERGED_ROWS = 1 << 19
+# How many rows are in memory at once: when reading, and when merging, which holds those that it writes, too.
+_READ_ROWS = 1 << 19
+MERGED_ROWS = 1 << 18
 
 
 class StoredUnits(NamedTuple):
@@ -187,22 +188,25 @@ def merge_segments(path: Path, sources: Iterable[Path], corrections: int, descri
         before = sum(segment.rows for segment in segments)
         written = 0
         with SegmentWriter(path, units, corrections, description) as writer:
-            for table in tables_of(segments):
+            for table in tables_of(segments, rows=MERGED_ROWS):
                 written += len(table)
                 writer.add(table)
                 del table  # or it stays in memory while the next one is read
             writer.resolve(before - written)
+        pa.default_memory_pool().release_unused()
         return written
 
 
-def tables_of(segments: Sequence[SegmentFile], chosen: Collection[str] | None = None) -> Iterator[PriceTable]:
+def tables_of(
+    segments: Sequence[SegmentFile], chosen: Collection[str] | None = None, rows: int = _READ_ROWS
+) -> Iterator[PriceTable]:
     """The rows of these markets, or of all, a few markets at a time: less memory, and getting memory takes longer
     than filling it."""
-    for names in _portions(segments, chosen):
+    for names in _portions(segments, chosen, rows):
         yield PriceTable.merged(segment.read(names) for segment in segments)
 
 
-def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None) -> Iterator[list[str]]:
+def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None, most: int) -> Iterator[list[str]]:
     """Markets in order, in portions of not too many rows."""
     rows: Counter[str] = Counter()
     for segment in segments:
@@ -212,7 +216,7 @@ def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None) -
     portion: list[str] = []
     total = 0
     for name in sorted(rows):
-        if portion and total + rows[name] > _MERGED_ROWS:
+        if portion and total + rows[name] > most:
             yield portion
             portion, total = [], 0
         portion.append(name)

@@ -102,7 +102,7 @@ class PriceStore:
         return sorted(self._facts(CORRECTIONS), key=lambda correction: correction.made)
 
     def lost(self) -> list[LostPrices]:
-        """What was set aside, because it was damaged or missing."""
+        """The prices that were set aside, because they were damaged or missing."""
         return self._facts(LOST)
 
     def series(self, market: Market) -> PriceSeries:

@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _end_at_once(code: int) -> None:
-    """Ends a process of its own without waiting for threads and workers that nobody needs any more.
+    """Ends a process of its own without waiting for threads and workers whose results are not needed any more.
 
     They may wait for a server that does not answer, or be inside of a C library.
     """

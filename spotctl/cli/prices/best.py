@@ -98,8 +98,8 @@ def best(
     if json_:
         answer = {"offers": [analysis.to_json(offer, now) for offer in shown]}
         because = {"removed_by": asdict(removed_by)} if removed_by else {}
-        lost = losses(session.library.store.lost())
-        session.answer_json({**answer, **freshness_json(clouds, now, region or ()), **because, **lost})
+        gone = losses(session.library.store.lost())
+        session.answer_json({**answer, **freshness_json(clouds, now, region or ()), **because, **gone})
         return NOT_IN_TIME if removed_by else DONE
     session.remark(*freshness_remarks(clouds, now, region or ()), *lost_remarks(session.library.store.lost()))
     if len(offers) > len(current):

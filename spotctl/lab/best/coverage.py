@@ -1,4 +1,4 @@
-"""What the ranked offers leave out: clouds without current prices, and the filter that no machine passes."""
+"""Gaps in the ranked offers: clouds without current prices, and the filter that no machine passes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def lost_json(prices: LostPrices) -> dict[str, Any]:
 
 
 def losses(lost: Sequence[LostPrices]) -> dict[str, Any]:
-    """What is lost, as part of an answer.
+    """The lost prices, as part of an answer.
 
     Fields:
         lost: prices that are lost, because their files were damaged; absent if none are
