@@ -13,7 +13,7 @@ from pathlib import Path
 
 JSON_COMMANDS = {
     "init first.yaml": "spotctl.cli.jobfile:init",
-    "plan examples/quickstart.yaml --explain": "spotctl.show.plans.as_json:answer",
+    "plan examples/quickstart.yaml --explain": "spotctl.cli.plan:plan",
     "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plans.as_json:answer",
     "launch job.yaml --yes": "spotctl.log.ledger.final_figures:final_figures",
     "status": "spotctl.cli.launch:status",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
+from pricing_data.spelling import closest
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,6 +86,18 @@ class Catalog:
 
     def knows(self, cloud: str, name: str) -> bool:
         return (cloud, name) in self._types
+
+    @property
+    def accelerators(self) -> set[str]:
+        """The models of all machines."""
+        return {machine.accelerator for machine in self.types if machine.accelerator is not None}
+
+    def unknown_accelerator(self, written: str, known: Iterable[str] = ()) -> str:
+        """A sentence about a model that no machine has: the one that was probably meant, or all `known` ones."""
+        names = sorted(known or self.accelerators)
+        near = closest(written.upper(), names)
+        question = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+        return f"no known machine has the accelerator {written} ({question})"
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:
         """The on-demand price of a spot market's type: the one dated nearest to `at`, or the newest.

@@ -37,6 +37,10 @@ class StoreError(PricingDataError):
     """The store cannot be read or written; its previous content is intact."""
 
 
+class OverLimit(PricingDataError):
+    """Something needs more memory or time than it was allowed."""
+
+
 class CloudError(PricingDataError):
     """A cloud did not do what was requested. `cure` says what to do; `code` is the cloud's own error code, if any."""
 

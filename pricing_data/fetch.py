@@ -137,14 +137,17 @@ class _PendingRows:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[tuple[ThreadPoolExecutor, Event]]:
-    """Threads that stop soon if the block is left early, by Ctrl-C or a full disk."""
+    """Threads that stop soon if the block is left early, by Ctrl-C or a full disk.
+
+    They are not waited for then: they may wait for a server, and what they bring is not stored any more.
+    """
     stop = Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fetch")
     try:
         yield pool, stop
     finally:
         stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _tasks(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from pricing_data.corrections import CorrectedPrices
-from pricing_data.errors import BadInput
+from pricing_data.errors import BadInput, OverLimit
+from pricing_data.interruptible import interruptible
 from pricing_data.store.segments import SegmentFile
+from pricing_data.units import age
 
 if TYPE_CHECKING:
-    from duckdb import Statement
+    from duckdb import DuckDBPyConnection, Statement
 
 _VIEW = """
 create view prices as
@@ -41,6 +44,30 @@ left join (values {corrections}) as correction(market, time, price, withdrawn)
 where not coalesce(correction.withdrawn, false)
 """
 _WRITE = "write one select ... from prices"
+_NARROW = "ask for less (where, limit, group by)"
+_PORTION = 10_000
+"""Rows that are fetched before looking whether to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """The most memory and time that a query may use."""
+
+    memory_bytes: int = 10**9
+    seconds: float = 300.0
+
+    def too_large(self) -> OverLimit:
+        """The error of a query that needs more memory."""
+        return OverLimit(
+            f"query: more than {self.memory_bytes / 1e9:g} GB of memory; {_NARROW}, or allow more: --memory"
+        )
+
+    def too_long(self) -> OverLimit:
+        """The error of a query that takes longer."""
+        return OverLimit(f"query: not done after {age(self.seconds)}; {_NARROW}, or allow more: --timeout")
+
+
+DEFAULT_LIMITS = QueryLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +78,69 @@ class QueryResult:
     rows: list[tuple[object, ...]]
 
 
-def query(segments: Sequence[Path], corrected: CorrectedPrices, sql: str) -> QueryResult:
+def query(
+    segments: Sequence[Path], corrected: CorrectedPrices, sql: str, limits: QueryLimits = DEFAULT_LIMITS
+) -> QueryResult:
     """Runs SQL on the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour."""
     import duckdb
 
-    paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in segments)
-    with duckdb.connect() as connection:
-        # A query may read the prices and nothing else: no other file, no extension from the network, no variable of
-        # this process. A path that may be read may also be written, so the kind of statement is checked as well.
-        connection.execute(f"set allowed_paths = [{paths}]")
-        connection.execute("set enable_external_access = false")
-        connection.execute("set python_enable_replacements = false")
-        connection.execute("set lock_configuration = true")
-        try:
+    connection, stopped = _restricted(segments, limits), Event()
+
+    def stop() -> None:
+        stopped.set()
+        connection.interrupt()
+
+    def answer() -> QueryResult:
+        with connection:
             connection.execute(_VIEW.format(rows=_with_corrections(_rows(segments), corrected)))
-            result = connection.execute(_only_select(connection.extract_statements(sql)))
-            columns = tuple(column[0] for column in result.description or ()) if result else ()
-            rows = result.fetchall() if columns else []
-        except duckdb.Error as error:
-            _raise_if_missing(segments)
-            raise BadInput(f"query: {' '.join(str(error).split())}") from error
+            return _answer(connection, sql, stopped)
+
+    try:
+        return interruptible(answer, stop, limits.seconds)
+    except TimeoutError:
+        raise limits.too_long() from None
+    except (duckdb.OutOfMemoryException, MemoryError):
+        raise limits.too_large() from None
+    except duckdb.Error as error:
+        _raise_if_missing(segments)
+        raise BadInput(f"query: {' '.join(str(error).split())}") from error
+
+
+def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnection:
+    """A connection on which a query may read the prices and nothing else: no other file, no extension from the network,
+    no variable of this process, and no more memory than allowed, nor disk instead of it.
+    """
+    import duckdb
+
+    # A path that may be read may also be written, so the kind of statement is checked as well.
+    paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in segments)
+    connection = duckdb.connect()
+    for setting in (
+        f"memory_limit = '{limits.memory_bytes}B'",
+        "temp_directory = ''",
+        f"allowed_paths = [{paths}]",
+        "enable_external_access = false",
+        "python_enable_replacements = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"set {setting}")
+    return connection
+
+
+def _answer(connection: DuckDBPyConnection, sql: str, stopped: Event) -> QueryResult:
+    result = connection.execute(_only_select(connection.extract_statements(sql)))
+    columns = tuple(column[0] for column in result.description or ()) if result else ()
+    if not columns:
+        raise BadInput(f"query: it returns no rows; {_WRITE}")
     repeated = sorted({column for column in columns if columns.count(column) > 1})
     if repeated:
         raise BadInput(f"query: two columns are named {repeated[0]}; rename one (select a as one, b as other)")
-    if not columns:
-        raise BadInput(f"query: it returns no rows; {_WRITE}")
-    return QueryResult(columns, rows)
+    return QueryResult(columns, list(_fetched(result, stopped)))
+
+
+def _fetched(result: DuckDBPyConnection, stopped: Event) -> Iterator[tuple[object, ...]]:
+    while not stopped.is_set() and (rows := result.fetchmany(_PORTION)):
+        yield from rows
 
 
 def _rows(segments: Sequence[Path]) -> str:

@@ -116,7 +116,7 @@ def read(path: Path) -> PriceSnapshot:
         if path.stat().st_size > _MOST_BYTES:
             raise BadInput(f"{path}: is larger than any snapshot")
         with SegmentFile(path) as file:
-            note = json.loads(file.metadata[_NOTE])
+            note = json.loads(file.notes[_NOTE])
             table = file.read()
         about = {name: note[name] for name in ("cloud", "day", "watched")}
         signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(note["signer"]))

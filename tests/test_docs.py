@@ -193,7 +193,7 @@ def test_a_field_without_a_meaning_is_found() -> None:
     answer = spotctl("plan", EXAMPLES["spirals"], "--json").json
     assert_explained(["plan"], answer)
     with pytest.raises(
-        AssertionError, match=r"spotctl plan: the docstring of .*plans.as_json:answer .*\['new', 'choice\[\].new'\]"
+        AssertionError, match=r"spotctl plan: the docstring of .*cli.plan:plan .*\['new', 'choice\[\].new'\]"
     ):
         assert_explained(["plan"], {"new": 1, "choice": [{"market": "a", "new": 2}]})
 

@@ -51,3 +51,24 @@ def requested_by_ctrl_c(clock: Callable[[], float] = time.monotonic) -> Iterator
     finally:
         if own:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def ignored_by_children() -> Iterator[None]:
+    """Processes that begin within the block ignore Ctrl-C, which a terminal sends to all: their parent ends them.
+
+    The parent notices it at the end of the block: it would not know of a process that is only half begun.
+    """
+    pressed: list[int] = []
+    own = threading.current_thread() is threading.main_thread()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # The mask is that of one thread, and children inherit it. Any other thread may still receive the signal.
+    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number)) if own else None
+    try:
+        yield
+    finally:
+        if own:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)

@@ -13,12 +13,13 @@ from pricing_data.fetched_rows import FetchedRows, covered_by
 from pricing_data.market import Market
 from pricing_data.observed import WatchRecord, joined
 from pricing_data.store import manifest as manifests, watched as watched_table
-from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, LOST, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.lost import LostPrices, keep_file
 from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.parquet import copy_rows
 from pricing_data.store.rebuild import PRICES
 from pricing_data.store.sealed import Origin, name_of
-from pricing_data.store.segments import SegmentFile, merge_segments, write_segment
+from pricing_data.store.segments import MERGED_ROWS, SegmentFile, merge_segments, tables_of, write_segment
 from pricing_data.store.table import NO_ROWS, Novelty, PriceTable, novelty
 from pricing_data.units import Span
 
@@ -26,13 +27,15 @@ from pricing_data.units import Span
 def rows_of(
     root: Path, manifest: Manifest, names: Collection[str] | None = None, span: Span | None = None
 ) -> PriceTable:
-    """The stored rows of these markets, or of all, from the segments that reach into a span."""
-    tables = []
+    """The stored rows of these markets, or of all; with a span, only those in it."""
+    tables: list[PriceTable] = []
     for entry in manifest.segments:
         if span is not None and (entry.last < span.start or entry.first > span.end):
             continue
         with SegmentFile(root / entry.name) as segment:
-            tables.append(segment.read(names))
+            # Most rows of a large segment may be outside of the span, so they are never held all together.
+            parts = [segment.read(names)] if span is None else tables_of([segment], names, MERGED_ROWS)
+            tables += parts if span is None else [part.within(span) for part in parts]
     return PriceTable.merged(tables)
 
 
@@ -95,11 +98,25 @@ class Draft:
         if watched != known:
             self.put_table(watched_table.NAME, lambda path, about: watched_table.write(path, watched, about))
 
-    def put_table(self, kind: str, write: Callable[[Path, bytes], None], named: str = "") -> None:
-        """Replaces the file of a table by the one that `write` makes."""
+    def set_aside(self, damaged: Collection[SegmentEntry]) -> tuple[LostPrices, ...]:
+        """Takes segments out of the store, and notes what is lost with them. Fetches then bring again what they can."""
+        lost = tuple(LostPrices(entry.name, entry.rows, entry.first, entry.last) for entry in damaged)
+        for prices in lost:
+            keep_file(self._root, prices.file)
+        rest = tuple(entry for entry in self.manifest.segments if entry not in damaged)
+        self.manifest = replace(self.manifest, segments=rest, covered={})
+        facts = LOST.merged(facts_of(self._root, self.manifest, LOST), lost)
+        gone = {prices.file for prices in lost}
+        self.put_table(LOST.name, lambda path, about: LOST.write(path, facts, about), replaced=gone)
+        return lost
+
+    def put_table(
+        self, kind: str, write: Callable[[Path, bytes], None], named: str = "", replaced: Collection[str] = ()
+    ) -> None:
+        """Replaces the file of a table, and others that hold nothing any more, by the one that `write` makes."""
         old = {self.manifest.facts[kind]} if kind in self.manifest.facts else set()
         path = self._unfinished(kind)
-        write(path, self.manifest.described(old))
+        write(path, self.manifest.described(old | set(replaced)))
         self.manifest = self.manifest.with_fact(kind, self._finished(path, named or kind))
 
     def compact(self) -> None:

@@ -1,4 +1,4 @@
-"""Fact tables: instance types, list prices, interruption figures and corrections, each in one small Parquet file.
+"""Fact tables: instance types, list prices, interruption figures, corrections, lost prices: small Parquet files.
 
 A fact has a key; a newer fact replaces an older one with the same key.
 """
@@ -15,9 +15,10 @@ from pricing_data.corrections import PriceCorrection
 from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
+from pricing_data.store.lost import LostPrices
 from pricing_data.store.parquet import read_rows, write_rows
 
-F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection)
+F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection, LostPrices)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class FactTable(Generic[F]):
         return sorted(by_key.values(), key=_order)
 
 
-def _order(fact: InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection) -> tuple[str, ...]:
+def _order(
+    fact: InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection | LostPrices,
+) -> tuple[str, ...]:
     """A fixed order, so that equal facts give equal files."""
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
@@ -138,4 +141,12 @@ CORRECTIONS = FactTable[PriceCorrection](
     ),
     to_row=lambda fact: (str(fact.market), fact.time, fact.price, fact.reason, fact.made),
     of_row=lambda market, *rest: PriceCorrection(Market.parse(market), *rest),
+)
+
+LOST = FactTable[LostPrices](
+    "lost",
+    key=lambda fact: fact.file,
+    schema=pa.schema([("file", pa.string()), ("rows", pa.int64()), ("first", pa.int64()), ("last", pa.int64())]),
+    to_row=astuple,
+    of_row=LostPrices,
 )

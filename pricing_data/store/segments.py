@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
+from sys import intern
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -46,8 +47,9 @@ _SCHEMA = pa.schema(
 )
 _TIME_UNITS = (SECOND, 1)
 _PRICE_UNITS = (100_000, 10_000, 1_000, 100, 10, 1)
-# How many rows a merge holds in memory at once.
-_MERGED_ROWS = 1 << 19
+# How many rows are in memory at once: when reading, and when merging, which holds those that it writes, too.
+_READ_ROWS = 1 << 19
+MERGED_ROWS = 1 << 18
 
 
 class StoredUnits(NamedTuple):
@@ -134,9 +136,11 @@ class SegmentWriter:
         for start in range(0, end, _ROW_GROUP):
             part = slice(start, min(start + _ROW_GROUP, end))
             self._write(names, codes[part], times[part], prices[part])
-        kept = tuple(market_of(name) for name in (names[codes[end] :] if end < times.size else ()))
+        # Copies, because a part of an array keeps all of it in memory.
+        times, prices = (column[end:].copy() for column in (times, prices))
+        kept = tuple(market_of(name) for name in (names[codes[end] :] if times.size else ()))
         left = np.bincount(codes[end:] - codes[end], minlength=len(kept)) if kept else np.zeros(0, dtype=np.int64)
-        rest = PriceTable(kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times[end:], prices[end:])
+        rest = PriceTable(kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times, prices)
         self._pending, self._waiting = ([rest] if kept else []), len(rest)
 
     def _write(self, names: list[str], codes: Ints, times: Ints, prices: Ints) -> None:
@@ -184,21 +188,25 @@ def merge_segments(path: Path, sources: Iterable[Path], corrections: int, descri
         before = sum(segment.rows for segment in segments)
         written = 0
         with SegmentWriter(path, units, corrections, description) as writer:
-            for table in tables_of(segments):
+            for table in tables_of(segments, rows=MERGED_ROWS):
                 written += len(table)
                 writer.add(table)
+                del table  # or it stays in memory while the next one is read
             writer.resolve(before - written)
+        pa.default_memory_pool().release_unused()
         return written
 
 
-def tables_of(segments: Sequence[SegmentFile], chosen: Collection[str] | None = None) -> Iterator[PriceTable]:
+def tables_of(
+    segments: Sequence[SegmentFile], chosen: Collection[str] | None = None, rows: int = _READ_ROWS
+) -> Iterator[PriceTable]:
     """The rows of these markets, or of all, a few markets at a time: less memory, and getting memory takes longer
     than filling it."""
-    for names in _portions(segments, chosen):
+    for names in _portions(segments, chosen, rows):
         yield PriceTable.merged(segment.read(names) for segment in segments)
 
 
-def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None) -> Iterator[list[str]]:
+def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None, most: int) -> Iterator[list[str]]:
     """Markets in order, in portions of not too many rows."""
     rows: Counter[str] = Counter()
     for segment in segments:
@@ -208,7 +216,7 @@ def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None) -
     portion: list[str] = []
     total = 0
     for name in sorted(rows):
-        if portion and total + rows[name] > _MERGED_ROWS:
+        if portion and total + rows[name] > most:
             yield portion
             portion, total = [], 0
         portion.append(name)
@@ -223,19 +231,20 @@ class SegmentFile:
     def __init__(self, path: Path) -> None:
         try:
             self._file = pq.ParquetFile(path, page_checksum_verification=True)
-            self.metadata: dict[bytes, bytes] = self._file.metadata.metadata
-            self._seal = seal_of(path, self.metadata)
-            index = _index(self.metadata)
+            metadata: dict[bytes, bytes] = self._file.metadata.metadata
+            self._seal = seal_of(path, metadata)
+            index = _index(metadata)
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(damaged(path, error)) from error
         self._path = path
-        self.names: list[str] = index["names"]
+        # Many segments are open at a time, and most have the same markets.
+        self.names: list[str] = list(map(intern, index["names"]))
+        self.notes = {key: value for key, value in metadata.items() if key != _INDEX}
         self.units = StoredUnits(index["time"], index["price"])
         self.corrections: int = index["corrections"]
-        self.rows_of: dict[str, int] = dict(zip(self.names, index["rows"], strict=True))
-        self._starts = [0, *accumulate(index["rows"])]
+        self._starts = np.cumsum([0, *index["rows"]], dtype=np.int64)
         self._group = self._file.metadata.row_group(0).num_rows
 
     def __enter__(self) -> SegmentFile:
@@ -247,7 +256,12 @@ class SegmentFile:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return sum(self.rows_of.values())
+        return int(self._starts[-1])
+
+    @property
+    def rows_of(self) -> dict[str, int]:
+        """The number of rows of each market."""
+        return dict(zip(self.names, np.diff(self._starts).tolist(), strict=True))
 
     def check_bytes(self) -> None:
         """Raises StoreError if any byte differs from what was written; a file of an earlier version cannot tell."""
@@ -277,7 +291,8 @@ class SegmentFile:
     def _table(self, wanted: Collection[int]) -> PriceTable:
         if not wanted:
             return NO_ROWS
-        extents = [(self._starts[i], self._starts[i + 1]) for i in wanted]
+        first = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+        extents = list(zip(self._starts[first].tolist(), self._starts[first + 1].tolist(), strict=True))
         times, prices = self._rows(extents)
         lengths = [end - start for start, end in extents]
         return PriceTable(
@@ -319,5 +334,7 @@ def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN40
         np.multiply(np.from_dlpack(chunk), unit, out=values[at : at + len(chunk)])
         at += len(chunk)
     if all(part.stop == following.start for part, following in pairwise(ranges)):
-        return values[ranges[0].start : ranges[-1].stop]
+        part = values[ranges[0].start : ranges[-1].stop]
+        # A part of an array keeps all of it in memory.
+        return part if part.size * 2 > values.size else part.copy()
     return np.concatenate([values[part] for part in ranges])

@@ -24,14 +24,15 @@ from pricing_data.series import Ints, PriceSeries
 from pricing_data.store import manifest as manifests
 from pricing_data.store.corrected import corrected
 from pricing_data.store.draft import Draft, facts_of, rows_of, watched_of
-from pricing_data.store.facts import CORRECTIONS, INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.facts import CORRECTIONS, INTERRUPTIONS, LIST_PRICES, LOST, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.lost import LostPrices
 from pricing_data.store.manifest import Manifest, ManifestLost, damaged
 from pricing_data.store.parquet import read_rows
 from pricing_data.store.rebuild import rebuilt
 from pricing_data.store.sealed import Origin
 from pricing_data.store.segments import SegmentFile, market_of, tables_of
 from pricing_data.store.table import NO_ROWS, PriceTable
-from pricing_data.store.upkeep import Inspection, copy, inspect
+from pricing_data.store.upkeep import Inspection, copy, damaged_segments, inspect
 from pricing_data.units import Span, counted, format_time
 
 # A commit only adds a segment, which is fast; with more segments than this, reading gets slow.
@@ -99,6 +100,10 @@ class PriceStore:
     def corrections(self) -> list[PriceCorrection]:
         """All corrections of prices, also those that later ones replace, oldest first."""
         return sorted(self._facts(CORRECTIONS), key=lambda correction: correction.made)
+
+    def lost(self) -> list[LostPrices]:
+        """The prices that were set aside, because they were damaged or missing."""
+        return self._facts(LOST)
 
     def series(self, market: Market) -> PriceSeries:
         table = self.table([market])
@@ -190,6 +195,18 @@ class PriceStore:
     def inspect(self) -> Inspection:
         """Reads every file while nothing is written, and says what is wrong."""
         return self._locked(lambda: inspect(self.root)) if self.root.exists() else inspect(self.root)
+
+    def set_aside(self) -> tuple[LostPrices, ...]:
+        """Takes damaged and missing segments out of the store, so that the others can be read; keeps their files."""
+        lost: tuple[LostPrices, ...] = ()
+
+        def change(draft: Draft) -> None:
+            nonlocal lost
+            if damaged := damaged_segments(self.root, draft.manifest):
+                lost = draft.set_aside(damaged)
+
+        self._change(change)
+        return lost
 
     def back_up(self, to: Path) -> Inspection:
         """Copies the store to a new folder while nothing is written, and checks the copy."""

@@ -108,6 +108,11 @@ class PriceTable:
             prices=np.insert(self.prices, ends[later], self.prices[last_rows[later]]),
         )
 
+    def within(self, span: Span) -> PriceTable:
+        """The rows in a span."""
+        inside = (self.times >= span.start) & (self.times <= span.end)
+        return self if inside.all() else self.only(inside)
+
     def only(self, rows: np.typing.NDArray[np.bool_]) -> PriceTable:
         """The rows for which a mask is true."""
         return PriceTable.of(PriceBatch(self.markets, self.codes()[rows], self.times[rows], self.prices[rows]))

@@ -17,6 +17,7 @@ from pricing_data.store.sealed import Origin
 from pricing_data.store.segments import SegmentFile
 
 _RESTORE = "restore it from a backup; without one, move the store's folder away and import and fetch again"
+_SET_ASIDE = "to go on without its prices: spotctl prices check --set-aside"
 _AGAIN = "the next import or fetch makes it again"
 _AWAY = "no price is read from it: move it away, or restore the manifest.json that belongs to it"
 
@@ -53,14 +54,26 @@ def inspect(root: Path) -> Inspection:
         flaws.append(Flaw(manifests.NAME, _problem(root / manifests.NAME, lost), again if manifest.files else _RESTORE))
     events = 0
     for entry in manifest.segments:
-        try:
-            events += _events(root, entry)
-        except (StoreError, FileNotFoundError, TypeError, ValueError) as error:
-            flaws.append(Flaw(entry.name, _problem(root / entry.name, error), _RESTORE))
+        count, problem = _inspected(root, entry)
+        events += count
+        flaws += [Flaw(entry.name, problem, f"{_RESTORE}; {_SET_ASIDE}")] if problem else []
     flaws += _flaws_of_tables(root, manifest)
     unknown = sorted(set(manifests.data_files(root)) - manifest.files - set(manifest.replaced))
     flaws += [Flaw(name, "is not in manifest.json", _AWAY) for name in unknown]
     return Inspection(len(manifest.files), events, tuple(flaws))
+
+
+def damaged_segments(root: Path, manifest: Manifest) -> list[SegmentEntry]:
+    """The segments that cannot be read in full."""
+    return [entry for entry in manifest.segments if _inspected(root, entry)[1]]
+
+
+def _inspected(root: Path, entry: SegmentEntry) -> tuple[int, str]:
+    """The number of events that a segment adds, and what is wrong with it, if anything is."""
+    try:
+        return _events(root, entry), ""
+    except (StoreError, FileNotFoundError, TypeError, ValueError) as error:
+        return 0, _problem(root / entry.name, error)
 
 
 def _events(root: Path, entry: SegmentEntry) -> int:

@@ -1,10 +1,12 @@
 """`spotctl`: all command groups, and the only place that exits the process."""
 
+import atexit
 import copy
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pricing_data.interruptible import is_work_left
 from spotctl.cli import (
     admit,
     beta,
@@ -29,7 +32,7 @@ from spotctl.cli import (
     trying,
 )
 from spotctl.cli.backtest import commands as backtest
-from spotctl.cli.boundary import exit_code_of
+from spotctl.cli.boundary import INTERRUPTED, exit_code_of
 from spotctl.cli.doctor import command as doctor
 from spotctl.cli.gavel import commands as gavel
 from spotctl.cli.parallel import commands as parallel
@@ -212,7 +215,27 @@ def main(arguments: list[str] | None = None) -> None:
     debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
     # A shell that completes a command line says so in the environment, and may need any command.
     part = app if "_SPOTCTL_COMPLETE" in os.environ else named_part(app, words)
-    sys.exit(exit_code_of(lambda: part(words, prog_name="spotctl", standalone_mode=False), debug=debug))
+    code = exit_code_of(lambda: part(words, prog_name="spotctl", standalone_mode=False), debug=debug)
+    if arguments is None:
+        _end_at_once(code)
+    sys.exit(code)
+
+
+def _end_at_once(code: int) -> None:
+    """Ends a process of its own without waiting for threads and workers whose results are not needed any more.
+
+    They may wait for a server that does not answer, or be inside of a C library.
+    """
+    if code == INTERRUPTED or is_work_left():
+        from multiprocessing import active_children  # takes longer to import than most commands need to end
+
+        for worker in active_children():
+            worker.kill()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        atexit._run_exitfuncs()  # all that Python does at its end, except to wait for threads
+        os._exit(code)
 
 
 def debug_first(words: Sequence[str]) -> tuple[bool, list[str]]:

@@ -14,6 +14,7 @@ from pricing_data.units import parse_duration, parse_time
 from spotctl.home.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
+    from pricing_data.catalog import Catalog
     from pricing_data.library import Selection
     from pricing_data.series import PriceSeries
 
@@ -74,6 +75,12 @@ def selection(
 
 def _vcpu_range(text: str) -> tuple[int, int] | None:
     return number_range("--vcpus", text) if text else None
+
+
+def check_accelerator(catalog: Catalog, accelerator: str) -> None:
+    """Raises `BadRequest` for an accelerator that no known machine has."""
+    if not any(accelerator.lower() in known.lower() for known in catalog.accelerators):
+        raise BadRequest(f"--accelerator {accelerator}: {catalog.unknown_accelerator(accelerator)}")
 
 
 def number_range(option: str, text: str) -> tuple[int, int]:

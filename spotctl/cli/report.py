@@ -17,6 +17,7 @@ from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.show.costs.cost import Report
+    from spotctl.show.costs.later_corrections import CorrectedBill
 
 app = typer.Typer(help="Cost reports, and comparison with the provider's bill.", no_args_is_help=True)
 
@@ -92,17 +93,29 @@ def cost(
     report = gather_report(session, job or (), since, until, by, local=local, tz=tz)
     if not report.runs:
         _say_if_empty(session)
+    later = _later_corrections(session, report)
+    session.remark(*(() if chosen_format is Format.JSON else map(str, later)))
     if chosen_format is Format.TABLE and out is None:
         from spotctl.show.costs import tables
 
         session.out.print(tables.terminal_report(report, session.out.width))
         return
-    texts = _formatted(report, chosen_format)
+    texts = _formatted(report, chosen_format, later)
     if out is None:
         sys.stdout.writelines(texts)
     else:
         write(out, texts)
         session.remark(f"wrote {out}")
+
+
+def _later_corrections(session: Session, report: Report) -> list[CorrectedBill]:
+    """The reported runs whose prices were corrected after they had ended."""
+    # The file's name is enough to know without loading the price store.
+    if report.runs and any(session.settings.price_store.glob("corrections-*")):
+        from spotctl.show.costs.later_corrections import corrected_bills
+
+        return corrected_bills(session.settings, report.runs)
+    return []
 
 
 def _say_if_empty(session: Session) -> None:
@@ -133,7 +146,15 @@ def gather_report(
     return gather(session.settings, jobs, period, groups, now, local=local, elsewhere=attended)
 
 
-def _formatted(report: Report, format_: Format) -> Iterator[str]:
+def _corrections(later: Sequence[CorrectedBill]) -> dict[str, object]:
+    if not later:
+        return {}
+    from spotctl.show.costs.later_corrections import correction_json
+
+    return {"corrections": list(map(correction_json, later))}
+
+
+def _formatted(report: Report, format_: Format, later: Sequence[CorrectedBill] = ()) -> Iterator[str]:
     """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
     match format_:
         case Format.TABLE:
@@ -145,7 +166,7 @@ def _formatted(report: Report, format_: Format) -> Iterator[str]:
 
             from spotctl.show.costs import answers
 
-            yield json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
+            yield json.dumps(answers.as_json(report) | _corrections(later), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
             from spotctl.show.costs import answers
 

@@ -18,7 +18,7 @@ from spotctl.planning.columns import columns_of, lowest_prices
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.job import Job
-from spotctl.planning.misspelled import misspelled
+from spotctl.planning.misspelled import misspelled, unknown_accelerator
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
 from spotctl.planning.roaming import may_roam
 from spotctl.planning.share import Demand
@@ -99,6 +99,8 @@ def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> Spotct
         wanted = ", ".join(job.spec.resources.clouds)
         nothing = f"no price history of {wanted} is stored (run spotctl prices fetch or import)"
         return BadRequest(f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}")
+    if unknown := unknown_accelerator(job.spec.resources, snapshot.catalog):
+        return BadRequest(f"{name}: resources: {unknown}")
     return NotInTime(
         f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches"
         f"{f': {hint}' if hint else ''}; widen types or regions (spotctl prices ls lists what is stored)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterator
 
+from pricing_data.catalog import Catalog
 from pricing_data.regions import mistyped
 from pricing_data.spelling import closest
 from spotctl.files.job.resources import Resources
@@ -16,7 +17,8 @@ def misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
     kinds = [kind for kind in snapshot.kinds if kind.cloud in resources.clouds]
     listed = [machine for machine in snapshot.catalog.types if machine.cloud in resources.clouds]
     yield from _types(resources, {kind.type for kind in kinds} or {machine.name for machine in listed})
-    yield from _accelerators(resources, snapshot)
+    if sentence := unknown_accelerator(resources, snapshot.catalog):
+        yield sentence
     known = {kind.region for kind in kinds}
     for region in resources.regions:
         if region not in known and (near := mistyped(region)):
@@ -29,11 +31,9 @@ def _types(resources: Resources, known: Collection[str]) -> Iterator[str]:
             yield f"no known type is named {glob} (did you mean {near[0]}?)"
 
 
-def _accelerators(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
+def unknown_accelerator(resources: Resources, catalog: Catalog) -> str:
+    """A sentence about an accelerator that no machine has; empty if there are such machines."""
     wanted = resources.needs.accelerators
-    known = {machine.accelerator for machine in snapshot.catalog.types if machine.accelerator is not None}
-    if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in known):
-        return
-    near = closest(wanted.model.upper(), known)
-    question = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-    yield f"no known machine has the accelerator {wanted.model} ({question})"
+    if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators):
+        return ""
+    return catalog.unknown_accelerator(wanted.model)

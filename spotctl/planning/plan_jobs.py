@@ -24,6 +24,7 @@ from spotctl.planning.kept_limits import violation
 from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.on_demand_needs import equal_parts, possible
 from spotctl.planning.plan_cost import estimate_cost
+from spotctl.planning.price_dates import price_dates
 from spotctl.planning.quota_use import left_of
 from spotctl.planning.values import JobPlan
 
@@ -90,7 +91,10 @@ def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFact
     """
     built = build_decider(allocated, option, facts, columns)
     first = first_decision(built, facts.snapshot.at)
-    return JobPlan(facts.snapshot.at, built, first, estimate_cost(built, first, facts.snapshot, columns))
+    cost = estimate_cost(built, first, facts.snapshot, columns)
+    rents = [*(choice.rent for choice in cost.choice), first.decider.reliable, cost.on_demand.rent]
+    dates = price_dates([rent for rent in rents if rent is not None], facts.snapshot)
+    return JobPlan(facts.snapshot.at, built, first, cost, dates)
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan) -> AllocatedJob | None:

@@ -20,6 +20,7 @@ from spotctl.planning.expected import JobEstimate
 from spotctl.planning.fleet import FleetPlan
 from spotctl.planning.job import Job
 from spotctl.planning.market_history import ChosenStrategy, MarketHistory
+from spotctl.planning.price_dates import PriceDate
 from spotctl.planning.work import JobLength, TypeSpeed
 
 _ANY_UNIT = "unit of work"
@@ -134,12 +135,13 @@ class PlanCost:
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
     """The machines to rent for a job from the moment `at` on, the reasons, and the expected cost and length: the
-    results of the steps of planning."""
+    results of the steps of planning. `price_dates` are the ages of the prices that it rests on."""
 
     at: int
     built: BuiltDecider
     first: FirstDecision
     cost: PlanCost
+    price_dates: tuple[PriceDate, ...] = ()
 
     @property
     def allocated(self) -> AllocatedJob:

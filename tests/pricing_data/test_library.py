@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from pricing_data.corrections import CorrectedPrices
-from pricing_data.errors import BadInput, UnknownMarket
+from pricing_data.errors import BadInput, OverLimit, UnknownMarket
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
-from pricing_data.query import query
+from pricing_data.query import QueryLimits, query
 from pricing_data.store import PriceStore
 from tests.pricing_data.histories import START, market
 
@@ -76,6 +76,26 @@ def test_an_unknown_cloud_is_rejected() -> None:
 def test_a_query_reads_the_prices_and_nothing_else(library: Library, sql: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         library.over_segments(lambda segments, corrected: query(segments, corrected, sql))
+
+
+ENDLESS = "with recursive n as (select 1 as i union all select i + 1 from n) select max(i) as i from n"
+
+
+@pytest.mark.parametrize(
+    ("sql", "limits", "message"),
+    [
+        (ENDLESS, QueryLimits(seconds=0.2), "query: not done after 0 s; .*allow more: --timeout"),
+        ("select i from range(1000000000000) as t(i)", QueryLimits(seconds=0.2), "not done after"),
+        (
+            "select count(distinct i::varchar || 'some text') as n from range(20000000) as t(i)",
+            QueryLimits(memory_bytes=40_000_000),
+            "query: more than 0.04 GB of memory; .*allow more: --memory",
+        ),
+    ],
+)
+def test_a_query_keeps_to_its_limits(library: Library, sql: str, limits: QueryLimits, message: str) -> None:
+    with pytest.raises(OverLimit, match=message):
+        library.over_segments(lambda segments, corrected: query(segments, corrected, sql, limits))
 
 
 def test_no_query_can_change_a_segment(library: Library) -> None:

@@ -151,12 +151,28 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("[local]", "[aws]").replace("40", "40, m4.xlarge: 80"))
     plan = spotctl("plan", file, "--at", format_time(START + 8 * 24 * HOUR), "--json").json
     assert [one["market"] for one in plan["choice"]] == ["aws/us-east-1/us-east-1a/c4.xlarge"]
+    assert next((price["purchase"], price["source"]) for price in plan["prices"] if "c4" in price["market"]) == (
+        "spot",
+        "stored spot price",
+    )
+    assert all(price["as_of"].startswith("20") for price in plan["prices"])
+    assert [(cloud["cloud"], cloud["state"]) for cloud in plan["clouds"]] == [("aws", "fresh")]
+    assert plan["fetch"] is None
     told = {one["market"]: one["why"] for one in plan["rejected"]}
     assert "stale: its last price is 3 days old" in told["aws/us-east-1/us-east-1a/m4.xlarge"]
     newest = spotctl("plan", file)
     assert newest.code == 0
     assert "prices as of 2026-01-09T23:00:00Z, the newest stored ones" in newest.error
     assert "on AWS a bid is only a maximum price" in " ".join(newest.out.split())
+    file.write_text(file.read_text().replace("[aws]", "[aws, gcp]"))
+    assert "no prices of gcp are stored; fetch them: spotctl prices fetch --cloud gcp\n" in spotctl("plan", file).err
+    file.write_text(file.read_text().replace("[aws, gcp]", "[aws]"))
+    unknown = tmp_path / "unknown.yaml"
+    unknown.write_text(
+        "name: j\nkind: command\nrun: 'true'\nhours: 2h\nresources: {clouds: [aws], types: {accelerators: A9000}}\n"
+    )
+    refused = spotctl("plan", unknown)
+    assert (refused.code, "(did you mean A100?)" in refused.error) == (2, True)
     late = spotctl("plan", file, "--at", "2026-03-01")
     assert (late.code, "none of the 2 matching markets can be used" in late.error) == (3, True)
     file.write_text(file.read_text().replace("[aws]", "[gcp]"))

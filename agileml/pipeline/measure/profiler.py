@@ -14,6 +14,7 @@ import cloudpickle
 import numpy as np
 
 from agileml.checks import check_whole
+from agileml.engines.interrupts import ignored_by_children
 from agileml.errors import JobFailed
 from agileml.extras import torch_module
 from agileml.pipeline.measure.loopback import Loopback, loopback
@@ -54,15 +55,19 @@ def profiled(
     work = cloudpickle.dumps((name, make, tuple(sizes), repeats, clock, together))
     before = {key: os.environ.get(key) for key in NODE_ENVIRONMENT}
     os.environ.update(NODE_ENVIRONMENT)
+    processes = ProcessPoolExecutor(together, get_context("spawn"))
     try:
-        with ProcessPoolExecutor(together, get_context("spawn")) as processes:
-            runs = [run.result() for run in [processes.submit(_measure, work) for _ in range(together)]]
-            return tuple(max(alike, key=lambda profile: profile.seconds) for alike in zip(*runs, strict=True))
+        with ignored_by_children():
+            measurements = [processes.submit(_measure, work) for _ in range(together)]
+        runs = [measurement.result() for measurement in measurements]
+        return tuple(max(alike, key=lambda profile: profile.seconds) for alike in zip(*runs, strict=True))
     except BrokenProcessPool as error:
         raise JobFailed(
             f"{name}: the process that measures the layers was killed: use smaller microbatches, or more memory"
         ) from error
     finally:
+        # After Ctrl-C, nobody waits for a measurement.
+        processes.shutdown(wait=False, cancel_futures=True)
         for key, value in before.items():
             os.environ.pop(key) if value is None else os.environ.update({key: value})
 

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
 
@@ -79,16 +79,18 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
         return
     blocks = _whole_lines(_chain(first, chunks))
     try:
-        block = next(blocks)
+        head, _, rest = next(blocks).partition(b"\n")
     except StopIteration:
         raise BadInput("is empty") from None
-    head, _, rest = block.partition(b"\n")
     header = header_of(_cells(head), latest)
     line = 2
-    for part in (part for whole in _chain(rest, blocks) for part in _cut(whole)):
+    parts = _cut(chain([rest] if rest else [], blocks))
+    del rest  # or the first block stays in memory to the end, as each part would until the next one is read
+    for part in parts:
         if part.strip(_BLANKS):
             yield _batch(part, header, line, file.tell())
         line += part.count(b"\n")
+        del part
 
 
 def _document(first: bytes, chunks: Iterator[bytes]) -> bytes:
@@ -104,15 +106,15 @@ def _document(first: bytes, chunks: Iterator[bytes]) -> bytes:
     return bytes(content)
 
 
-def _cut(block: bytes) -> Iterator[bytes]:
-    """A block of lines in parts of at most `_MOST_LINES` lines."""
-    if block.count(b"\n") <= _MOST_LINES:
-        yield block
-        return
-    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[_MOST_LINES - 1 :: _MOST_LINES] + 1
-    for start, end in pairwise([0, *ends.tolist(), len(block)]):
-        if end > start:
-            yield block[start:end]
+def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Blocks of lines in parts of at most `_MOST_LINES` lines."""
+    for block in blocks:
+        if block.count(b"\n") <= _MOST_LINES:
+            yield block
+        else:
+            ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[_MOST_LINES - 1 :: _MOST_LINES] + 1
+            yield from (block[start:end] for start, end in pairwise([0, *ends.tolist(), len(block)]) if end > start)
+        del block
 
 
 def _chain(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
@@ -195,7 +197,10 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
             pending[last:] = _TOO_LONG
             skipping = True
         if len(pending) >= _BLOCK and (end := pending.rfind(b"\n") + 1):
-            yield bytes(pending[:end])
+            with memoryview(pending) as whole:
+                block = bytes(whole[:end])
+            yield block
+            del block
             del pending[:end]
     if isinstance(broken, _Truncated) and not isinstance(broken, _TrailingBytes):
         # The last line may have been cut within a number, and would still parse.

@@ -18,6 +18,7 @@ def replay(session: Session, parts: Sequence[BacktestPortion], workers: int) -> 
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    from agileml.engines.interrupts import ignored_by_children
     from bidbrain.backtest.run import run_portion
     from spotctl.cli.progress import counting
 
@@ -27,8 +28,12 @@ def replay(session: Session, parts: Sequence[BacktestPortion], workers: int) -> 
         if workers != 1:
             # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
-            map_ = stack.enter_context(pool).map
-        for portion in map_(run_portion, parts):
+            # After Ctrl-C, nobody waits for a replay.
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+            map_ = pool.map
+        with ignored_by_children():
+            portions = map_(run_portion, parts)
+        for portion in portions:
             results.append(portion)
             step()
     return results

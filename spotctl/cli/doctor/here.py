@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
-from pricing_data.units import DAY, SECOND, age
+from pricing_data.freshness import STALE
+from pricing_data.units import SECOND, age
 from spotctl.clouds.findings import Finding, Level
 from spotctl.home.cloud import OptionalPackage, cloud_of, rented_clouds
 from spotctl.home.errors import SpotctlError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 OLDEST_PYTHON = (3, 11)
 LEAST_FREE = 1 << 30
-STALE = 7 * DAY
-"""Spot prices change daily; older ones say little about today's."""
 
 _TOP = OptionalPackage("textual", "tui", "spotctl top")
 

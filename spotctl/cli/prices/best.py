@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.freshness import STALE
 from pricing_data.units import SECOND, age, counted, parse_duration
+from spotctl.cli.boundary import DONE, NOT_IN_TIME
 from spotctl.cli.options import (
     CloudOption,
     GlobArgument,
@@ -22,6 +25,7 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
+    from pricing_data.library import Library
     from spotctl.home.config import Settings
     from spotctl.lab.best.offers import MachineWish, RankedOffer
 
@@ -55,11 +59,14 @@ def best(
     max_age: MaxAgeOption = "",
     lost: LostOption = "15m",
     json_: JsonOption = False,
-) -> None:
+) -> int:
     """Rank the cheapest machines that fit, across all clouds, regions and zones.
 
     The price per useful hour includes what evictions cost. Estimated prices are marked: the on-demand price minus the
-    saving that the cloud publishes, both from shipped lists for Google Cloud until you fetch its prices.
+    saving that the cloud publishes, both from shipped lists for Google Cloud until you fetch its prices; those have the
+    date of the list. Clouds whose prices are missing, or older than a week, are named first.
+
+    Exit codes: 3 if no offer fits.
 
     Example: spotctl prices best --gpu A100:8
 
@@ -68,28 +75,45 @@ def best(
     Fields:
         offers: offers in the order of --by, the best first
         offers[] -> spotctl.lab.best.offers:to_json
+        -> spotctl.show.prices.freshness:freshness_json
+        -> spotctl.show.prices.lost:losses
+        removed_by: filter that leaves no offer; absent if an offer fits
+        removed_by.option: the option
+        removed_by.before: number of markets that passed the filters before it
     """
-    from spotctl.lab.best import offers as analysis, tables as best_tables
+    from spotctl.lab.best import coverage, offers as analysis, tables as best_tables
+    from spotctl.show.prices.freshness import freshness_json, freshness_remarks
+    from spotctl.show.prices.lost import losses, lost_remarks
 
     session: Session = context.obj
-    wish = wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
-    now, oldest = wall_us(), parse_duration(max_age or "7d")
+    wish = wish_of(session.library, glob, gpu, memory, os_, (cloud, region, type_, vcpus))
+    now, oldest = wall_us(), parse_duration(max_age) if max_age else STALE
     offers = offers_that_fit(session.settings, wish, lost)
     current = [offer for offer in offers if offer.is_current(now, oldest) or (offer.shipped and not max_age)]
     shown = analysis.ranked(current, sort or ("gpu" if gpu else "price"))[:limit]
+    clouds = coverage.cloud_prices(session.library, wish, offers, now)
+    removed_by = None if current else coverage.last_filter(session.library, wish)
+    if not current and removed_by is None:
+        removed_by = coverage.LastFilter(f"--max-age {max_age or age(oldest / SECOND)}", len(offers))
+    if json_:
+        answer = {"offers": [analysis.to_json(offer, now) for offer in shown]}
+        because = {"removed_by": asdict(removed_by)} if removed_by else {}
+        gone = losses(session.library.store.lost())
+        session.answer_json({**answer, **freshness_json(clouds, now, region or ()), **because, **gone})
+        return NOT_IN_TIME if removed_by else DONE
+    session.remark(*freshness_remarks(clouds, now, region or ()), *lost_remarks(session.library.store.lost()))
     if len(offers) > len(current):
         session.remark(
             f"left out: {counted(len(offers) - len(current), 'offer')} with prices older than {age(oldest / SECOND)}"
             " (update: spotctl prices fetch; or use --max-age)"
         )
-    if json_:
-        session.answer_json({"offers": [analysis.to_json(offer, now) for offer in shown]})
-    elif shown:
-        session.out.print(best_tables.offers(shown, now, session.out.width))
-        session.remark(*best_tables.shipped_machines(shown))
-    else:
-        hint = analysis.other_gpu(wish, session.library.catalog)
-        session.remark(f"no offer fits{hint} (get prices with: spotctl prices fetch)")
+    if removed_by:
+        left = f"{counted(removed_by.before, 'market')} before it" if removed_by.before else "no market is known"
+        session.remark(f"no offer fits: {removed_by.option} leaves none ({left})")
+        return NOT_IN_TIME
+    session.out.print(best_tables.offers(shown, now, session.out.width))
+    session.remark(*best_tables.shipped_machines(shown))
+    return DONE
 
 
 def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[RankedOffer]:
@@ -101,6 +125,7 @@ def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[Ra
 
 
 def wish_of(
+    library: Library,
     glob: str,
     gpu: str,
     memory: str,
@@ -108,13 +133,16 @@ def wish_of(
     filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
 ) -> MachineWish:
     """The machines that the options ask for; `filters` are clouds, regions, types and vCPUs."""
+    from spotctl.lab.best.coverage import check_gpu
     from spotctl.lab.best.offers import MachineWish
 
     name, _, count = gpu.partition(":")
-    return MachineWish(
+    wish = MachineWish(
         selection(glob, *filters[:3], vcpus=filters[3]),
         name,
         number_range("--gpu", count) if count else (0, inf),
         number_range("--memory", memory) if memory else (0, inf),
         operating_system(os_),
     )
+    check_gpu(wish, library.catalog)
+    return wish

@@ -19,6 +19,7 @@ from spotctl.cli.options import (
     RegionOption,
     TypeOption,
     VcpusOption,
+    check_accelerator,
     check_regions,
     operating_system,
     recent,
@@ -184,14 +185,23 @@ def ls(
 
     Fields:
         markets: markets with stored prices
+        -> spotctl.show.prices.freshness:freshness_json
+        -> spotctl.show.prices.lost:losses
     """
+    from pricing_data.freshness import freshness_of_stored
     from spotctl.show import terminal
+    from spotctl.show.prices.freshness import freshness_json
+    from spotctl.show.prices.lost import losses, lost_remarks
 
     session: Session = context.obj
+    check_accelerator(session.library.catalog, accelerator)
     markets = session.library.select(selection(glob, cloud, region, type_, accelerator, vcpus))
     if json_:
-        session.answer_json({"markets": [str(market) for market in markets]})
+        clouds = freshness_of_stored(session.library, markets)
+        answer = {"markets": [str(market) for market in markets], **freshness_json(clouds, wall_us(), region or ())}
+        session.answer_json({**answer, **losses(session.library.store.lost())})
     elif markets:
+        session.remark(*lost_remarks(session.library.store.lost()))
         session.out.print(terminal.markets(markets), soft_wrap=True)
     else:
         check_regions("ls", region or ())
@@ -264,23 +274,27 @@ def stats(
     Fields:
         markets: the markets that match
         markets[] -> spotctl.show.prices.as_json:stats
+        -> spotctl.show.prices.lost:losses
     """
     from pricing_data.stats import describe
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.prices.lost import losses, lost_remarks
 
     session: Session = context.obj
     library = session.library
+    check_accelerator(library.catalog, accelerator)
     markets = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
     if last:
         all_stats = library.each(markets, lambda series: describe(recent(series, last), library.catalog))
     else:
         all_stats = library.statistics(markets)
-    now = wall_us()
+    now, lost = wall_us(), library.store.lost()
     session.answer(
         json_,
-        {"markets": [prices_json.stats(market_stats, now) for market_stats in all_stats]},
+        {"markets": [prices_json.stats(market_stats, now) for market_stats in all_stats], **losses(lost)},
         terminal.stats(all_stats, now, session.out.width),
+        *lost_remarks(lost),
     )
 
 

@@ -5,11 +5,14 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def sql(
     context: typer.Context,
     query: Annotated[str, typer.Argument(help="SQL over the view prices (see above).")],
+    memory: Annotated[str, typer.Option(help="End the query when it needs more memory: 500MB, 4GB.")] = "1GB",
+    timeout: Annotated[str, typer.Option(help="End the query when it takes longer: 30s, 1h.")] = "5m",
     json_: JsonOption = False,
 ) -> None:
     """Query prices in SQL.
@@ -24,10 +27,23 @@ def sql(
         rows: the result
         rows[].*: value of this column
     """
-    from pricing_data.query import query as run
+    from pricing_data.query import QueryLimits, query as run
+    from pricing_data.units import SECOND, parse_duration
+    from spotctl.files.job.forms import SIZE
+    from spotctl.home.memory_ceiling import memory_ceiling
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
 
     session: Session = context.obj
-    answer = session.library.over_segments(lambda segments, corrected: run(segments, corrected, query))
-    session.answer(json_, {"rows": prices_json.rows(answer)}, terminal.rows(answer, session.out.width))
+    try:
+        limits = QueryLimits(SIZE.read(memory), parse_duration(timeout) / SECOND)
+    except ValueError:
+        raise BadRequest(f"--memory {memory!r} is not {SIZE.expected}") from None
+    library = session.library
+    try:
+        # The ceiling is also for the result and its text, which are not DuckDB's.
+        with memory_ceiling(limits.memory_bytes):
+            answer = library.over_segments(lambda segments, corrected: run(segments, corrected, query, limits))
+            session.answer(json_, {"rows": prices_json.rows(answer)}, terminal.rows(answer, session.out.width))
+    except MemoryError:
+        raise limits.too_large() from None

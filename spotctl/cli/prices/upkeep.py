@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pricing_data.store.lost import FOLDER
 from pricing_data.units import counted, parse_time, parse_usd
 from spotctl.cli.boundary import DONE, FAILED
 from spotctl.cli.session import JsonOption, Session
@@ -15,8 +16,19 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 
-def check(context: typer.Context, json_: JsonOption = False) -> int:
+def check(
+    context: typer.Context,
+    set_aside: Annotated[
+        bool,
+        typer.Option("--set-aside", help="Go on without damaged or missing prices; their files are kept."),
+    ] = False,
+    json_: JsonOption = False,
+) -> int:
     """Read every file of the price store, and list damaged, missing and unknown files. Changes nothing.
+
+    With --set-aside, files of prices that cannot be read leave the store, so that all other prices can be used again.
+    Commands that show prices then say which period has lost some, and the next fetch brings again what the clouds
+    still offer.
 
     Exit codes: 0 the store is sound, 1 something is wrong.
 
@@ -32,15 +44,25 @@ def check(context: typer.Context, json_: JsonOption = False) -> int:
         flaws[].file: the file
         flaws[].problem: what is wrong with it
         flaws[].cure: what to do
+        set_aside: what was set aside now; absent without --set-aside
+        set_aside[] -> spotctl.show.prices.lost:lost_json
+        -> spotctl.show.prices.lost:losses
     """
     from spotctl.clouds import wiring
+    from spotctl.show.prices.lost import losses, lost_json, lost_remarks
 
     session: Session = context.obj
     root = session.settings.price_store
-    inspection = wiring.price_store(session.settings).inspect()
+    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    gone = store.set_aside() if set_aside else ()
+    inspection = store.inspect()
+    lost = [] if inspection.flaws else store.lost()
     if json_:
-        session.answer_json({"store": str(root), **asdict(inspection)})
+        now = {"set_aside": list(map(lost_json, gone))} if set_aside else {}
+        session.answer_json({"store": str(root), **asdict(inspection), **now, **losses(lost)})
     else:
+        session.say(*(f"set aside: {prices.file}, now in {root / FOLDER}" for prices in gone))
+        session.remark(*lost_remarks(lost))
         state = "sound" if not inspection.flaws else counted(len(inspection.flaws), "problem")
         session.say(f"{root}: {state}, {counted(inspection.files, 'file')}, {counted(inspection.events, 'event')}")
         session.say(*map(str, inspection.flaws), indent=2)

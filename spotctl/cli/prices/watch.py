@@ -64,7 +64,7 @@ def watch(
     _check_webhook(webhook)
     watcher = _PriceWatcher(
         session,
-        wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus)),
+        wish_of(session.library, glob, gpu, memory, os_, (cloud, region, type_, vcpus)),
         PriceCondition(by or ("gpu" if gpu else "price"), below),
         lost,
         parse_duration(max_age),

@@ -83,8 +83,12 @@ def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[
         except ProviderError as error:
             return error
 
-    with ThreadPoolExecutor(_REGIONS_AT_A_TIME, "aws-region") as pool:
+    pool = ThreadPoolExecutor(_REGIONS_AT_A_TIME, "aws-region")
+    try:
         answers = dict(zip(regions, pool.map(attempt, regions), strict=True))
+    finally:
+        # After Ctrl-C, nobody waits for a region that does not answer.
+        pool.shutdown(wait=False, cancel_futures=True)
     failures = {region: answer for region, answer in answers.items() if isinstance(answer, ProviderError)}
     listed = [item for answer in answers.values() if not isinstance(answer, ProviderError) for item in answer]
     if not failures:

@@ -13,7 +13,6 @@ from pricing_data.library import Library, Selection
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
-from spotctl.files.job.conversions import meant
 from spotctl.home.errors import BadRequest
 
 _EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")
@@ -97,6 +96,15 @@ class RankedOffer:
         """The memory of one GPU, where it is known."""
         return GPU_MEMORY_GIB.get(self.machine.accelerator or "")
 
+    @property
+    def source(self) -> str:
+        """Where the price is from."""
+        if self.market.is_synthetic:
+            return "synthetic"
+        if self.shipped:
+            return "list price minus saving, both shipped with spotctl"
+        return "on-demand price minus published saving" if self.estimated else "spot price"
+
     def age_seconds(self, now: int) -> float:
         return max(0.0, (now - self.seen) / SECOND)
 
@@ -129,13 +137,12 @@ def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
     return sorted(offers, key=key)
 
 
-def other_gpu(wish: MachineWish, catalog: Catalog) -> str:
-    """The GPU that was probably meant, as a question; empty if the wish names a known one, or none is close."""
-    known = {
-        machine.accelerator for machine in catalog.types if machine.accelerator is not None
-    } | GPU_MEMORY_GIB.keys()
-    named = wish.gpu.upper()
-    return "" if any(gpu.startswith(named) for gpu in known) else meant(named, known)
+def priced_markets(library: Library, wish: MachineWish) -> set[Market]:
+    """The markets of all offers that fit the wish."""
+    figures, catalog = _InterruptionFigures(library.store.interruptions()), library.catalog
+    spot, stored = _spot_markets(library, wish), {market.cloud for market in library.store.markets()}
+    shipped = {market for market, _, _ in _shipped_estimates(catalog, wish) if market.cloud not in stored}
+    return {market for market, _, _ in _estimates(catalog, figures, wish)} | shipped | set(spot)
 
 
 def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[RankedOffer]:
@@ -160,13 +167,13 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
     ]
 
 
+def _spot_markets(library: Library, wish: MachineWish) -> list[Market]:
+    markets = library.select(wish.selection)
+    return [market for market in markets if market.os == wish.os and _fits(library.catalog, wish, market)]
+
+
 def _spot(library: Library, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
-    markets = [
-        market
-        for market in library.select(wish.selection)
-        if market.os == wish.os and _fits(library.catalog, wish, market)
-    ]
-    for series in library.table(markets):
+    for series in library.table(_spot_markets(library, wish)):
         yield series.market, int(series.prices[-1]), series.last
 
 
@@ -278,6 +285,8 @@ def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
         eviction: probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing
         band: published band of interruptions or evictions; null if none is published
         age_seconds: age of the price
+        as_of: moment at which the price was last known to hold, or the date of the list that it is from
+        source: where the price is from
         estimated: whether the price was estimated from a published discount
         placement_score: published placement score, 1 to 10; null if none is stored
         discount: price reduction against on demand, as a share
@@ -299,6 +308,8 @@ def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
         "eviction": offer.eviction,
         "band": offer.band,
         "age_seconds": offer.age_seconds(now),
+        "as_of": format_time(offer.seen),
+        "source": offer.source,
         "estimated": offer.estimated,
         "placement_score": offer.score,
         "discount": offer.discount,

@@ -43,7 +43,11 @@ def shipped_machines(ranked: Sequence[RankedOffer]) -> list[str]:
 
 def _name(offer: RankedOffer) -> Text:
     name = market_name(offer.market)
-    return name.append(" (estimated)", style="yellow") if offer.estimated else name
+    if not offer.estimated:
+        return name
+    # A list can be years old, and its date says more than its age.
+    dated = f", {format_time(offer.seen)[:10]}" if offer.shipped else ""
+    return name.append(f" (estimated{dated})", style="yellow")
 
 
 def _usd(value: float | None) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pricing_data.freshness import freshness_of
 from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import check_names, check_rents
+from spotctl.home.cloud import is_replayed
 from spotctl.home.quotas import quotas_from
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.on_demand_needs import on_demand_remarks
@@ -19,6 +21,7 @@ from spotctl.run.start.asked_quotas import ask_quotas, unknown_quotas
 from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 
 if TYPE_CHECKING:
+    from pricing_data.freshness import CloudPrices
     from pricing_data.market import Market
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
@@ -27,10 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobPlans:
-    """The plans of some jobs, and remarks on the data they rest on."""
+    """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds are."""
 
     plans: list[JobPlan]
     remarks: tuple[str, ...]
+    clouds: tuple[CloudPrices, ...] = ()
 
 
 def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
@@ -59,7 +63,8 @@ def _plans(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | Log
     facts = read_facts(specs, settings, terms)
     plans, account, catalog = plan_jobs(facts), facts.account, facts.snapshot.catalog
     lacking = on_demand_remarks(plans, account.on_demand, list(account.on_demand_held.values()), catalog)
-    return JobPlans(plans, facts.remarks + lacking)
+    asked = dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds if not is_replayed(cloud))
+    return JobPlans(plans, facts.remarks + lacking, tuple(freshness_of(facts.snapshot.table, asked)))
 
 
 def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int | None = None) -> JobPlans:

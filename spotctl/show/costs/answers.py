@@ -30,6 +30,8 @@ def as_json(report: Report) -> dict[str, Any]:
         time_zone: time zone of days and months in groups
         groups: the report by the values of --by
         groups[] -> _group
+        corrections: runs whose prices were corrected after they had ended; absent if there are none
+        corrections[] -> spotctl.show.costs.later_corrections:correction_json
     """
     return {
         **{column.name: column.json(report.whole) for column in JSON_WHOLE},

@@ -6,6 +6,7 @@ from typing import Any
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.planning.price_dates import PriceDate
 from spotctl.planning.values import Choice, JobPlan, PlannedMixture
 from spotctl.show.plans.tables import moment
 from spotctl.show.plans.zones import zones_json
@@ -50,6 +51,8 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         work: how much work the job is
         work.source: where that is known from
         work.assumed: whether the amount was assumed because nothing states it
+        prices: prices that the plan rests on
+        prices[] -> _price_json
         throughputs: throughput of each machine type
         throughputs.*: one machine type
         throughputs.*.per_hour: units of work that one machine does per hour
@@ -89,6 +92,7 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         ],
         "checkpoints": None if plan.first.checkpoints is None else _checkpoints_json(plan.first.checkpoints),
         "work": {"source": plan.work.source, "assumed": plan.work.assumed},
+        "prices": list(map(_price_json, plan.price_dates)),
         "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.built.rates.items()},
     }
 
@@ -209,4 +213,23 @@ def _choice_json(choice: Choice) -> dict[str, Any]:
         "beta_low": choice.beta.low,
         "beta_high": choice.beta.high,
         "beta_evidence": choice.evidence,
+    }
+
+
+def _price_json(price: PriceDate) -> dict[str, Any]:
+    """A price and its age.
+
+    Fields:
+        market: the market
+        purchase: spot or on-demand
+        usd_per_hour: dollars per machine and hour
+        as_of: moment at which it was last known to hold, or the date of the list that it is from
+        source: where it is from
+    """
+    return {
+        "market": str(price.market),
+        "purchase": "spot" if price.spot else "on-demand",
+        "usd_per_hour": to_usd(price.price),
+        "as_of": format_time(price.as_of),
+        "source": price.source,
     }

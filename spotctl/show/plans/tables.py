@@ -11,7 +11,7 @@ from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Rent
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, bid_usd, counted, to_datetime, usd_text
+from pricing_data.units import HOUR, MINUTE, bid_usd, counted, format_time, to_datetime, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
@@ -97,6 +97,13 @@ def _figures(plan: JobPlan) -> Table:
     return pairs_table(_lines(plan))
 
 
+def _list_date(plan: JobPlan, rent: Rent) -> str:
+    """The date of a real market's list price."""
+    market = rent.offer.market
+    dates = [price.as_of for price in plan.price_dates if not price.spot and price.market == market]
+    return f" by the list of {format_time(dates[0])[:10]}" if dates and not market.is_synthetic else ""
+
+
 def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     other = plan.cost.on_demand
     yield "expected", _expected(plan)
@@ -107,7 +114,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     usd = forecast_of(plan).usd_per_hour.median * other.hours if plan.work.assumed else forecast_of(plan).usd.median
     ratio = usd / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
-    yield "on demand", f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}: {comparison}"
+    listed = f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}{_list_date(plan, other.rent)}"
+    yield "on demand", f"{listed}: {comparison}"
     if bids := bids_text(
         (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.choice
     ):

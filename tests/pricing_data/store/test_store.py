@@ -263,7 +263,7 @@ def test_a_correction_takes_one_small_segment_and_every_reader_sees_it(store: Pr
 
 
 def test_a_merge_in_portions_keeps_every_row(store: PriceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments_module, "_MERGED_ROWS", 700)
+    monkeypatch.setattr(segments_module, "MERGED_ROWS", 700)
     monkeypatch.setattr(segments_module, "_ROW_GROUP", 256)
     batches = [random_batch(seed=seed, markets=7, rows=2100) for seed in range(4)]
     for batch in batches:

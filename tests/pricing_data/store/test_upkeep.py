@@ -54,6 +54,39 @@ def test_the_cure_of_statistics_and_of_the_manifest_works(store: PriceStore) -> 
     assert store.inspect().flaws == ()
 
 
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_damaged_segment_is_set_aside_and_the_rest_can_be_read(store: PriceStore, damage: str) -> None:
+    before = {str(series.market): list(series.times) for series in store.table()}
+    store.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("new.large"), START, 5)])))
+    damaged = max(segment_paths(store), key=lambda path: path.stat().st_size)
+    whole = bytearray(damaged.read_bytes())
+    whole[len(whole) // 3] ^= 1
+    damaged.write_bytes(whole)
+    if damage == "missing":
+        damaged.unlink()
+    with pytest.raises(StoreError, match="spotctl prices check"):
+        store.table()
+    assert "prices check --set-aside" in store.inspect().flaws[0].cure
+    (lost,) = store.set_aside()
+    assert lost.file == damaged.name
+    assert store.inspect().flaws == ()
+    rest = {str(series.market): list(series.times) for series in store.table()}
+    assert str(market("new.large")) in rest
+    gone = [time for name, times in before.items() for time in times if time not in rest.get(name, [])]
+    assert lost.rows >= len(gone) > 0
+    assert all(lost.first <= time <= lost.last for time in gone)
+    assert store.lost() == [lost]
+    assert store.covered == {}, "a fetch brings again what the cloud still offers"
+    assert (store.root / "set-aside" / damaged.name).exists() == (damage == "changed")
+    (store.root / "manifest.json").unlink()
+    again = PriceStore(store.root)
+    assert {str(series.market): list(series.times) for series in again.table()} == rest
+    assert again.lost() == [lost]
+    assert again.set_aside() == ()
+    again.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("newer.large"), START, 5)])))
+    assert again.lost() == [lost]
+
+
 def test_a_file_that_the_manifest_does_not_name_is_listed(store: PriceStore) -> None:
     old, before = (store.root / "manifest.json").read_text(), segment_paths(store)
     store.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("new.large"), START, 5)])))

@@ -248,6 +248,15 @@ def test_the_result_of_sql_is_printed_unchanged() -> None:
     assert "None" not in shown
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has")
+def test_sql_keeps_to_its_memory_where_duckdb_does_not() -> None:
+    ended = spotctl("prices", "sql", "select repeat('x', 4000000000) as x")
+    assert ended.code == 1
+    assert ended.error.startswith("spotctl: query: more than 1 GB of memory; ask for less")
+    assert spotctl("prices", "sql", "select 1 as x", "--memory", "lots").error.startswith("spotctl: --memory 'lots' is")
+    assert spotctl("prices", "sql", "select 1 as x", "--json").json == {"rows": [{"x": 1}]}
+
+
 def test_a_full_disk_while_printing_is_a_one_line_error(imported: Ended) -> None:
     assert imported.code == 0
     command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local > /dev/full"

@@ -94,3 +94,23 @@ def test_a_backup_is_checked_and_never_overwrites(prices: Path, tmp_path: Path) 
     assert (ended.code, ended.json["events"]) == (0, 9)
     assert {path.name for path in (tmp_path / "copy").iterdir()} == {path.name for path in prices.iterdir()} - {"lock"}
     assert spotctl("prices", "backup", tmp_path / "copy").code == 2
+
+
+def test_damaged_prices_are_set_aside_and_every_table_says_what_is_lost(prices: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text(f"{HEADER}\n" + ROWS[0].replace("c5.large", "c6i.large").replace("2025", "2026"))
+    assert spotctl("prices", "import", other).code == 0
+    damaged = min(prices.glob("prices-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert spotctl("prices", "ls").code == 1
+    assert "spotctl prices check --set-aside" in " ".join(spotctl("prices", "check").out.split())
+    ended = spotctl("prices", "check", "--set-aside", "--json")
+    assert (ended.code, ended.json["flaws"]) == (0, [])
+    (gone,) = ended.json["set_aside"]
+    assert (gone["first"], gone["last"]) == ("2025-03-01T00:00:00Z", "2025-03-01T08:00:00Z")
+    assert (prices / "set-aside" / gone["file"]).exists()
+    for words in (("ls",), ("stats",), ("best", "--max-age", "9999d"), ("check", "--set-aside")):
+        shown = spotctl("prices", *words)
+        assert shown.code == 0, shown
+        assert "some prices of 2025-03-01T00:00:00Z to 2025-03-01T08:00:00Z are lost" in shown.err
+        assert spotctl("prices", *words, "--json").json["lost"] == [gone]

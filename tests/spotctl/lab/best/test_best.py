@@ -143,20 +143,93 @@ def test_a_bad_option_is_one_line(words: tuple[str, ...], message: str) -> None:
 
 def test_without_prices_the_synthetic_market_is_labeled() -> None:
     assert all(offer["synthetic"] for offer in spotctl("prices", "best", "--gpu", "K80", "--json").json["offers"])
-    assert "no offer fits (get" in spotctl("prices", "best", "--gpu", "H200").err
-    assert "no offer fits (did you mean A100?) (get" in spotctl("prices", "best", "--gpu", "a1000").err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("best", "--gpu", "a1000"), "--gpu a1000: no known machine has the accelerator A1000 (did you mean A100?)"),
+        (("best", "--gpu", "A1"), "(did you mean A10?)"),
+        (("best", "--gpu", "radeon"), "(known are A10, A100, "),
+        (("watch", "--gpu", "A9000:8", "--below", "1"), "(did you mean A100?)"),
+        (("ls", "--accelerator", "V1000"), "(did you mean V100?)"),
+        (("stats", "--accelerator", "V1000"), "(did you mean V100?)"),
+    ],
+)
+def test_a_gpu_that_does_not_exist_is_bad_input(words: tuple[str, ...], says: str) -> None:
+    ended = spotctl("prices", *words)
+    assert ended.code == 2
+    assert says in ended.error
 
 
 def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_lists() -> None:
-    offers = spotctl("prices", "best", "--gpu", "H100:8", "--json").json["offers"]
+    words = ("--gpu", "H100:8")
+    offers = spotctl("prices", "best", *words, "--json").json["offers"]
     assert offers
     for offer in offers:
         assert offer["market"].endswith("/-/a3-highgpu-8g")
         assert offer["estimated"]
         assert offer["discount"] == pytest.approx(0.29)
         assert offer["age_seconds"] > 0
-    assert "no offer fits" in spotctl("prices", "best", "--gpu", "H100:8", "--max-age", "7d").err
-    assert spotctl("prices", "watch", "--gpu", "H100:8", "--below", "99", "--no-fetch", "--for", "0").code == 3
+        assert offer["as_of"] == "2024-06-01T00:00:00Z"
+        assert "shipped with spotctl" in offer["source"]
+    ended = spotctl("prices", "best", *words)
+    assert "(estimated, 2024-06-01)" in ended.out
+    assert ended.err.startswith("no prices of aws, gcp, azure are stored; fetch them: spotctl prices fetch\n")
+    old = spotctl("prices", "best", *words, "--max-age", "7d")
+    assert (old.code, "no offer fits: --max-age 7d leaves none" in old.err) == (3, True)
+    assert spotctl("prices", "watch", *words, "--below", "99", "--no-fetch", "--for", "0").code == 3
+
+
+@pytest.mark.usefixtures("prices")
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("--gpu", "A100:8", "--memory", "4000.."), "--memory 4000.."),
+        (("--gpu", "A100:9..", "--memory", "4000.."), "--gpu A100:9.."),
+        (("--cloud", "azure", "--gpu", "H200"), "--gpu H200"),
+        (("--cloud", "azure", "--region", "westus", "--vcpus", "8"), "--region westus"),
+        (("--vcpus", "3", "--gpu", "A100"), "--vcpus 3"),
+        (("--type", "p4d.*", "--memory", "..8"), "--memory ..8"),
+        (("azure/eastus/*/E*", "--memory", "..8"), "'azure/eastus/*/E*'"),
+        (("--os", "suse"), "--os suse"),
+    ],
+)
+def test_where_nothing_fits_the_last_filter_is_named(words: tuple[str, ...], option: str) -> None:
+    answer = spotctl("prices", "best", *words, "--json")
+    assert (answer.code, answer.json["offers"]) == (3, [])
+    assert answer.json["removed_by"]["option"] == option
+    if words[:2] == ("--cloud", "azure"):
+        assert answer.json["removed_by"]["before"] == 1
+        assert f"no offer fits: {option} leaves none (1 market before it)" in spotctl("prices", "best", *words).err
+
+
+@pytest.mark.usefixtures("prices")
+def test_only_clouds_without_current_prices_are_named(tmp_path: Path) -> None:
+    fresh = spotctl("prices", "best", "--gpu", "A100:8", "--json").json
+    assert [cloud["state"] for cloud in fresh["clouds"]] == ["fresh"] * 3
+    assert fresh["fetch"] is None
+    assert "fetch them" not in spotctl("prices", "best", "--gpu", "A100:8").err
+    assert "fetch them" not in spotctl("prices", "best", "--gpu", "H200").err, "fresh, and none sells it"
+    seen = datetime.now(UTC) - timedelta(days=8)
+    (tmp_path / "old.csv").write_text(
+        f"{_HEADER}\n{seen.isoformat(timespec='seconds')},aws,us-east-1,us-east-1a,c6i.large,Linux/UNIX,0.03"
+    )
+    home = {"SPOTCTL_HOME": str(tmp_path / "other")}
+    assert spotctl("prices", "import", tmp_path / "old.csv", **home).code == 0
+    both = spotctl("prices", "best", "--cloud", "aws", "--cloud", "azure", "--region", "us-east-1", **home)
+    assert both.err.startswith(
+        "prices of aws are 8 d old; fetch them: spotctl prices fetch --cloud aws --region us-east-1\n"
+    )
+    every = spotctl("prices", "best", "--json", **home).json
+    assert {cloud["cloud"]: cloud["state"] for cloud in every["clouds"]} == {
+        "aws": "old",
+        "gcp": "missing",
+        "azure": "missing",
+    }
+    assert every["fetch"] == "spotctl prices fetch"
+    listed = spotctl("prices", "ls", "--json", **home).json
+    assert [(cloud["cloud"], cloud["state"]) for cloud in listed["clouds"]] == [("aws", "old")]
 
 
 @pytest.mark.usefixtures("prices")

@@ -1,0 +1,47 @@
+"""Work in C libraries, which neither Ctrl-C nor a time limit can end by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread, enumerate as running_threads
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+_LEFT = "left behind"
+_STOP_SECONDS = 1.0
+"""How long work may take to stop once it was asked to."""
+
+
+def interruptible(work: Callable[[], T], stop: Callable[[], None], seconds: float | None = None) -> T:
+    """The result of `work`, which runs in another thread. After `seconds`, and at Ctrl-C, `stop` asks it to end.
+
+    Raises TimeoutError or KeyboardInterrupt then, even if the work goes on: its result is not used.
+    """
+    from concurrent.futures import Future  # every command imports this module
+
+    result: Future[T] = Future()
+    thread = Thread(target=_run, args=(work, result), daemon=True)
+    thread.start()
+    try:
+        return result.result(seconds)
+    finally:
+        if not result.done():
+            stop()
+            thread.join(_STOP_SECONDS)
+            thread.name = _LEFT
+
+
+def is_work_left() -> bool:
+    """Whether work goes on that was asked to stop: then the interpreter cannot be taken down in order."""
+    return any(thread.name == _LEFT for thread in running_threads())
+
+
+def _run(work: Callable[[], T], result: Future[T]) -> None:
+    try:
+        result.set_result(work())
+    except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
+        result.set_exception(error)

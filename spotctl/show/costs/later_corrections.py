@@ -1,0 +1,134 @@
+"""How later corrections of stored prices would change what ended runs cost. Their bills stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bidbrain.billing import rule_of_cloud, usd
+from pricing_data.corrections import PriceCorrection, in_force
+from pricing_data.errors import PricingDataError, UnknownMarket
+from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.store.corrected import corrected
+from pricing_data.store.segments import SegmentFile
+from pricing_data.store.table import PriceTable
+from pricing_data.units import format_time, usd_text
+from spotctl.clouds import wiring
+from spotctl.home.paths import Paths
+from spotctl.log import store
+from spotctl.log.budget import Tariff
+from spotctl.log.events import Priced
+from spotctl.log.folding import fold
+from spotctl.log.ledger.project import project_run
+from spotctl.log.log_row import LogRow
+
+if TYPE_CHECKING:
+    from pricing_data.store import PriceStore
+    from spotctl.home.config import Settings
+    from spotctl.show.costs.run_timeline import RunTimeline
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedBill:
+    """A run that was billed by prices which were corrected later, the last time at `made`, and the difference."""
+
+    run: str
+    made: int
+    change_usd: float
+
+    def __str__(self) -> str:
+        sign = "+" if self.change_usd >= 0 else "-"
+        change = f"{sign}{usd_text(abs(self.change_usd), 4)}"
+        return f"{self.run}: a correction of {format_time(self.made)} would change it by {change}; the bill stays"
+
+
+def correction_json(bill: CorrectedBill) -> dict[str, Any]:
+    """A run whose prices were corrected after it had ended.
+
+    Fields:
+        run: id of the run
+        made: moment of the last of these corrections
+        change_usd: how they would change the cost of the run, which stays as it was billed
+    """
+    return {"run": bill.run, "made": format_time(bill.made), "change_usd": bill.change_usd}
+
+
+def corrected_bills(settings: Settings, runs: Iterable[RunTimeline]) -> list[CorrectedBill]:
+    """The ended runs that cost another amount by the prices as they were corrected since.
+
+    A store that cannot be read says nothing about bills, which are in the log.
+    """
+    prices, ended = wiring.price_store(settings), [run for run in runs if not run.is_running and not run.is_replayed]
+    with suppress(PricingDataError), store.EventLog(Paths(settings.home).log) as log:
+        corrections = prices.corrections()
+        bills = [_bill(log.of_run(run.run), corrections, prices) for run in ended if corrections]
+        return [bill for bill in bills if bill is not None and bill.change_usd]
+    return []
+
+
+def _bill(events: Sequence[LogRow], corrections: Sequence[PriceCorrection], prices: PriceStore) -> CorrectedBill | None:
+    billed = {row.event.market for row in events if isinstance(row.event, Priced) and row.event.times}
+    later = [each for each in corrections if each.market in billed and each.made > events[-1].at]
+    if not later:
+        return None
+    before = [each for each in corrections if each not in later]
+    again = [row._replace(event=_corrected(row.event, prices, (before, corrections))) for row in _priced(events, later)]
+    changed = {row.id: row for row in again}
+    state = fold(events)
+    was = project_run(events, state, _NO_OTHERS).amount
+    would_be = project_run([changed.get(row.id, row) for row in events], state, _NO_OTHERS).amount
+    return CorrectedBill(state.run, max(each.made for each in later), usd(would_be - was))
+
+
+def _priced(events: Iterable[LogRow], later: Iterable[PriceCorrection]) -> Iterator[Any]:
+    markets = {each.market for each in later}
+    return (row for row in events if isinstance(row.event, Priced) and row.event.times and row.event.market in markets)
+
+
+def _corrected(
+    event: Priced, prices: PriceStore, corrections: tuple[Sequence[PriceCorrection], Sequence[PriceCorrection]]
+) -> Priced:
+    """The recorded prices with what later corrections changed, wherever they were those of the store at the time."""
+    then, now = (_series(prices, event.market, made) for made in corrections)
+    times, recorded = (np.array(column, dtype=np.int64) for column in (event.times, event.prices))
+    every = np.unique(np.concatenate([times, then.times, now.times]))
+    every = every[(every >= times[0]) & (every <= times[-1])]
+    was = _at(times, recorded, every)
+    known = every >= max(then.first, now.first)
+    stored = known & (_at(then.times, then.prices, every) == was)
+    right = np.where(stored, _at(now.times, now.prices, every), was)
+    return replace(event, times=tuple(every.tolist()), prices=tuple(right.tolist()))
+
+
+def _series(prices: PriceStore, market: Market, made: Sequence[PriceCorrection]) -> PriceSeries:
+    """A market's stored prices as they were with these corrections."""
+
+    def read(paths: Iterable[Any]) -> PriceTable:
+        tables = []
+        for path in paths:
+            with SegmentFile(path) as segment:
+                tables.append(segment.read([str(market)]))
+        return PriceTable.merged(tables)
+
+    table = corrected(prices.over_segments(lambda paths, _: read(paths)), in_force(made))
+    if not table.markets:
+        raise UnknownMarket(f"no price history of {market} is stored")
+    return next(iter(table))
+
+
+def _at(times: Ints, prices: Ints, moments: Ints) -> Ints:
+    """The price in force at each moment; the first one before that."""
+    steps: Ints = prices[np.maximum(np.searchsorted(times, moments, side="right") - 1, 0)]
+    return steps
+
+
+def _unknown(market: Market, _: int) -> PriceSeries:
+    raise AssertionError(f"the log of an ended run has the prices of {market}")
+
+
+_NO_OTHERS = Tariff(lambda market: rule_of_cloud(market.cloud), _unknown)

@@ -1,0 +1,63 @@
+"""Clouds whose prices are missing or old, and the command that fetches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.freshness import outdated
+from pricing_data.units import SECOND, age, format_time
+from spotctl.home.cloud import rented_clouds
+
+if TYPE_CHECKING:
+    from pricing_data.freshness import CloudPrices
+
+
+def freshness_remarks(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> list[str]:
+    """One line about what is missing or old; none if every price is fresh."""
+    about = ", ".join(_about(clouds, now))
+    return [f"{about}; fetch them: {fetch_command(clouds, now, regions)}"] if about else []
+
+
+def _about(clouds: Sequence[CloudPrices], now: int) -> Iterator[str]:
+    missing = [prices.cloud for prices in clouds if prices.newest is None]
+    if missing:
+        yield f"no prices of {', '.join(missing)} are stored"
+    for prices in outdated(clouds, now):
+        if prices.newest is not None:
+            yield f"prices of {prices.cloud} are {age((now - prices.newest) / SECOND)} old"
+
+
+def fetch_command(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> str | None:
+    """The command that fetches what is missing or old; None if nothing is."""
+    names = [prices.cloud for prices in outdated(clouds, now)]
+    if not names:
+        return None
+    every = set(names) == set(rented_clouds())
+    options = [*([] if every else [f" --cloud {name}" for name in names]), *(f" --region {name}" for name in regions)]
+    return "spotctl prices fetch" + "".join(options)
+
+
+def freshness_json(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> dict[str, Any]:
+    """How current prices are, for programs.
+
+    Fields:
+        clouds: rented clouds that were asked for
+        clouds[].cloud: the cloud
+        clouds[].newest: moment of its newest stored price; null if none is stored
+        clouds[].age_seconds: age of that price; null if none is stored
+        clouds[].state: fresh, old or missing
+        fetch: command that fetches what is missing or old; null if nothing is
+    """
+    return {
+        "clouds": [
+            {
+                "cloud": prices.cloud,
+                "newest": None if prices.newest is None else format_time(prices.newest),
+                "age_seconds": None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND),
+                "state": prices.state(now),
+            }
+            for prices in clouds
+        ],
+        "fetch": fetch_command(clouds, now, regions),
+    }

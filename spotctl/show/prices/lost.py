@@ -1,0 +1,47 @@
+"""Prices that are lost, because their files were damaged and set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.units import counted, format_time
+
+if TYPE_CHECKING:
+    from pricing_data.store.lost import LostPrices
+
+
+def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:
+    """A line for each period of which prices are lost."""
+    return [
+        f"some prices of {format_time(prices.first)} to {format_time(prices.last)} are lost:"
+        f" {counted(prices.rows, 'price change')}, set aside as damaged"
+        for prices in lost
+    ]
+
+
+def lost_json(prices: LostPrices) -> dict[str, Any]:
+    """Prices that were set aside.
+
+    Fields:
+        file: file that had them
+        events: number of price changes in it
+        first: time of the first one
+        last: time of the last one
+    """
+    return {
+        "file": prices.file,
+        "events": prices.rows,
+        "first": format_time(prices.first),
+        "last": format_time(prices.last),
+    }
+
+
+def losses(lost: Sequence[LostPrices]) -> dict[str, Any]:
+    """The lost prices, as part of an answer.
+
+    Fields:
+        lost: prices that are lost, because their files were damaged; absent if none are
+        lost[] -> lost_json
+    """
+    return {"lost": list(map(lost_json, lost))} if lost else {}
