@@ -16,6 +16,7 @@ from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
 from pricing_data.store.parquet import read_rows, write_rows
+from pricing_data.traits import MachineTraits
 
 F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection)
 
@@ -51,6 +52,9 @@ def _order(fact: InstanceType | OnDemandPrice | Interruption | ListPrice | Price
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
 
+_SIZES = 7
+"""The fields of a type before its traits."""
+
 TYPES = FactTable[InstanceType](
     "types",
     key=lambda fact: (fact.cloud, fact.name),
@@ -63,10 +67,20 @@ TYPES = FactTable[InstanceType](
             ("accelerator", pa.string()),
             ("accelerators", pa.int64()),
             ("network_gbps", pa.float64()),
+            ("architecture", pa.string()),
+            ("baseline", pa.float64()),
+            ("hypervisor", pa.string()),
+            ("boots", pa.string()),
+            ("spot", pa.bool_()),
+            ("accelerator_gib", pa.float64()),
+            ("driver", pa.string()),
+            ("local_disk_gb", pa.float64()),
+            ("retires", pa.int64()),
         ]
     ),
-    to_row=lambda fact: astuple(fact)[:-1],
-    of_row=InstanceType,
+    to_row=lambda fact: (*astuple(fact)[:_SIZES], *astuple(fact.traits)),
+    # Older files have no traits.
+    of_row=lambda *row: InstanceType(*row[:_SIZES], traits=MachineTraits(*row[_SIZES:])),
 )
 
 ON_DEMAND = FactTable[OnDemandPrice](

@@ -20,7 +20,8 @@ from pricing_data.series import Ints, PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 from spotctl.files.job.resources import Resources
-from spotctl.files.job.spec import ANY
+from spotctl.files.job.spec import ANY, JobSpec
+from spotctl.planning.suitability import why_unsuitable
 
 Bools = NDArray[np.bool_]
 
@@ -130,15 +131,40 @@ def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eligible:
-    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them."""
+    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them.
+
+    Types that do not suit the job are among the latter if the job names types, or if nothing else matches.
+    """
 
     kinds: Ints
     fitting: int
     unusable: Ints
 
 
-def eligible(snapshot: MarketSnapshot, usable: Bools, resources: Resources) -> Eligible:
-    """The kinds and markets that match a job's resources, split by `usable`."""
+def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> Eligible:
+    """The kinds and markets that match a job's resources, split by `usable` and by what suits the job."""
+    resources = spec.resources
+    meant = _meant(snapshot, resources)
+    types = {id(machine): machine for machine in snapshot.machine}
+    unsuitable = {
+        number
+        for number, machine in types.items()
+        if machine is not None and why_unsuitable(machine, spec, snapshot.at)
+    }
+    suits = np.array([id(machine) not in unsuitable for machine in snapshot.machine], dtype=np.bool_)[snapshot.kind]
+    chosen = meant & suits
+    if resources.types or not chosen.any():
+        return Eligible(np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), _unusable(meant, usable, suits))
+    return Eligible(np.unique(snapshot.kind[chosen & usable]), int(chosen.sum()), np.flatnonzero(chosen & ~usable))
+
+
+def _unusable(meant: Bools, usable: Bools, suits: Bools) -> Ints:
+    """The rows of markets that match and cannot be used; those that only do not suit the job first."""
+    return np.concatenate([np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)])
+
+
+def _meant(snapshot: MarketSnapshot, resources: Resources) -> Bools:
+    """The markets of the clouds, regions, zones and types that a job names, with the machines that it needs."""
     named = () if resources.regions == (ANY,) else resources.regions
     regions = {cloud: {api_region(cloud, name) for name in named} for cloud in resources.clouds}
     types = {id(machine): machine for machine in snapshot.machine}
@@ -149,8 +175,7 @@ def eligible(snapshot: MarketSnapshot, usable: Bools, resources: Resources) -> E
         and (not regions[kind.cloud] or kind.region in regions[kind.cloud])
         for kind, machine in zip(snapshot.kinds, snapshot.machine, strict=True)
     ]
-    meant = np.array(meant_kinds, dtype=np.bool_)[snapshot.kind] & in_zones(snapshot, resources)
-    return Eligible(np.unique(snapshot.kind[meant & usable]), int(meant.sum()), np.flatnonzero(meant & ~usable))
+    return np.array(meant_kinds, dtype=np.bool_)[snapshot.kind] & in_zones(snapshot, resources)
 
 
 def in_zones(snapshot: MarketSnapshot, resources: Resources) -> Bools:
@@ -179,9 +204,12 @@ def _has_what_is_needed(machine: InstanceType, resources: Resources) -> bool:
     return wanted.model.lower() in (machine.accelerator or "").lower() and machine.accelerators in wanted.count
 
 
-def why_unusable(snapshot: MarketSnapshot, row: int) -> tuple[Market, str]:
+def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
     """A matching market and the reason why it cannot be used."""
     market, age = snapshot.markets[row], int(snapshot.age[row])
+    machine = snapshot.machine[int(snapshot.kind[row])]
+    if machine is not None and (why := why_unsuitable(machine, spec, snapshot.at)):
+        return market, why
     if market.os != LINUX:
         return market, f"sells {market.os} machines; jobs need Linux"
     if age < 0:
