@@ -17,7 +17,7 @@ from importlib.resources import files
 from pricing_data.catalog import InstanceType
 from pricing_data.traits import ARM, X86, MachineTraits
 from pricing_data.units import parse_time
-from spotctl.clouds.drivers import NVIDIA_OLD, driver_of
+from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 
 _CLOUD = "aws"
 _LIST = "lists/machine_types.csv"

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pricing_data.market import Market
+from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.gcp.cards import card
 from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, labels_of
 from spotctl.clouds.gcp.names import network_tag, region_of
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import HeldDisk
 from spotctl.clouds.requests import fingerprint
+from spotctl.home.errors import BadRequest
 
 _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"
@@ -23,7 +26,7 @@ _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubun
 _SMALLEST_WITH_DRIVERS_GIB = 50
 # Series that have no persistent disks, only Hyperdisk:
 # https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
-_HYPERDISK_ONLY = frozenset("a4 a4x c4 c4a c4d g4 h4d n4 n4a n4d x4".split())
+_HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _HOUR_SECONDS = 3600
 _LONGEST_SECONDS = 2880 * _HOUR_SECONDS
@@ -138,11 +141,17 @@ def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) 
 
 
 def _image(hardware: GcpHardware) -> str:
+    if hardware.attached is not None and driver_of(card(hardware.attached[0])) == NVIDIA_OLD:
+        raise BadRequest(
+            f"{hardware.type}: Google's image has no driver for its {card(hardware.attached[0])};"
+            " name one that has (image: {gcp: ...})"
+        )
     return (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format("arm64" if hardware.is_arm else "amd64")
 
 
 def _disk_type(machine_type: str) -> str:
-    return "hyperdisk-balanced" if machine_type.partition("-")[0] in _HYPERDISK_ONLY else "pd-balanced"
+    series, kind = machine_type.split("-", maxsplit=1)[0], "-".join(machine_type.split("-")[:2])
+    return "hyperdisk-balanced" if {series, kind} & _HYPERDISK_ONLY else "pd-balanced"
 
 
 def subnetwork_of(request: MachineRequest, settings: GcpMachineSettings, zone: str) -> str | None:

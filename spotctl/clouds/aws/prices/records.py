@@ -17,9 +17,9 @@ from pricing_data.interruptions import Interruption
 from pricing_data.market import Market, os_of_product
 from pricing_data.traits import ARM, X86, MachineTraits
 from pricing_data.units import parse_time, parse_usd
+from spotctl.clouds.accelerators import driver_of
 from spotctl.clouds.api_calls import ApiRecord
 from spotctl.clouds.aws.machine_types import baseline_of
-from spotctl.clouds.drivers import driver_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

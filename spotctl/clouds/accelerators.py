@@ -1,6 +1,13 @@
-"""Families of drivers by the accelerator that needs them. Pure."""
+"""Accelerators by the names of the catalog: their memory, and the family of drivers that each needs. Pure."""
 
 from __future__ import annotations
+
+GPU_MEMORY_GIB = {
+    "A10": 24, "A100": 40, "A100-80GB": 80, "A10G": 24, "B200": 180, "GB200": 186, "H100": 80, "H200": 141, "K520": 4,
+    "K80": 12, "L4": 24, "L40S": 48, "M60": 8, "MI300X": 192, "P100": 16, "P4": 8, "P40": 24, "T4": 16, "V100": 16,
+    "V100-32GB": 32,
+}  # fmt: skip
+"""Memory of one GPU."""
 
 NVIDIA, NVIDIA_OLD, NVIDIA_VGPU, AMD, NEURON = "nvidia", "nvidia-old", "nvidia-vgpu", "amd", "neuron"
 
