@@ -6,9 +6,12 @@ from decimal import Decimal, InvalidOperation
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput
+from pricing_data.traits import ARM, X86, MachineTraits
+from pricing_data.units import parse_time
 from spotctl.clouds.api_calls import ApiRecord
 from spotctl.clouds.azure.prices.records import listed, number, text
 
+_ARCHITECTURES = {"x64": X86, "Arm64": ARM}
 UNKNOWN_ACCELERATOR = "gpu"
 
 # Parts of a size's name in the place of an accelerator's that name none.
@@ -77,8 +80,11 @@ def read_type(sku: ApiRecord) -> InstanceType | None:
     """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts, snapshots)."""
     if text(sku, "resourceType").lower() != "virtualmachines":
         return None
-    name = spelled(text(sku, "name"))
-    capabilities = _capabilities(sku)
+    return machine_of(spelled(text(sku, "name")), _capabilities(sku))
+
+
+def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
+    """The instance type of a size with these capabilities."""
     gpus = _amount(capabilities, "GPUs") if "GPUs" in capabilities else Decimal(0)
     return InstanceType(
         cloud="azure",
@@ -88,7 +94,28 @@ def read_type(sku: ApiRecord) -> InstanceType | None:
         memory_gib=float(_amount(capabilities, "MemoryGB")),
         accelerator=_accelerator(name, gpus),
         accelerators=max(int(gpus), 1) if gpus else 0,
+        traits=_traits(capabilities),
     )
+
+
+def _traits(capabilities: ApiRecord) -> MachineTraits:
+    """What Azure says itself; the rest follows from the name."""
+    spot = capabilities.get("LowPriorityCapable")
+    generations = capabilities.get("HyperVGenerations")
+    disk = capabilities.get("MaxResourceVolumeMB")
+    return MachineTraits(
+        _ARCHITECTURES.get(capabilities.get("CpuArchitectureType", "")),
+        boots=generations and " ".join(generations.split(",")),
+        spot=None if spot is None else spot == "True",
+        local_disk_gb=None if disk is None else round(int(disk) / 1000, 1),
+        retires=_retirement(capabilities.get("RetirementDateUtc")),
+    )
+
+
+def _retirement(date: str | None) -> int | None:
+    """Azure writes the month first: `09/30/2025`."""
+    match = re.match(r"(\d\d)/(\d\d)/(\d{4})", date or "")
+    return parse_time(f"{match[3]}-{match[1]}-{match[2]}") if match else None
 
 
 def _accelerator(name: str, gpus: Decimal) -> str | None:
