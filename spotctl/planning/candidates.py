@@ -22,7 +22,6 @@ from spotctl.planning.misspelled import misspelled
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
 from spotctl.planning.roaming import may_roam
 from spotctl.planning.share import Demand
-from spotctl.planning.suitability import why_unsuitable
 from spotctl.planning.work import Measured, TypeSpeed, length_of, measured_for, speeds_of
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
@@ -94,8 +93,7 @@ def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> Spotct
     if matches.unusable.size:
         row = int(matches.unusable[0])
         market, why = why_unusable(snapshot, row, job.spec)
-        machine = snapshot.machine[int(snapshot.kind[row])]
-        is_wrong = machine is not None and why_unsuitable(machine, job.spec, snapshot.at)
+        is_wrong = snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], job.spec)
         error = BadRequest if is_wrong else NotInTime
         return error(f"{name}: none of the {matches.unusable.size} matching markets can be used; {market}: {why}")
     hint = next(misspelled(job.spec.resources, snapshot), "")

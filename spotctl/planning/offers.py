@@ -46,7 +46,7 @@ class MarketSnapshot:
     """Market `i` sells kind `kind[i]` at `price[i]` (nano-dollars), which was last seen `age[i]` microseconds ago.
 
     A market whose history begins after `at` has an age of -1 and no valid price. `machine` and `on_demand` are by
-    kind, None if the catalog does not know.
+    kind, None if the catalog does not know. `own_images` are the clouds whose image the user has chosen.
     """
 
     table: PriceTable
@@ -58,6 +58,7 @@ class MarketSnapshot:
     kinds: tuple[MachineKind, ...]
     machine: tuple[InstanceType | None, ...]
     on_demand: tuple[int | None, ...]
+    own_images: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, table: PriceTable, catalog: Catalog, at: int) -> MarketSnapshot:
@@ -100,6 +101,10 @@ class MarketSnapshot:
         price = self.on_demand[kind]
         assert price is not None
         return price
+
+    def why_unsuitable(self, machine: InstanceType | None, spec: JobSpec) -> str:
+        """Why a type does not suit a job; empty if it does, or if the catalog does not know it."""
+        return "" if machine is None else why_unsuitable(machine, spec, self.at, self.own_images)
 
     def history(self, row: int) -> PriceSeries:
         """The whole price history of a market, including prices after the moment."""
@@ -146,11 +151,7 @@ def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> Eligible
     resources = spec.resources
     meant = _meant(snapshot, resources)
     types = {id(machine): machine for machine in snapshot.machine}
-    unsuitable = {
-        number
-        for number, machine in types.items()
-        if machine is not None and why_unsuitable(machine, spec, snapshot.at)
-    }
+    unsuitable = {number for number, machine in types.items() if snapshot.why_unsuitable(machine, spec)}
     suits = np.array([id(machine) not in unsuitable for machine in snapshot.machine], dtype=np.bool_)[snapshot.kind]
     chosen = meant & suits
     if resources.types or not chosen.any():
@@ -207,8 +208,7 @@ def _has_what_is_needed(machine: InstanceType, resources: Resources) -> bool:
 def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
     """A matching market and the reason why it cannot be used."""
     market, age = snapshot.markets[row], int(snapshot.age[row])
-    machine = snapshot.machine[int(snapshot.kind[row])]
-    if machine is not None and (why := why_unsuitable(machine, spec, snapshot.at)):
+    if why := snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], spec):
         return market, why
     if market.os != LINUX:
         return market, f"sells {market.os} machines; jobs need Linux"

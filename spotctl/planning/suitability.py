@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
+from itertools import chain
 
+from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import InstanceType
 from pricing_data.machine_types import obstacle
 from pricing_data.traits import X86
@@ -16,23 +19,34 @@ LEAST_MEMORY_GIB = 2.0
 _WILDCARDS = "*?["
 
 
-def why_unsuitable(machine: InstanceType, spec: JobSpec, at: int) -> str:
-    """Why a type does not suit a job at a time, and the cure; empty if it does. What is unknown counts as suitable."""
-    resources, traits = spec.resources, machine.traits
-    wanted = resources.arch or X86
-    if wanted != ANY and traits.architecture not in (None, wanted):
-        return f"it is {traits.architecture}, and the job {wanted} (resources: {{arch: {traits.architecture}}}, or any)"
+def why_unsuitable(machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str] = ()) -> str:
+    """Why a type does not suit a job at a time, and the cure; empty if it does. What is unknown counts as suitable.
+
+    On the clouds of `own_images` the image is not the one that spotctl chooses.
+    """
+    return next(chain(_hardware_problems(machine, spec.resources), _other_problems(machine, spec, at, own_images)), "")
+
+
+def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
+    wanted, architecture = resources.arch or X86, machine.traits.architecture
+    if wanted != ANY and architecture not in (None, wanted):
+        yield f"it is {architecture}, and the job {wanted} (resources: {{arch: {architecture}}}, or any)"
     if machine.memory_gib < (least := _least_memory(machine, resources)):
-        return f"it has {machine.memory_gib:g} GiB, and the job needs {least:g} (resources: {{memory: ...}})"
+        yield f"it has {machine.memory_gib:g} GiB, and the job needs {least:g} (resources: {{memory: ...}})"
     if machine.is_burstable and not _may_burst(machine, resources):
         share = f"{machine.steady_vcpus / machine.vcpus:.0%}"
-        return f"it is burstable: it may use {share} of its vCPUs all the time (resources: {{burstable: true}})"
+        yield f"it is burstable: it may use {share} of its vCPUs all the time (resources: {{burstable: true}})"
+
+
+def _other_problems(machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str]) -> Iterator[str]:
+    traits, job = machine.traits, cloud_of(machine.cloud).job
     if traits.retires is not None and traits.retires <= at:
-        return "its cloud has retired it"
-    job = cloud_of(machine.cloud).job
-    if spec.image.of(machine.cloud) is None and job is not None and (problem := obstacle(machine)):
-        return f"{problem}; name an image that does (image: {{{job.image}: ...}})"
-    return ""
+        yield "its cloud has retired it"
+    if traits.spot is False and spec.strategy != ON_DEMAND:
+        yield "its cloud sells it only on demand (strategy: on-demand)"
+    is_usual_image = spec.image.of(machine.cloud) is None and machine.cloud not in own_images
+    if is_usual_image and job is not None and (problem := obstacle(machine)):
+        yield f"{problem}; name an image that does (image: {{{job.image}: ...}})"
 
 
 def _least_memory(machine: InstanceType, resources: Resources) -> float:

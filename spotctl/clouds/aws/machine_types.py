@@ -11,7 +11,8 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from importlib.resources import files
 
 from pricing_data.catalog import InstanceType
@@ -21,9 +22,7 @@ from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 
 _CLOUD = "aws"
 _LIST = "lists/machine_types.csv"
-_SIZE = re.compile(
-    r"(?P<name>[^:/*+@]+)(:(?P<vcpus>\d+))?(/(?P<gib>[\d.]+))?(\*(?P<gpus>\d+))?(\+(?P<disk>\d+))?(@(?P<net>[\d.]+))?"
-)
+_SIZE = re.compile(r"([^:/*+@]+)(?::(\d+))?(?:/([\d.]+))?(?:\*(\d+))?(?:\+(\d+))?(?:@([\d.]+))?")
 # EC2 User Guide, "Key concepts for burstable performance instances": the baseline per vCPU.
 _BURSTABLE = frozenset({"t2", "t3", "t3a", "t4g"})
 _BASELINES = {"nano": 0.05, "micro": 0.1, "small": 0.2, "medium": 0.2, "large": 0.3, "xlarge": 0.4, "2xlarge": 0.4}
@@ -46,8 +45,10 @@ def baseline_of(name: str, *, burstable: bool | None = None) -> float:
     family, _, size = name.partition(".")
     if burstable is None:
         burstable = family in _BURSTABLE
+    if not burstable:
+        return 1.0
     old = _OLD_BASELINES if family == "t2" else {}
-    return {**_BASELINES, **old}.get(size, _LEAST_BASELINE) if burstable else 1.0
+    return {**_BASELINES, **old}.get(size, _LEAST_BASELINE)
 
 
 def shipped() -> tuple[InstanceType, ...]:
@@ -76,30 +77,32 @@ def _types() -> Mapping[str, InstanceType]:
 
 
 def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
-    as_of, accelerator = parse_time(row["asof"]), row["accelerator"] or None
+    as_of, accelerator, ratio = parse_time(row["asof"]), row["accelerator"] or None, float(row["gib_per_vcpu"])
+    family, traits = row["family"], cache(partial(replace, _traits_of_family(row)))
     for entry in row["sizes"].split():
         match = _SIZE.fullmatch(entry)
         assert match is not None, entry
-        name, size = f"{row['family']}.{match['name']}", match["name"]
-        vcpus = int(match["vcpus"] or usual_vcpus(size))
-        gpus = int(match["gpus"] or 0)
+        size, stated, gib, gpus, disk, network = match.groups()
+        vcpus, count = int(stated or usual_vcpus(size)), int(gpus or 0)
         yield InstanceType(
             _CLOUD,
-            name,
+            f"{family}.{size}",
             vcpus,
-            float(match["gib"] or vcpus * float(row["gib_per_vcpu"])),
-            accelerator if gpus else None,
-            gpus,
-            float(match["net"]) if match["net"] else None,
-            MachineTraits(
-                row["architecture"],
-                baseline_of(name),
-                "none" if "metal" in size else row["hypervisor"],
-                row["boots"],
-                row["spot"] == "yes",
-                float(row["accelerator_gib"]) if gpus else None,
-                driver_of(accelerator) if gpus else None,
-                float(match["disk"] or 0),
-            ),
+            float(gib) if gib else vcpus * ratio,
+            accelerator if count else None,
+            count,
+            float(network) if network else None,
+            traits(baseline=baseline_of(f"{family}.{size}"), local_disk_gb=float(disk or 0)),
             as_of,
         )
+
+
+def _traits_of_family(row: Mapping[str, str]) -> MachineTraits:
+    return MachineTraits(
+        row["architecture"],
+        hypervisor=row["hypervisor"] or "none",
+        boots=row["boots"],
+        spot=row["spot"] == "yes",
+        accelerator_gib=float(row["accelerator_gib"]) if row["accelerator_gib"] else None,
+        driver=driver_of(row["accelerator"] or None),
+    )

@@ -50,6 +50,7 @@ def test_of_all_types_those_suit_that_a_practitioner_would_take(arch: str, burst
             record.traits.architecture in allowed
             and record.memory_gib >= 2
             and (bool(burstable) or family not in ("t2", "t3", "t3a", "t4g"))
+            and record.traits.spot
             and record.accelerator != "V100"
         )
         assert suits == expected, record.name
@@ -78,14 +79,22 @@ def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
         ("c6i.large", "types: {memory_gib: 4..}", "", ""),
         ("p3dn.24xlarge", "", "", "no driver for its V100; name an image that does (image: {ami: ...})"),
         ("p3dn.24xlarge", "", "image: {ami: ami-0123456789abcdef0}", ""),
-        ("mac2.metal", "arch: any", "", "no image of Linux runs on a Mac"),
+        ("mac1.metal", "arch: any", "strategy: on-demand", "no image of Linux runs on a Mac"),
         ("g5.xlarge", "", "", ""),
+        ("hpc6a.48xlarge", "", "", "sells it only on demand"),
+        ("hpc6a.48xlarge", "", "strategy: on-demand", ""),
     ],
 )
 def test_each_rule_names_its_cure(name: str, more: str, rest: str, problem: str) -> None:
     found = why(name, more, rest)
     assert problem in found
     assert bool(problem) == bool(found)
+
+
+def test_an_image_of_the_settings_counts_as_the_users_own() -> None:
+    machine = OPEN["p3dn.24xlarge"]
+    assert "no driver" in why_unsuitable(machine, job(), NOW, {"gcp"})
+    assert not why_unsuitable(machine, job(), NOW, {"aws"})
 
 
 def test_a_retired_type_suits_only_earlier_times() -> None:
