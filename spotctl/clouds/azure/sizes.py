@@ -24,6 +24,9 @@ _X64, _ARM64, _NVIDIA, _AMD = (
     "microsoft-dsvm:ubuntu-hpc:2404:latest",
     "microsoft-dsvm:ubuntu-hpc:2404-rocm:latest",
 )
+_OFFER_WITH_DRIVERS: Final = "ubuntu-hpc"
+USUAL_DISK_GIB: Final = 128
+"""The largest disk that spotctl chooses. Ubuntu's has 30 GiB; the image with drivers leaves little free on its own."""
 _NOT_FOR_ACCOUNT: Final = "NotAvailableForSubscription"
 
 
@@ -73,6 +76,11 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
     if spot and not size.spot:
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
     return size
+
+
+def disk_gib_of(image: Mapping[str, str], wanted: int | None) -> int | None:
+    """The size of a machine's disk; None leaves it to the image."""
+    return USUAL_DISK_GIB if wanted is None and image.get("offer") == _OFFER_WITH_DRIVERS else wanted
 
 
 def _usual_image(machine: InstanceType) -> str:

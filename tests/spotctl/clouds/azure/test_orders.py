@@ -157,8 +157,10 @@ def test_the_network_and_the_disk_of_a_request(world: World) -> None:
 def test_the_image_fits_the_architecture_and_the_gpus(world: World, size: str, offer: str, sku: str) -> None:
     market = Market.parse(f"azure/eastus/-/{size}")
     world.provider().create(order(machines=1, market=market))
-    image = world.bought(machine_name("t1", 0))["properties"]["storageProfile"]["imageReference"]
+    storage = world.bought(machine_name("t1", 0))["properties"]["storageProfile"]
+    image = storage["imageReference"]
     assert (image["offer"], image["sku"], image["version"]) == (offer, sku, "latest")
+    assert storage["osDisk"].get("diskSizeGB") == (128 if offer == "ubuntu-hpc" else None)
 
 
 @pytest.mark.parametrize(
