@@ -55,6 +55,12 @@ def _order(fact: InstanceType | OnDemandPrice | Interruption | ListPrice | Price
 _SIZES = 7
 """The fields of a type before its traits."""
 
+
+def _type_of_row(*row: Any) -> InstanceType:  # noqa: ANN401 - the columns of a table
+    """The type in a row; older files have no traits."""
+    return InstanceType(*row[:_SIZES], MachineTraits(*row[_SIZES:]))
+
+
 TYPES = FactTable[InstanceType](
     "types",
     key=lambda fact: (fact.cloud, fact.name),
@@ -79,8 +85,7 @@ TYPES = FactTable[InstanceType](
         ]
     ),
     to_row=lambda fact: (*astuple(fact)[:_SIZES], *astuple(fact.traits)),
-    # Older files have no traits.
-    of_row=lambda *row: InstanceType(*row[:_SIZES], traits=MachineTraits(*row[_SIZES:])),
+    of_row=_type_of_row,
 )
 
 ON_DEMAND = FactTable[OnDemandPrice](

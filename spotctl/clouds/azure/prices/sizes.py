@@ -102,19 +102,23 @@ def _traits(capabilities: ApiRecord) -> MachineTraits:
     """What Azure says itself; the rest follows from the name."""
     spot = capabilities.get("LowPriorityCapable")
     generations = capabilities.get("HyperVGenerations")
-    disk = capabilities.get("MaxResourceVolumeMB")
     return MachineTraits(
-        _ARCHITECTURES.get(capabilities.get("CpuArchitectureType", "")),
-        boots=generations and " ".join(generations.split(",")),
+        _ARCHITECTURES.get(str(capabilities.get("CpuArchitectureType"))),
+        boots=" ".join(generations.split(",")) if isinstance(generations, str) and generations else None,
         spot=None if spot is None else spot == "True",
-        local_disk_gb=None if disk is None else round(int(disk) / 1000, 1),
+        local_disk_gb=_local_disk_gb(capabilities),
         retires=_retirement(capabilities.get("RetirementDateUtc")),
     )
 
 
-def _retirement(date: str | None) -> int | None:
+def _local_disk_gb(capabilities: ApiRecord) -> float | None:
+    name = "MaxResourceVolumeMB"
+    return float(round(_amount(capabilities, name) / 1000, 1)) if capabilities.get(name) else None
+
+
+def _retirement(date: object) -> int | None:
     """Azure writes the month first: `09/30/2025`."""
-    match = re.match(r"(\d\d)/(\d\d)/(\d{4})", date or "")
+    match = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(date))
     return parse_time(f"{match[3]}-{match[1]}-{match[2]}") if match else None
 
 
