@@ -16,7 +16,7 @@ from pricing_data.catalog import InstanceType
 from pricing_data.traits import ARM, X86, MachineTraits
 from pricing_data.units import parse_time
 from spotctl.clouds.accelerators import GPU_MEMORY_GIB, NVIDIA, NVIDIA_VGPU, driver_of
-from spotctl.clouds.azure.prices.sizes import accelerator_of
+from spotctl.clouds.azure.size_names import accelerator_of
 
 IMAGE_BOOTS = "V2"
 """The generation of the images that spotctl chooses."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from pricing_data.market import Market
 from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.gcp.cards import card
+from spotctl.clouds.gcp.cards import card, split_type
 from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, labels_of
 from spotctl.clouds.gcp.names import network_tag, region_of
 from spotctl.clouds.gcp.settings import GcpMachineSettings
@@ -30,7 +29,6 @@ _HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _HOUR_SECONDS = 3600
 _LONGEST_SECONDS = 2880 * _HOUR_SECONDS
-_ATTACHED = re.compile(r"(?P<type>[a-z0-9-]+)\+(?P<count>\d+)-(?P<card>[a-z0-9-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +43,6 @@ class GcpHardware:
     @property
     def has_gpus(self) -> bool:
         return self.has_own_gpus or self.attached is not None
-
-
-def split_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
-    """The machine type and its attached GPUs.
-
-    N1 machines get GPUs attached (`n1-standard-8+2-nvidia-tesla-t4`); types such as a2, a3 and g2 have their own.
-    """
-    match = _ATTACHED.fullmatch(instance_type)
-    return (match["type"], (match["card"], int(match["count"]))) if match else (instance_type, None)
 
 
 def instance(

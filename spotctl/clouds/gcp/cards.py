@@ -10,6 +10,7 @@ API_NAMES = {
 }  # fmt: skip
 """The API's names of the GPUs in the shipped catalog."""
 _CARD = re.compile(r"nvidia-(?:tesla-)?(.+?)(?:-mega)?(?:-\d+gb)?")
+_ATTACHED = re.compile(r"(?P<type>[a-z0-9-]+)\+(?P<count>\d+)-(?P<card>[a-z0-9-]+)")
 _NAMES = {gpu: name for name, gpu in API_NAMES.items()}
 
 
@@ -22,3 +23,12 @@ def card(gpu: str, share: str | None = None) -> str:
     nvidia = _CARD.fullmatch(gpu)
     name = _NAMES.get(gpu) or (nvidia[1].upper() if nvidia else gpu)
     return f"{name} ({share})" if share else name
+
+
+def split_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
+    """The machine type and its attached GPUs.
+
+    N1 machines get GPUs attached (`n1-standard-8+2-nvidia-tesla-t4`); types such as a2, a3 and g2 have their own.
+    """
+    match = _ATTACHED.fullmatch(instance_type)
+    return (match["type"], (match["card"], int(match["count"]))) if match else (instance_type, None)

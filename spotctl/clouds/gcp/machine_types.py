@@ -5,8 +5,7 @@ from __future__ import annotations
 from pricing_data.catalog import InstanceType
 from pricing_data.traits import ARM, X86, MachineTraits
 from spotctl.clouds.accelerators import GPU_MEMORY_GIB, NVIDIA_OLD, driver_of
-from spotctl.clouds.gcp.bodies import split_type
-from spotctl.clouds.gcp.cards import card
+from spotctl.clouds.gcp.cards import card, split_type
 
 _ARM_SERIES = frozenset({"a4x", "c4a", "n4a", "t2a"})
 # https://cloud.google.com/compute/docs/general-purpose-machines#sharedcore: the share of each vCPU.
