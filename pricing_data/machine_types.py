@@ -22,7 +22,7 @@ class MachineTypesPart(Protocol):
         ...
 
     def traits_of(self, name: str) -> MachineTraits:
-        """What the package knows of a type."""
+        """Everything that the package knows of a type."""
         ...
 
     def obstacle(self, machine: InstanceType) -> str:

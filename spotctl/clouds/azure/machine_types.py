@@ -1,4 +1,4 @@
-"""What the names of Azure's machine sizes say about them, for a computer without an account. Pure.
+"""Azure's machine sizes as their names describe them, for a computer without an account. Pure.
 
 A name is a tier, a family, vCPUs, letters of features and a version: `Standard_D16plds_v5`. Sources:
 https://learn.microsoft.com/azure/virtual-machines/vm-naming-conventions, `generation-2` and `sizes/general-purpose` of

@@ -1,4 +1,4 @@
-"""What the names of Google Cloud's machine types say about them, for a computer without an account. Pure."""
+"""Google Cloud's machine types as their names describe them, for a computer without an account. Pure."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
 
 
 def _traits(capabilities: ApiRecord) -> MachineTraits:
-    """What Azure says itself; the rest follows from the name."""
+    """The facts that Azure states itself; the others follow from the name."""
     spot = capabilities.get("LowPriorityCapable")
     generations = capabilities.get("HyperVGenerations")
     return MachineTraits(
