@@ -58,7 +58,9 @@ _SIZES = 7
 
 def _type_of_row(*row: Any) -> InstanceType:  # noqa: ANN401 - the columns of a table
     """The type in a row; older files have no traits."""
-    return InstanceType(*row[:_SIZES], MachineTraits(*row[_SIZES:]))
+    cloud, name, vcpus, memory_gib, accelerator, accelerators, network_gbps, *traits = row
+    sizes = cloud, name, vcpus, memory_gib, accelerator, accelerators, network_gbps
+    return InstanceType(*sizes, MachineTraits(*traits))
 
 
 TYPES = FactTable[InstanceType](
