@@ -24,8 +24,9 @@ from pricing_data.store.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, SECOND, parse_time
 from spotctl.files.job.programs import Stop, Training
-from spotctl.files.job.resources import Reliable, Resources
+from spotctl.files.job.resources import Image, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
+from spotctl.home.cloud import rented_clouds
 from spotctl.planning.facts import LEARNING_PERIOD
 
 NO_RELIABLE = Reliable(0)
@@ -63,9 +64,10 @@ def job(
     strategy: str = "auto",
     reliable: Reliable = NO_RELIABLE,
 ) -> JobSpec:
-    """A trainer on up to eight machines of some types."""
+    """A trainer on up to eight machines of some types, with an image that ran on these when prices were recorded."""
     resources = Resources((cloud,), Range(1, 8), reliable, types, regions=regions)
-    return JobSpec("job", Training("mf", Stop(clocks=10**6)), resources, Path(), strategy=strategy)
+    image = Image(**{cloud: "recorded"}) if cloud in rented_clouds() else Image()
+    return JobSpec("job", Training("mf", Stop(clocks=10**6)), resources, Path(), image=image, strategy=strategy)
 
 
 def shipped(strategy: str = "auto") -> World:

@@ -7,6 +7,7 @@ from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.spelling import closest
+from pricing_data.traits import NO_TRAITS, MachineTraits
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,7 +24,17 @@ class InstanceType:
     accelerator: str | None = None
     accelerators: int = 0
     network_gbps: float | None = None
+    traits: MachineTraits = NO_TRAITS
     as_of: int | None = field(default=None, compare=False)
+
+    @property
+    def steady_vcpus(self) -> float:
+        """The vCPUs that a machine may use all the time: of a burstable type, only a share."""
+        return self.vcpus * (self.traits.baseline or 1.0)
+
+    @property
+    def is_burstable(self) -> bool:
+        return self.steady_vcpus < self.vcpus
 
     def __post_init__(self) -> None:
         if self.vcpus <= 0 or self.memory_gib <= 0:

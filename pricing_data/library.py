@@ -13,6 +13,7 @@ from pricing_data.corrections import CorrectedPrices
 from pricing_data.errors import BadInput, UnknownMarket
 from pricing_data.interruptions import Interruption
 from pricing_data.known_clouds import cloud_names, is_cloud
+from pricing_data.machine_types import completed, shipped_types
 from pricing_data.market import NO_ZONE, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
@@ -91,7 +92,8 @@ class Library:
     @cached_property
     def catalog(self) -> Catalog:
         """All instance types and on-demand prices; stored entries take precedence over shipped ones."""
-        return bundled_catalog().merged(self.store.catalog())
+        known = bundled_catalog().merged(self.store.catalog())
+        return replace(known, types=(*shipped_types(), *completed(known.types)))
 
     def select(self, selection: Selection) -> list[Market]:
         """The markets that match, in the order of their text."""

@@ -17,6 +17,7 @@ from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
 from pricing_data.store.lost import LostPrices
 from pricing_data.store.parquet import read_rows, write_rows
+from pricing_data.traits import MachineTraits
 
 F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection, LostPrices)
 
@@ -54,6 +55,17 @@ def _order(
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
 
+_SIZES = 7
+"""The fields of a type before its traits."""
+
+
+def _type_of_row(*row: Any) -> InstanceType:  # noqa: ANN401 - the columns of a table
+    """The type in a row; older files have no traits."""
+    cloud, name, vcpus, memory_gib, accelerator, accelerators, network_gbps, *traits = row
+    sizes = cloud, name, vcpus, memory_gib, accelerator, accelerators, network_gbps
+    return InstanceType(*sizes, MachineTraits(*traits))
+
+
 TYPES = FactTable[InstanceType](
     "types",
     key=lambda fact: (fact.cloud, fact.name),
@@ -66,10 +78,19 @@ TYPES = FactTable[InstanceType](
             ("accelerator", pa.string()),
             ("accelerators", pa.int64()),
             ("network_gbps", pa.float64()),
+            ("architecture", pa.string()),
+            ("baseline", pa.float64()),
+            ("hypervisor", pa.string()),
+            ("boots", pa.string()),
+            ("spot", pa.bool_()),
+            ("accelerator_gib", pa.float64()),
+            ("driver", pa.string()),
+            ("local_disk_gb", pa.float64()),
+            ("retires", pa.int64()),
         ]
     ),
-    to_row=lambda fact: astuple(fact)[:-1],
-    of_row=InstanceType,
+    to_row=lambda fact: (*astuple(fact)[:_SIZES], *astuple(fact.traits)),
+    of_row=_type_of_row,
 )
 
 ON_DEMAND = FactTable[OnDemandPrice](

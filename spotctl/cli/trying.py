@@ -18,8 +18,9 @@ def try_(
 ) -> None:
     """Run one command on a cloud's smallest machine, for a dollar at most, and check that nothing is left.
 
-    Needs credentials (spotctl doctor) and stored prices (spotctl prices fetch). Exit codes are those of launch, and 1
-    if the cloud still lists something of the run or does not answer.
+    Gives up if the machine is not running after 10 minutes. Needs credentials (spotctl doctor) and stored prices
+    (spotctl prices fetch). Exit codes are those of launch, and 1 if the cloud still lists something of the run or does
+    not answer.
 
     Example: spotctl try aws --region us-east-1 --yes
 
@@ -31,6 +32,7 @@ def try_(
         left[].kind: machine, disk, address or the like
         left[].id: its id
     """
+    from pricing_data.units import MINUTE
     from spotctl.cli.launch import EXIT_CODES, confirm
     from spotctl.cli.live_runs import live_view
     from spotctl.home.cloud import rented_clouds
@@ -52,7 +54,10 @@ def try_(
         session.out.print(plan_tables.plan_view(plan, session.out.width, explain=False))
     if not (yes or confirm(session)):
         return
-    with live_view(session) as callbacks:
+    minutes = trial.GIVE_UP_AFTER // MINUTE
+    session.remark(f"waiting for a {spec.resources.types[0]}; giving up if it is not running after {minutes} minutes")
+    patience = trial.TrialPatience(spec, session.settings, session.remark)
+    with live_view(session, publish=patience.look) as callbacks:
         state, ended = runs.launch(spec, session.settings, callbacks, fresh=True, expected=expectation(plan))
     left = trial.left_in_cloud(spec, state.run, session.settings)
     if json_:

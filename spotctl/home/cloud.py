@@ -5,6 +5,8 @@ import stands in further modules of the package, its parts:
 
 - `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.terms`)
 - `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
+- `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its machine types without an
+  account (`pricing_data.machine_types`)
 - `provider`: `provider(settings, regions, agents, prices)`, which rents its machines
 - `doctor`: `is_configured(settings)`, `findings(settings)` and `SETUP`; `policies(settings)`
 - `bills`: `FORMAT`, how its bill exports are read; `FOCUS`, its use of the columns of FOCUS, if it exports that
@@ -43,8 +45,8 @@ class CloudSettings:
 
     `keys` are single settings with their parsers. `variables` are the SDK's own variables for some of them: a machine
     lacks these, so a runner on a machine gets the settings, and `on_machines` in addition if it gets any.
-    `identity` names the setting in the table that is the machines' identity, and `networks` those that name networks
-    or rules of the company's own.
+    `identity` and `image` name the settings in the table that are the machines' identity and image, and `networks`
+    those that name networks or rules of the company's own.
     """
 
     table: type
@@ -52,6 +54,7 @@ class CloudSettings:
     variables: Mapping[str, str] = field(default_factory=dict)
     on_machines: Mapping[str, bool] = field(default_factory=dict)
     identity: str = ""
+    image: str = ""
     networks: tuple[str, ...] = ()
 
 

@@ -29,7 +29,7 @@ class Quota:
 
     A region of `*` means every region, each with this amount. The spot machines of all jobs of a plan count together;
     on-demand machines have quotas of their own, not `spot`. A family is one as `family_of` names it, or several that
-    share the amount, by the letters that their names begin with: `g+vt`.
+    share the amount, by the letters that their names begin with, or by their whole names: `g+vt`, `p5+p5e`.
     """
 
     cloud: str
@@ -53,10 +53,10 @@ class Quota:
         return cloud == self.cloud and self.region in (None, _ANY, region) and self._has(family)
 
     def _has(self, family: str) -> bool:
-        if self.family is None or self.family == family:
+        if self.family is None:
             return True
         letters = _LETTERS.match(family)
-        return letters is not None and letters[0] in self.family.split("+")
+        return not {family, letters[0] if letters else ""}.isdisjoint(self.family.split("+"))
 
     @property
     def is_for_each_region(self) -> bool:

@@ -56,7 +56,7 @@ def candidates(facts: PlanningFacts) -> PlanCandidates:
 
 def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) -> _FittingKinds:
     snapshot, spec = facts.snapshot, job.spec
-    matches = eligible(snapshot, usable, spec.resources)
+    matches = eligible(snapshot, usable, spec)
     kinds = matches.kinds.tolist()
     if job.place is not None:
         kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
@@ -91,8 +91,11 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Me
 def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> SpotctlError:
     name, snapshot = job.spec.name, facts.snapshot
     if matches.unusable.size:
-        market, why = why_unusable(snapshot, int(matches.unusable[0]))
-        return NotInTime(f"{name}: none of the {matches.unusable.size} matching markets can be used; {market}: {why}")
+        row = int(matches.unusable[0])
+        market, why = why_unusable(snapshot, row, job.spec)
+        is_wrong = snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], job.spec)
+        error = BadRequest if is_wrong else NotInTime
+        return error(f"{name}: none of the {matches.unusable.size} matching markets can be used; {market}: {why}")
     hint = next(misspelled(job.spec.resources, snapshot), "")
     clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:

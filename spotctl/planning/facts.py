@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from types import MappingProxyType
 
@@ -79,7 +79,8 @@ class PlanRequest:
     user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
     resolved when the job was launched: a run that is resumed in another time zone keeps its deadline. `quotas` are the
     parts of the known quotas that the jobs may use, spot and on demand. `place` is the cloud and region in which a
-    running job has its machines. `profiles`, by job name, describe models that are split over devices.
+    running job has its machines. `profiles`, by job name, describe models that are split over devices. `own_images`
+    are the clouds for which the settings name an image.
     """
 
     specs: tuple[JobSpec, ...]
@@ -90,6 +91,7 @@ class PlanRequest:
     quotas: tuple[Quota, ...] = ()
     place: tuple[str, str] | None = None
     profiles: Mapping[str, tuple[ModelProfile, ...]] = field(default_factory=lambda: NO_PROFILES)
+    own_images: frozenset[str] = frozenset()
 
 
 def arranged_facts(
@@ -100,7 +102,7 @@ def arranged_facts(
     spot = tuple(quota for quota in request.quotas if quota.spot)
     return PlanningFacts(
         tuple(_job(spec, request, learned.get(spec.name)) for spec in request.specs),
-        MarketSnapshot.of(data.table, data.catalog, request.at),
+        replace(MarketSnapshot.of(data.table, data.catalog, request.at), own_images=request.own_images),
         hazards(data.interruptions, request.at, evidence_of(learned)),
         {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
         quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),

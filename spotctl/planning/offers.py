@@ -20,7 +20,8 @@ from pricing_data.series import Ints, PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 from spotctl.files.job.resources import Resources
-from spotctl.files.job.spec import ANY
+from spotctl.files.job.spec import ANY, JobSpec
+from spotctl.planning.suitability import why_unsuitable
 
 Bools = NDArray[np.bool_]
 
@@ -45,7 +46,7 @@ class MarketSnapshot:
     """Market `i` sells kind `kind[i]` at `price[i]` (nano-dollars), which was last seen `age[i]` microseconds ago.
 
     A market whose history begins after `at` has an age of -1 and no valid price. `machine` and `on_demand` are by
-    kind, None if the catalog does not know.
+    kind, None if the catalog does not know. `own_images` are the clouds whose image the user has chosen.
     """
 
     table: PriceTable
@@ -57,6 +58,7 @@ class MarketSnapshot:
     kinds: tuple[MachineKind, ...]
     machine: tuple[InstanceType | None, ...]
     on_demand: tuple[int | None, ...]
+    own_images: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, table: PriceTable, catalog: Catalog, at: int) -> MarketSnapshot:
@@ -100,6 +102,10 @@ class MarketSnapshot:
         assert price is not None
         return price
 
+    def why_unsuitable(self, machine: InstanceType | None, spec: JobSpec) -> str:
+        """Why a type does not suit a job; empty if it does, or if the catalog does not know it."""
+        return "" if machine is None else why_unsuitable(machine, spec, self.at, self.own_images)
+
     def history(self, row: int) -> PriceSeries:
         """The whole price history of a market, including prices after the moment."""
         part = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
@@ -130,15 +136,36 @@ def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eligible:
-    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them."""
+    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them.
+
+    Types that do not suit the job are among the latter if the job names types, or if nothing else matches.
+    """
 
     kinds: Ints
     fitting: int
     unusable: Ints
 
 
-def eligible(snapshot: MarketSnapshot, usable: Bools, resources: Resources) -> Eligible:
-    """The kinds and markets that match a job's resources, split by `usable`."""
+def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> Eligible:
+    """The kinds and markets that match a job's resources, split by `usable` and by what suits the job."""
+    resources = spec.resources
+    meant = _meant(snapshot, resources)
+    types = {id(machine): machine for machine in snapshot.machine}
+    unsuitable = {number for number, machine in types.items() if snapshot.why_unsuitable(machine, spec)}
+    suits = np.array([id(machine) not in unsuitable for machine in snapshot.machine], dtype=np.bool_)[snapshot.kind]
+    chosen = meant & suits
+    if resources.types or not chosen.any():
+        return Eligible(np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), _unusable(meant, usable, suits))
+    return Eligible(np.unique(snapshot.kind[chosen & usable]), int(chosen.sum()), np.flatnonzero(chosen & ~usable))
+
+
+def _unusable(meant: Bools, usable: Bools, suits: Bools) -> Ints:
+    """The rows of markets that match and cannot be used; those that only do not suit the job first."""
+    return np.concatenate([np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)])
+
+
+def _meant(snapshot: MarketSnapshot, resources: Resources) -> Bools:
+    """The markets of the clouds, regions, zones and types that a job names, with the machines that it needs."""
     named = () if resources.regions == (ANY,) else resources.regions
     regions = {cloud: {api_region(cloud, name) for name in named} for cloud in resources.clouds}
     types = {id(machine): machine for machine in snapshot.machine}
@@ -149,8 +176,7 @@ def eligible(snapshot: MarketSnapshot, usable: Bools, resources: Resources) -> E
         and (not regions[kind.cloud] or kind.region in regions[kind.cloud])
         for kind, machine in zip(snapshot.kinds, snapshot.machine, strict=True)
     ]
-    meant = np.array(meant_kinds, dtype=np.bool_)[snapshot.kind] & in_zones(snapshot, resources)
-    return Eligible(np.unique(snapshot.kind[meant & usable]), int(meant.sum()), np.flatnonzero(meant & ~usable))
+    return np.array(meant_kinds, dtype=np.bool_)[snapshot.kind] & in_zones(snapshot, resources)
 
 
 def in_zones(snapshot: MarketSnapshot, resources: Resources) -> Bools:
@@ -179,9 +205,11 @@ def _has_what_is_needed(machine: InstanceType, resources: Resources) -> bool:
     return wanted.model.lower() in (machine.accelerator or "").lower() and machine.accelerators in wanted.count
 
 
-def why_unusable(snapshot: MarketSnapshot, row: int) -> tuple[Market, str]:
+def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
     """A matching market and the reason why it cannot be used."""
     market, age = snapshot.markets[row], int(snapshot.age[row])
+    if why := snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], spec):
+        return market, why
     if market.os != LINUX:
         return market, f"sells {market.os} machines; jobs need Linux"
     if age < 0:

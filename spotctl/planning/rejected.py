@@ -33,7 +33,9 @@ def rejections(
     others = (offer for offer in fleet_plan.fleet.offers if offer.market not in taken)
     weighed = [_weighed(offer, fleet_plan, conditions, choice) for offer in others]
     weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
-    unusable = (RejectedMarket(*why_unusable(snapshot, row)) for row in allocated.unusable[:_MOST_LISTED])
+    unusable = (
+        RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec)) for row in allocated.unusable[:_MOST_LISTED]
+    )
     return (*weighed, *unusable, *islice(_left_out(fleet_plan, snapshot, columns), _MOST_LISTED))
 
 

@@ -64,10 +64,13 @@ def speeds_of(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> d
     """nu by type name.
 
     A type that was not measured gets the throughput per vCPU of its family, else of all measured types. If none was
-    measured, work is counted in vCPU-hours: enough to compare machines, but not to predict the job's length.
+    measured, work is counted in vCPU-hours: enough to compare machines, but not to predict the job's length. Of a
+    burstable type only the vCPUs count that it may use all the time.
     """
     machines = {machine.name: machine for machine in types}
-    per_vcpu = {name: known[name].per_hour / machine.vcpus for name, machine in machines.items() if name in known}
+    per_vcpu = {
+        name: known[name].per_hour / machine.steady_vcpus for name, machine in machines.items() if name in known
+    }
     return {name: _speed_of(machine, known.get(name), per_vcpu) for name, machine in machines.items()}
 
 
@@ -75,12 +78,12 @@ def _speed_of(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[s
     if known is not None:
         return TypeSpeed(known.per_hour, known.source, True, known.spread, known.scaling, known.split)
     if not per_vcpu:
-        return TypeSpeed(float(machine.vcpus), "vCPU count, as no throughput is known", in_units=False)
+        return TypeSpeed(machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False)
     family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
     siblings = family or list(per_vcpu)
     source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
     return TypeSpeed(
-        median(per_vcpu[name] for name in siblings) * machine.vcpus,
+        median(per_vcpu[name] for name in siblings) * machine.steady_vcpus,
         f"scaled by vCPUs from {source}",
         in_units=True,
         spread=VCPU_SPREAD,

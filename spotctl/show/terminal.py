@@ -146,8 +146,10 @@ def correction(made: PriceCorrection) -> str:
 
 def _machine(machine: InstanceType) -> str:
     gpus = f", {machine.accelerators} x {machine.accelerator}" if machine.accelerators else ""
+    processors = "" if machine.traits.architecture is None else f", {machine.traits.architecture}"
+    burst = f", burstable: {machine.steady_vcpus:g} vCPUs all the time" if machine.is_burstable else ""
     source = "" if machine.as_of is None else f"; shipped list as of {format_time(machine.as_of)[:10]}"
-    return f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB{gpus}{source}"
+    return f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB{gpus}{processors}{burst}{source}"
 
 
 def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:

@@ -42,7 +42,8 @@ IDENTITY = (
 IMAGES = (
     "Canonical:ubuntu-24_04-lts:server",
     "Canonical:ubuntu-24_04-lts:server-arm64",
-    "microsoft-dsvm:ubuntu-hpc:2204",
+    "microsoft-dsvm:ubuntu-hpc:2404",
+    "microsoft-dsvm:ubuntu-hpc:2404-rocm",
 )
 LAUNCHER = "launcher@example.com"
 GRACE_SECONDS = 10.0
@@ -334,15 +335,16 @@ SIZES = (
     sku("eastus", "Standard_D2s_v5", vCPUs="2", MemoryGB="8", CpuArchitectureType="x64", LowPriorityCapable="True"),
     sku("eastus", "Standard_D4s_v5", vCPUs="4", MemoryGB="16", CpuArchitectureType="x64", LowPriorityCapable="True"),
     sku("eastus", "Standard_D4ps_v5", vCPUs="4", MemoryGB="16", CpuArchitectureType="Arm64", LowPriorityCapable="True"),
-    sku(
-        "eastus",
-        "Standard_NC6s_v3",
-        vCPUs="6",
-        MemoryGB="112",
-        GPUs="1",
-        CpuArchitectureType="x64",
-        LowPriorityCapable="True",
+    *(
+        sku("eastus", name, vCPUs="24", MemoryGB="220", GPUs=gpus, CpuArchitectureType="x64", LowPriorityCapable="True")
+        for name, gpus in (
+            ("Standard_NC24ads_A100_v4", "1"),
+            ("Standard_ND96isr_MI300X_v5", "8"),
+            ("Standard_NV36ads_A10_v5", "1"),
+            ("Standard_ND40rs_v2", "8"),
+        )
     ),
+    sku("eastus", "Standard_A1_v2", vCPUs="1", MemoryGB="2", CpuArchitectureType="x64", HyperVGenerations="V1"),
     sku("eastus", "Standard_B2s", vCPUs="2", MemoryGB="4", CpuArchitectureType="x64", LowPriorityCapable="False"),
     sku("westus2", "Standard_D2s_v5", vCPUs="2", MemoryGB="8", CpuArchitectureType="x64", LowPriorityCapable="True"),
 )

@@ -47,6 +47,7 @@ class GcpServer:
         regions = zones or {"us-central1": ("us-central1-a", "us-central1-b"), "asia-east1": ("asia-east1-a",)}
         self._prices = prices_of(regions)
         self.quotas = {"CPUS": 2400.0, "PREEMPTIBLE_CPUS": 0.0}
+        self.project_quotas: dict[str, float] = {}
         self._firewalls: dict[str, compute_v1.Firewall] = {}
         self._disks: dict[tuple[str, str], compute_v1.Disk] = {}
         self._addresses: dict[tuple[str, str], compute_v1.Address] = {}
@@ -144,6 +145,7 @@ class GcpServer:
             rf"POST {_PROJECT}{_ZONE}/operations{item.format('operation')}/wait": self._wait_in_zone,
             rf"POST {_PROJECT}/global/operations{item.format('operation')}/wait": self._wait_globally,
             rf"GET {_PROJECT}{_ZONE}/machineTypes{item.format('machine_type')}": self._get_machine_type,
+            rf"GET {_PROJECT}": self._get_project,
             rf"GET {_PROJECT}/regions": self._list_regions,
             rf"GET {_PROJECT}/regions/(?P<region>[^/]+)": self._get_region,
             rf"GET {_PROJECT}/global/firewalls": self._list_firewalls,
@@ -303,6 +305,11 @@ class GcpServer:
         if call.region not in self._prices.zones:
             raise Refused(404, f"The resource 'projects/{PROJECT}/regions/{call.region}' was not found", "notFound")
         return self._region(call.region)
+
+    def _get_project(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Project:
+        self._check(checked(compute_v1.GetProjectRequest, request, path), "compute.projects.get", caller)
+        quotas = [compute_v1.Quota(metric=name, limit=limit) for name, limit in self.project_quotas.items()]
+        return compute_v1.Project(name=PROJECT, quotas=quotas)
 
     def _list_regions(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.RegionList:
         self._check(checked(compute_v1.ListRegionsRequest, request, path), "compute.regions.list", caller)

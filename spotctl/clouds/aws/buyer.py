@@ -59,7 +59,14 @@ class Buyer:
         image = self._image(request, hardware)
         subnet = self._networks.subnet(request)
         groups = self._networks.groups(request, subnet["VpcId"])
-        return LaunchPlace(subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key)
+        return LaunchPlace(
+            subnet["SubnetId"],
+            groups,
+            image,
+            self._settings.public_ip,
+            self._settings.kms_key,
+            hardware.is_burstable,
+        )
 
     def _hardware_of(self, market: Market) -> Ec2Hardware:
         """The hardware of a market's type. NotFound: its zone does not have that type, or does not exist."""

@@ -28,6 +28,7 @@ CLOUD = Cloud(
     settings=CloudSettings(
         AwsMachineSettings,
         {"aws_price_list_url": text, "aws_spot_advisor_url": text},
+        image="image",
         networks=("security_groups",),
     ),
     job=JobKeys("ami", "On AWS: an image id, or auto.", "ami-0123456789abcdef0", "instance profile"),

@@ -85,7 +85,7 @@ def _quotas(session: AwsSession, region: str, settings: Settings) -> Iterator[Fi
                 answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
                 vcpus = float(answer["Quota"]["Value"])
                 spot = code == STANDARD.spot
-                stated = Quota("aws", region, STANDARD.family, int(vcpus), QuotaUnit.VCPUS, spot=spot)
+                stated = Quota("aws", region, STANDARD.family(spot=spot), int(vcpus), QuotaUnit.VCPUS, spot=spot)
                 account_quotas.keep(settings, [stated], wall_us())
                 yield quota("aws", f"{what} in {region}", vcpus, cure)
             except (AccessDenied, UnknownResource, RequestRejected, RateLimited):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.errors import NotFound
 from spotctl.home.errors import BadRequest
@@ -15,20 +16,18 @@ _UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-
 _NVIDIA = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 _DEBIAN_NAMES = {"x86_64": "amd64", "arm64": "arm64"}
 
-# NVIDIA's open driver, which the image contains, supports only the Turing generation and later ones.
-_GPUS_WITHOUT_DRIVER = frozenset({"K520", "K80", "M60", "V100"})
-
 LEAST_DISK_GIB = 30
 """Room for the image, Python packages and some data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ec2Hardware:
-    """The properties of an instance type that decide which image it boots."""
+    """The properties of an instance type that decide which image it boots and how it is ordered."""
 
     name: str
     architecture: str
     gpus: tuple[str, ...] = ()
+    is_burstable: bool = False
 
     @classmethod
     def of(cls, row: Row) -> Ec2Hardware:
@@ -38,6 +37,7 @@ class Ec2Hardware:
             row["InstanceType"],
             next((name for name in row["ProcessorInfo"]["SupportedArchitectures"] if name in _DEBIAN_NAMES), ""),
             tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
+            bool(row.get("BurstablePerformanceSupported")),
         )
 
 
@@ -77,7 +77,7 @@ def parameter_for(hardware: Ec2Hardware) -> str:
     """The SSM parameter with the image for an instance type. NotFound: no image runs on this type."""
     if not hardware.architecture:
         raise NotFound(f"{hardware.name}: neither x86_64 nor arm64, so no image fits it")
-    if too_old := sorted(_GPUS_WITHOUT_DRIVER.intersection(hardware.gpus)):
+    if too_old := sorted(gpu for gpu in hardware.gpus if driver_of(gpu) == NVIDIA_OLD):
         raise BadRequest(
             f"{hardware.name}: AWS's image has no driver for its {too_old[0]};"
             " name one that has (image: {ami: ami-...})"

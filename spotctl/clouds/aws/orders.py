@@ -21,13 +21,15 @@ _METADATA_HOPS = 1
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlace:
-    """The subnet, security groups and image of a request's machines, found or made before the purchase."""
+    """The subnet, security groups and image of a request's machines, found or made before the purchase, and whether
+    their type is burstable."""
 
     subnet: str
     groups: tuple[str, ...]
     image: MachineImage
     public_ip: bool
     kms_key: str | None = None
+    is_burstable: bool = False
 
 
 def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: Mapping[str, str]) -> dict[str, Any]:
@@ -49,6 +51,8 @@ def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: 
         "NetworkInterfaces": [_interface(place)],
         "BlockDeviceMappings": [_disk(request, place)],
         "TagSpecifications": _tags(request, company),
+        # EC2 accepts this only for burstable types. Their default, `unlimited`, is billed on top of the price.
+        **({"CreditSpecification": {"CpuCredits": "standard"}} if place.is_burstable else {}),
         **_market(request),
         **_identity(request),
     }

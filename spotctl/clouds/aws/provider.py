@@ -80,12 +80,12 @@ class AwsProvider(WallClock):
         """See `StatesQuotas`. Types of unknown families have no quotas."""
         pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
         by_name = sorted(pools, key=lambda pool: pool.name)
-        return tuple(self._quota(region, pool, spot=spot) for pool in by_name for spot in (True, False))
+        return tuple(dict.fromkeys(self._quota(region, pool, spot=spot) for pool in by_name for spot in (True, False)))
 
     def _quota(self, region: str, pool: QuotaPool, *, spot: bool) -> Quota:
         named = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
         answer = self._calls.call("service-quotas", region, "GetServiceQuota", **named)
-        return Quota(CLOUD, region, pool.family, int(answer["Quota"]["Value"]), QuotaUnit.VCPUS, spot=spot)
+        return Quota(CLOUD, region, pool.family(spot=spot), int(answer["Quota"]["Value"]), QuotaUnit.VCPUS, spot=spot)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated request."""

@@ -71,6 +71,12 @@ TABLE: dict[str, AwsRefusal] = {
     "TooManyUpdates": AwsRefusal(Throttled, "ssm", _REPEATED),
     # Credentials, permissions and the account itself.
     "AuthFailure": AwsRefusal(NotPermitted, "client", "enable the region for the account, or check the keys"),
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": AwsRefusal(
+        NotPermitted,
+        "fleet",
+        "run once, with an administrator's rights: aws iam create-service-linked-role --aws-service-name"
+        " spot.amazonaws.com",
+    ),
     "Blocked": AwsRefusal(NotPermitted, "client", "the account is blocked: contact AWS Support"),
     "OptInRequired": AwsRefusal(NotPermitted, "client", "subscribe to the service, or to the image's product"),
     "PendingVerification": AwsRefusal(NotPermitted, "client", "AWS is still verifying the account: wait for its mail"),

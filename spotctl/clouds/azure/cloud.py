@@ -23,6 +23,7 @@ CLOUD = Cloud(
         variables={"azure_subscription": "AZURE_SUBSCRIPTION_ID"},
         on_machines={"azure_managed_identity": True},
         identity="identity",
+        image="image",
         networks=("subnet", "security_group"),
     ),
     job=JobKeys(

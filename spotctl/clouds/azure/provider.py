@@ -33,7 +33,7 @@ from spotctl.clouds.azure.refusals import meaning_of, translated
 from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
+from spotctl.clouds.azure.sizes import USUAL_DISK_GIB, AzureSize, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
@@ -67,8 +67,6 @@ ON_DEMAND_QUOTA: Final = "cores"
 """The quota of vCPUs that on-demand machines of all sizes share in a region; each family of sizes also has its own."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
-_IMAGE_DISK_GIB: Final = 128
-"""The largest disk of the images that spotctl chooses: Ubuntu's has 30 GiB, the one with NVIDIA's drivers 128."""
 
 
 class AzureProvider(WallClock):
@@ -328,7 +326,7 @@ class AzureProvider(WallClock):
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `BillsHoldings`."""
-        disk = HeldDisk(self._settings.disk_type, disk_gib or _IMAGE_DISK_GIB, AzureMachineSettings().disk_type)
+        disk = HeldDisk(self._settings.disk_type, disk_gib or USUAL_DISK_GIB, AzureMachineSettings().disk_type)
         return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:

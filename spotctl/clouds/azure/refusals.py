@@ -22,6 +22,7 @@ _QUOTA: Final = _DOCS + "azure-resource-manager/troubleshooting/error-resource-q
 _COMMON: Final = _DOCS + "azure-resource-manager/troubleshooting/common-deployment-errors"
 _COMPUTE: Final = _DOCS + "virtual-machines/troubleshooting/error-messages"
 _THROTTLING: Final = _DOCS + "azure-resource-manager/management/request-limits-and-throttling"
+_GENERATIONS: Final = _DOCS + "virtual-machines/generation-2"
 _REGIONS: Final = _DOCS + "azure-resource-manager/troubleshooting/error-region-access-policy"
 
 
@@ -45,6 +46,8 @@ REFUSALS: Final = (
     AzureRefusal("AzureSpotIsNotSupportedForThisVMSize", NoCapacity, _SPOT),
     AzureRefusal("SpotPriceGreaterThanProvidedMaxPrice", NoCapacity, _SPOT),
     AzureRefusal("OperationNotAllowed", NoCapacity, _SPOT, r"max price .* is lower than the current spot price"),
+    AzureRefusal("BadRequest", NoCapacity, _GENERATIONS, r"hypervisor generation"),
+    AzureRefusal("InvalidParameter", NoCapacity, _GENERATIONS, r"hypervisor generation"),
     AzureRefusal("LocationNotAvailableForResourceType", NoCapacity, _COMMON),
     # The account's limits.
     AzureRefusal("QuotaExceeded", QuotaReached, _QUOTA),
@@ -84,6 +87,7 @@ REFUSALS: Final = (
     AzureRefusal("OperationPreempted", Unanswered, _COMPUTE),
     # What the request or the settings name does not exist, or cannot be had together.
     AzureRefusal("InvalidParameter", BadRequest, _COMPUTE),
+    AzureRefusal("BadRequest", BadRequest, _COMMON),
     AzureRefusal("PropertyChangeNotAllowed", BadRequest, _COMPUTE),
     AzureRefusal("PlatformImageNotFound", BadRequest, _COMPUTE),
     AzureRefusal("ImageNotFound", BadRequest, _COMPUTE),

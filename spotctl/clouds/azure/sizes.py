@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pricing_data.catalog import InstanceType
+from pricing_data.machine_types import completed
 from pricing_data.market import NO_ZONE, Market
+from pricing_data.traits import ARM
+from spotctl.clouds.accelerators import AMD
+from spotctl.clouds.azure.machine_types import obstacle
+from spotctl.clouds.azure.prices.sizes import machine_of
 from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached
 from spotctl.home.errors import BadRequest
 
-# Published by Canonical; `ubuntu-hpc` is Microsoft's image with NVIDIA's drivers and CUDA.
-_X64, _ARM64, _GPU = (
+# Published by Canonical; `ubuntu-hpc` is Microsoft's, with the drivers of NVIDIA and CUDA, or of AMD and ROCm. All are
+# Ubuntu 24.04, because spotctl needs Python 3.11.
+_X64, _ARM64, _NVIDIA, _AMD = (
     "Canonical:ubuntu-24_04-lts:server:latest",
     "Canonical:ubuntu-24_04-lts:server-arm64:latest",
-    "microsoft-dsvm:ubuntu-hpc:2204:latest",
+    "microsoft-dsvm:ubuntu-hpc:2404:latest",
+    "microsoft-dsvm:ubuntu-hpc:2404-rocm:latest",
 )
+_OFFER_WITH_DRIVERS: Final = "ubuntu-hpc"
+USUAL_DISK_GIB: Final = 128
+"""The largest disk that spotctl chooses. Ubuntu's has 30 GiB; the image with drivers leaves little free on its own."""
 _NOT_FOR_ACCOUNT: Final = "NotAvailableForSubscription"
 
 
@@ -24,10 +35,14 @@ class AzureSize:
     """Azure's description of a machine size in a region. `barred`: zones closed to the account (`-`: all)."""
 
     name: str
-    arm64: bool = False
-    gpus: int = 0
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
     spot: bool = True
     barred: frozenset[str] = frozenset()
+
+    @property
+    def machine(self) -> InstanceType:
+        """The size as the catalog describes it."""
+        return next(completed([machine_of(self.name, self.capabilities)]))
 
 
 def sizes_from(skus: Iterable[Any]) -> dict[str, AzureSize]:
@@ -45,8 +60,7 @@ def _size(sku: Any) -> AzureSize:  # noqa: ANN401  # a model of the SDK, which o
             barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
     return AzureSize(
         sku.name,
-        capabilities.get("CpuArchitectureType") == "Arm64",
-        int(capabilities.get("GPUs") or 0),
+        capabilities,
         capabilities.get("LowPriorityCapable", "True") == "True",
         frozenset(barred),
     )
@@ -64,11 +78,24 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
     return size
 
 
+def disk_gib_of(image: Mapping[str, str], wanted: int | None) -> int | None:
+    """The size of a machine's disk; None leaves it to the image."""
+    return USUAL_DISK_GIB if wanted is None and image.get("offer") == _OFFER_WITH_DRIVERS else wanted
+
+
+def _usual_image(machine: InstanceType) -> str:
+    if machine.accelerators:
+        return _AMD if machine.traits.driver == AMD else _NVIDIA
+    return _ARM64 if machine.traits.architecture == ARM else _X64
+
+
 def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:
-    """The image for a size: the requested one, or else Ubuntu."""
-    chosen = image or (_GPU if size.gpus else _ARM64 if size.arm64 else _X64)
-    if size.gpus and size.arm64 and image is None:
-        raise BadRequest(f"there is no default image for {size.name}, an Arm machine with GPUs; set image in [azure]")
+    """The image for a size: the requested one, or else Ubuntu. BadRequest: no image that spotctl knows runs on it."""
+    if image is None:
+        machine = size.machine
+        if problem := obstacle(machine):
+            raise BadRequest(f"{size.name}: {problem}; name an image that does (image: {{azure: ...}})")
+    chosen = image or _usual_image(machine)
     if chosen.startswith("/"):
         return {"id": chosen}
     parts = chosen.split(":")

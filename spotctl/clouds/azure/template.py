@@ -12,6 +12,7 @@ from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION
 from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name
 from spotctl.clouds.azure.settings import AzureMachineSettings
+from spotctl.clouds.azure.sizes import disk_gib_of
 from spotctl.clouds.base import MachineRequest
 from spotctl.home.errors import BadRequest
 
@@ -114,7 +115,7 @@ def _machine(
         "properties": {
             "hardwareProfile": {"vmSize": market.instance_type},
             **_purchase(request.bid),
-            "storageProfile": {"imageReference": dict(plan.image), "osDisk": _disk(request, settings, index)},
+            "storageProfile": {"imageReference": dict(plan.image), "osDisk": _disk(request, plan, settings, index)},
             "osProfile": _system(request, plan, index),
             "networkProfile": _connection(request, plan, settings, index),
             "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
@@ -131,7 +132,8 @@ def _purchase(bid: int | None) -> Json:
     return {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": most}}
 
 
-def _disk(request: MachineRequest, settings: AzureMachineSettings, index: int) -> Json:
+def _disk(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int) -> Json:
+    size = disk_gib_of(plan.image, request.disk_gib)
     managed: Json = {"storageAccountType": settings.disk_type}
     if settings.disk_encryption_set:
         managed["diskEncryptionSet"] = {"id": settings.disk_encryption_set}
@@ -140,7 +142,7 @@ def _disk(request: MachineRequest, settings: AzureMachineSettings, index: int) -
         "createOption": "FromImage",
         "deleteOption": "Delete",
         "managedDisk": managed,
-        **({} if request.disk_gib is None else {"diskSizeGB": request.disk_gib}),
+        **({} if size is None else {"diskSizeGB": size}),
     }
 
 

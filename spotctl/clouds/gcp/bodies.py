@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pricing_data.market import Market
+from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.gcp.cards import card, split_type
 from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, labels_of
 from spotctl.clouds.gcp.names import network_tag, region_of
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import HeldDisk
 from spotctl.clouds.requests import fingerprint
+from spotctl.home.errors import BadRequest
 
 _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"
@@ -23,11 +25,10 @@ _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubun
 _SMALLEST_WITH_DRIVERS_GIB = 50
 # Series that have no persistent disks, only Hyperdisk:
 # https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
-_HYPERDISK_ONLY = frozenset("a4 a4x c4 c4a c4d g4 h4d n4 n4a n4d x4".split())
+_HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _HOUR_SECONDS = 3600
 _LONGEST_SECONDS = 2880 * _HOUR_SECONDS
-_ATTACHED = re.compile(r"(?P<type>[a-z0-9-]+)\+(?P<count>\d+)-(?P<card>[a-z0-9-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +43,6 @@ class GcpHardware:
     @property
     def has_gpus(self) -> bool:
         return self.has_own_gpus or self.attached is not None
-
-
-def split_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
-    """The machine type and its attached GPUs.
-
-    N1 machines get GPUs attached (`n1-standard-8+2-nvidia-tesla-t4`); types such as a2, a3 and g2 have their own.
-    """
-    match = _ATTACHED.fullmatch(instance_type)
-    return (match["type"], (match["card"], int(match["count"]))) if match else (instance_type, None)
 
 
 def instance(
@@ -138,11 +130,17 @@ def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) 
 
 
 def _image(hardware: GcpHardware) -> str:
+    if hardware.attached is not None and driver_of(card(hardware.attached[0])) == NVIDIA_OLD:
+        raise BadRequest(
+            f"{hardware.type}: Google's image has no driver for its {card(hardware.attached[0])};"
+            " name one that has (image: {gcp: ...})"
+        )
     return (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format("arm64" if hardware.is_arm else "amd64")
 
 
 def _disk_type(machine_type: str) -> str:
-    return "hyperdisk-balanced" if machine_type.partition("-")[0] in _HYPERDISK_ONLY else "pd-balanced"
+    series, kind = machine_type.split("-", maxsplit=1)[0], "-".join(machine_type.split("-")[:2])
+    return "hyperdisk-balanced" if {series, kind} & _HYPERDISK_ONLY else "pd-balanced"
 
 
 def subnetwork_of(request: MachineRequest, settings: GcpMachineSettings, zone: str) -> str | None:

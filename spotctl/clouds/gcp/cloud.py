@@ -38,6 +38,7 @@ CLOUD = Cloud(
         },
         variables={"gcp_project": "GOOGLE_CLOUD_PROJECT"},
         identity="service_account",
+        image="image",
         networks=("network_tags", "network"),
     ),
     job=JobKeys(

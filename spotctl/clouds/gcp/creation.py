@@ -28,6 +28,7 @@ from spotctl.clouds.errors import (
 from spotctl.clouds.gcp import bodies, methods, names, refusals
 from spotctl.clouds.gcp.bodies import GcpHardware
 from spotctl.clouds.gcp.calls import GcpCalls
+from spotctl.clouds.gcp.cards import split_type
 from spotctl.clouds.gcp.history import OperationFailure, Past, failure_of, pasts
 from spotctl.clouds.gcp.labels import REQUEST_LABEL
 from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of
@@ -120,7 +121,7 @@ class Creation:
         return sorted(last_part(zone) for zone in region.zones)
 
     def _hardware(self, zone: str) -> GcpHardware | None:
-        name, attached = bodies.split_type(self._request.market.instance_type)
+        name, attached = split_type(self._request.market.instance_type)
         what = f"machine type {name} in {zone}"
         try:
             type_ = self._calls.call(methods.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)

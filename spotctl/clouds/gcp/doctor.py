@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from pricing_data.errors import CloudError
 from spotctl.clouds import verdicts
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.findings import Finding, Level
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.permissions import ALL, role
-from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, spot_quotas, spot_vcpus
+from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.verdicts import any_set, permissions, quota, skew
 from spotctl.home import account_quotas
@@ -56,6 +58,9 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
     pages = session.pages(call, "Regions", {"project": session.project})
     regions = [region for page in pages for region in page]
     limits = [limit for region in regions for limit in (*spot_quotas(region), *on_demand_quotas(region))]
+    with suppress(CloudError):  # the permission may be missing, which is a finding of its own
+        asked = ApiCall("quotas of the project", "compute.projects.get")
+        limits += project_quotas(session.answer(asked, "Projects", "get", {"project": session.project}))
     account_quotas.keep(settings, limits, wall_us())
     best = max(regions, key=spot_vcpus, default=None)
     cure = "request more at https://console.cloud.google.com/iam-admin/quotas"

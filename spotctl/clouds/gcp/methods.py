@@ -44,6 +44,7 @@ WAIT_GLOBALLY = Method("GlobalOperations", "wait", ("compute.globalOperations.ge
 LIST_OPERATIONS = Method(
     "GlobalOperations", "aggregated_list", ("compute.globalOperations.list", "compute.zoneOperations.list")
 )
+GET_PROJECT = Method("Projects", "get", ("compute.projects.get",))
 GET_REGION = Method("Regions", "get", ("compute.regions.get",))
 GET_MACHINE_TYPE = Method("MachineTypes", "get", ("compute.machineTypes.get",))
 GET_SUBNETWORK = Method("Subnetworks", "get", ("compute.subnetworks.get",))

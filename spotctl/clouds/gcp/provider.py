@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pricing_data.market import LINUX, Market
 from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
-from spotctl.clouds.errors import NotFound, PartlyListed
+from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed
 from spotctl.clouds.gcp import bodies, methods, names, refusals
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.calls import GcpCalls
@@ -24,7 +25,7 @@ from spotctl.clouds.gcp.creation import Creation
 from spotctl.clouds.gcp.history import Past, failure_of, pasts
 from spotctl.clouds.gcp.labels import selection
 from spotctl.clouds.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
-from spotctl.clouds.gcp.quotas import on_demand_quotas, spot_quotas
+from spotctl.clouds.gcp.quotas import on_demand_quotas, project_quotas, spot_quotas
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import holdings_of
@@ -64,7 +65,10 @@ class GcpProvider(WallClock):
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
         """See `StatesQuotas`."""
         answer = self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region)
-        return (*spot_quotas(answer), *on_demand_quotas(answer))
+        stated = (*spot_quotas(answer), *on_demand_quotas(answer))
+        with suppress(NotPermitted):  # roles from before spotctl read the project's quota
+            return (*stated, *project_quotas(self._calls.call(methods.GET_PROJECT, "quotas of the project")))
+        return stated
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         if request.market.cloud != names.CLOUD or request.market.os != LINUX:

@@ -1,7 +1,7 @@
 """Google's quotas of machines in a region, from the SDK's description of the region. Pure.
 
 Metrics are those of "Allocation quotas" in the Compute Engine documentation. Where spot machines have no quota of their
-own, they count against the quota of all machines.
+own, or one of 0, they count against the quota of all machines. A project's quota of GPUs counts all regions together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from spotctl.clouds.gcp.names import CLOUD
 from spotctl.home.quotas import Quota, QuotaUnit
 
-_VCPUS = "CPUS"
+_VCPUS, _ALL_GPUS = "CPUS", "GPUS_ALL_REGIONS"
 _GPUS = {
     "a2-highgpu": "NVIDIA_A100_GPUS",
     "a2-ultragpu": "NVIDIA_A100_80GB_GPUS",
@@ -47,11 +47,19 @@ def on_demand_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the S
     return tuple(Quota(CLOUD, region.name, family, limit, QuotaUnit.GPUS, spot=False) for family, limit in stated)
 
 
+def project_quotas(project: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The quota of all GPUs in all regions, which spot machines and machines on demand share."""
+    most = _limits(project).get(_ALL_GPUS)
+    if most is None:
+        return ()
+    return tuple(Quota(CLOUD, None, None, most, QuotaUnit.GPUS, spot=spot) for spot in (True, False))
+
+
 def _limit(region: Any, metric: str) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """The higher limit of spot machines and all machines; None if Google states neither."""
+    """The limit of spot machines or, without one, that of all machines; None if Google states neither."""
     limits = _limits(region)
-    return max((limits[name] for name in (f"PREEMPTIBLE_{metric}", metric) if name in limits), default=None)
+    return limits.get(f"PREEMPTIBLE_{metric}") or limits.get(metric, limits.get(f"PREEMPTIBLE_{metric}"))
 
 
-def _limits(region: Any) -> dict[str, int]:  # noqa: ANN401  # the SDK's messages are not annotated
-    return {quota.metric: int(quota.limit) for quota in region.quotas}
+def _limits(stated: Any) -> dict[str, int]:  # noqa: ANN401  # the SDK's messages are not annotated
+    return {quota.metric: int(quota.limit) for quota in stated.quotas}

@@ -35,6 +35,8 @@ AUTO = "auto"
 """Left to spotctl to choose."""
 _SIZES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZE_PATTERN = rf"{DECIMAL_PATTERN} ?({'|'.join(_SIZES)})"
+_MEMORY_UNITS = {"MiB": 1 / 1024, "GiB": 1, "TiB": 1024}
+MEMORY_PATTERN = rf"{DECIMAL_PATTERN} ?({'|'.join(_MEMORY_UNITS)})"
 _STRATEGY_ARGUMENTS = {
     "fixed-bid": rf":{DECIMAL_PATTERN}",
     "price-capacity": r"(:[1-9][0-9]{0,3})?",
@@ -142,6 +144,22 @@ def size_text(size: int) -> str:
     """
     unit = next((name for name in ("TB", "GB") if size % _SIZES[name] == 0), "MB")
     return f"{(Decimal(size) / _SIZES[unit]).normalize():f}{unit}"
+
+
+def read_memory(written: object) -> float:
+    given = _with_unit(written, "has no unit")
+    if not re.fullmatch(MEMORY_PATTERN, given):
+        raise ValueError("is not an amount of memory")
+    return float(given[:-3].strip()) * _MEMORY_UNITS[given[-3:]]
+
+
+def memory_text(gib: float) -> str:
+    """An amount of memory as it is written in a job file.
+
+    >>> memory_text(4.0), memory_text(0.5)
+    ('4 GiB', '0.5 GiB')
+    """
+    return f"{Decimal(str(gib)).normalize():f} GiB"
 
 
 def read_per_hour(written: object) -> int:

@@ -17,6 +17,7 @@ from agileml.params.wire_names import WIRES
 from agileml.pipeline.schedule.schemes import SCHEMES
 from pricing_data.known_clouds import cloud_names
 from pricing_data.spelling import either
+from pricing_data.traits import ARM, X86
 from pricing_data.units import MINUTE, format_time
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
@@ -34,7 +35,7 @@ _RAY_ADDRESS = r"auto|[A-Za-z0-9][-A-Za-z0-9.]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0
 RAY = "ray"
 OPTIMIZERS = ("adam", "momentum", "sgd")
 ANY = "any"
-"""Every region, or every zone."""
+"""Every region, every zone, or every architecture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +215,13 @@ PER_HOUR = _text(
 SIZE = _text(
     conversions.SIZE_PATTERN, "a size with its unit: 500MB, 50GB or 1TB", conversions.read_size, conversions.size_text
 )
+MEMORY = _text(
+    conversions.MEMORY_PATTERN,
+    "an amount of memory with its unit: 4 GiB, 7.5 GiB or 512 MiB",
+    conversions.read_memory,
+    conversions.memory_text,
+)
+ARCHITECTURE = _choice((X86, ARM, ANY))
 FLAG = Form(conversions.read_flag, "true or false", {"type": "boolean"})
 BACKUP_WORKERS = Form(
     conversions.read_backup_workers,

@@ -69,6 +69,23 @@ class Resources:
         name="types",
         default=Needs(),
     )
+    arch: str | None = key(
+        forms.ARCHITECTURE,
+        "Processors that the job's programs and image run on: x86_64, arm64 or any; x86_64 if left out. The nodes of a"
+        " training need that of the computer that launches it.",
+        "arm64",
+    )
+    memory: float | None = key(
+        forms.MEMORY,
+        "Least memory of a machine; 2 GiB if left out, except for types that are named without a glob.",
+        "4 GiB",
+    )
+    burstable: bool | None = key(
+        forms.FLAG,
+        "Whether to rent burstable types, which may use only a share of their vCPUs all the time, and are compared by"
+        " that share. If left out, only those that types names.",
+        False,
+    )
     regions: tuple[str, ...] = key(
         ListOf(forms.REGION, word=ANY),
         "Regions to rent in; all if left out. With several, or any, a command with a checkpoint and a deadline moves to"

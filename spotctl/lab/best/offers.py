@@ -13,18 +13,12 @@ from pricing_data.library import Library, Selection
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
+from spotctl.clouds.accelerators import GPU_MEMORY_GIB
 from spotctl.home.errors import BadRequest
 
 _EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")
 _BANDS = ("monthly-bucket", "eviction-rate")
 WantedBetween = tuple[float, float]
-
-GPU_MEMORY_GIB = {
-    "A10": 24, "A100": 40, "A100-80GB": 80, "A10G": 24, "B200": 180, "GB200": 186, "H100": 80, "H200": 141, "K520": 4,
-    "K80": 12, "L4": 24, "L40S": 48, "M60": 8, "MI300X": 192, "P100": 16, "P4": 8, "P40": 24, "T4": 16, "V100": 16,
-    "V100-32GB": 32,
-}  # fmt: skip
-"""Memory of one GPU, by the catalog's names."""
 
 
 @dataclass(frozen=True, slots=True)

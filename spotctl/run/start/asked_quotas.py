@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:
     """The markets without a quota that was read in the last day; spot and on-demand quotas are read together."""
-    read = [stated.quota for stated in account_quotas.read_lately(settings, wall_us()) if stated.quota.spot]
+    stated = [entry.quota for entry in account_quotas.read_lately(settings, wall_us()) if entry.quota.spot]
+    # A cloud with quotas by region may state one of all regions, too, which says nothing of a region's own.
+    by_region = {quota.cloud for quota in stated if quota.region is not None}
+    read = [quota for quota in stated if quota.region is not None or quota.cloud not in by_region]
     return {
         market
         for market in markets

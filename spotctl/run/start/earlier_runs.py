@@ -34,7 +34,7 @@ def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Le
     tariff = stored(lambda: known)
     observations = [observation for events in runs if (observation := observations_of(events, tariff)) is not None]
     vcpus = {
-        machine.name: float(machine.vcpus) for machine in known.catalog.types if machine.cloud in spec.resources.clouds
+        machine.name: machine.steady_vcpus for machine in known.catalog.types if machine.cloud in spec.resources.clouds
     }
     ended = [observation for observation in observations if observation.wall_ended <= before]
     return learn(ended, vcpus, most_machines(spec), OVERHEADS.startup, OVERHEADS.eviction)

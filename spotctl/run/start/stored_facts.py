@@ -20,6 +20,7 @@ from spotctl.clouds.wiring import library
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.home import account_quotas
+from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.garbage import without_garbage_collection
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs
@@ -73,9 +74,20 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         quotas = account.left(data.catalog)
         request = PlanRequest(tuple(specs), begin.at, computer_zone(), terms.hours, quotas=quotas)
     learned = learn_from_runs(settings, known, specs, now)
-    facts = arranged_facts(replace(request, profiles=profiles_of(specs)), data, learned)
+    request = replace(request, profiles=profiles_of(specs), own_images=_own_images(settings))
+    facts = arranged_facts(request, data, learned)
     measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.words())
     return replace(facts, account=account, remarks=remarks + measured)
+
+
+def _own_images(settings: Settings) -> frozenset[str]:
+    """The clouds for which the settings name an image."""
+    of_machines = {cloud: cloud_of(cloud).settings_of_machines for cloud in rented_clouds()}
+    return frozenset(
+        cloud
+        for cloud, named in of_machines.items()
+        if named.image and getattr(settings.table(cloud, named.table), named.image)
+    )
 
 
 def _request_of_run(specs: Sequence[JobSpec], terms: LoggedTerms) -> PlanRequest:

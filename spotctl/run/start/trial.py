@@ -1,9 +1,10 @@
-"""A first launch on a cloud: a job on the smallest machine, and the resources that the cloud still lists afterwards."""
+"""A first launch on a cloud: a job on the smallest machine that boots, when to give it up, and the resources that the
+cloud still lists afterwards."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.library import Selection
 from pricing_data.market import LINUX
+from pricing_data.units import MINUTE
 from spotctl.clouds.capabilities import Closes
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.installation import installation_id
@@ -19,18 +21,24 @@ from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import loads
 from spotctl.home.errors import BadRequest
+from spotctl.home.wall_clock import wall_us
+from spotctl.log.events import StopRequested
+from spotctl.log.outcomes import NO_CAPACITY
+from spotctl.planning.suitability import why_unsuitable
+from spotctl.run.start.runs import request_stop
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
     from spotctl.clouds.base import Resource
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
+    from spotctl.log.state import RunState
 
 CAP_USD = 1
 """More than an hour of any small machine costs, with its disk and its address."""
 
-LEAST_MEMORY_GIB = 2.0
-"""Memory that the default images and the agent need."""
+GIVE_UP_AFTER = 10 * MINUTE
+"""How long a trial waits for its machine to run."""
 
 _JOB = """\
 name: try-{cloud}
@@ -38,7 +46,7 @@ kind: command
 run: echo "spotctl works on {cloud}"
 workdir: {folder}
 budget: {cap} USD
-resources: {{clouds: [{cloud}], types: [{type}]{regions}}}
+resources: {{clouds: [{cloud}]{types}{regions}}}
 """
 _LOOKS, _PAUSE_SECONDS = 6, 10.0
 
@@ -47,24 +55,53 @@ def trial_job(cloud: str, regions: Sequence[str], known: Library, home: Path) ->
     """A job of one command on the smallest machine with a known price, with a budget of a dollar."""
     folder = home / "try"
     folder.mkdir(parents=True, exist_ok=True)
-    type_ = smallest_type(cloud, regions, known)
     named = f", regions: [{', '.join(regions)}]" if regions else ""
-    text = _JOB.format(cloud=cloud, folder=folder, cap=CAP_USD, type=type_, regions=named)
-    return loads(text, folder / "job.yaml")
+    values = {"cloud": cloud, "folder": folder, "cap": CAP_USD, "regions": named}
+    any_type = loads(_JOB.format(**values, types=""), folder / "job.yaml")
+    type_ = smallest_type(any_type, cloud, regions, known)
+    return loads(_JOB.format(**values, types=f", types: [{type_}]"), folder / "job.yaml")
 
 
-def smallest_type(cloud: str, regions: Sequence[str], known: Library) -> str:
-    """The type with the fewest vCPUs, then the least memory, without accelerators. BadRequest: no price is known."""
+def smallest_type(spec: JobSpec, cloud: str, regions: Sequence[str], known: Library) -> str:
+    """The type with the fewest vCPUs, then the least memory, without accelerators, that suits the job. BadRequest: no
+    price is known."""
+    now = wall_us()
     chosen = known.select(Selection(clouds=(cloud,), regions=tuple(regions)))
     names = {market.instance_type for market in chosen if market.os == LINUX}
     machines = (known.catalog.instance_type(cloud, name) for name in names if known.catalog.knows(cloud, name))
-    fitting = [machine for machine in machines if not machine.accelerators and machine.memory_gib >= LEAST_MEMORY_GIB]
+    fitting = [machine for machine in machines if not machine.accelerators and not why_unsuitable(machine, spec, now)]
     if not fitting:
         where = "".join(f" --region {region}" for region in regions)
         raise BadRequest(
-            f"no price of any machine on {cloud} is stored; first run: spotctl prices fetch --cloud {cloud}{where}"
+            f"no price of a machine on {cloud} that boots is stored; first run:"
+            f" spotctl prices fetch --cloud {cloud}{where}"
         )
     return min(fitting, key=lambda machine: (machine.vcpus, machine.memory_gib, machine.name)).name
+
+
+class TrialPatience:
+    """Watches the turns of a trial: says why orders are refused, and ends a run whose machine does not run in time."""
+
+    def __init__(
+        self, spec: JobSpec, settings: Settings, remark: Callable[[str], None], now: Callable[[], int] = wall_us
+    ) -> None:
+        self._spec, self._settings, self._remark, self._now = spec, settings, remark, now
+        self._refusal, self._gave_up = "", False
+
+    def look(self, state: RunState) -> None:
+        if state.began is None or any(held.ran is not None for held in state.machines.values()):
+            return
+        if state.refusal != self._refusal:
+            self._refusal = state.refusal
+            self._remark(f"refused: {state.refusal}; trying again")
+        if self._now() - state.began.wall_us > GIVE_UP_AFTER and not self._gave_up:
+            self._gave_up = True
+            request_stop(self._spec.name, self._settings, StopRequested(NO_CAPACITY, _given_up(self._spec, state)))
+
+
+def _given_up(spec: JobSpec, state: RunState) -> str:
+    why = f" (the last refusal: {state.refusal})" if state.refusal else "; spotctl doctor checks the account"
+    return f"gave up: no {spec.resources.types[0]} was running after {GIVE_UP_AFTER // MINUTE} minutes{why}"
 
 
 def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource, ...]:

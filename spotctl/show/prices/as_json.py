@@ -76,6 +76,13 @@ def machine(hardware: InstanceType) -> dict[str, Any]:
         memory_gib: memory
         gpu: model of the GPUs; null without
         gpus: number of GPUs
+        steady_vcpus: vCPUs that may be used all the time; fewer than vcpus for burstable types
+        architecture: x86_64 or arm64; null if unknown
+        boots: ways in which its machines boot, in the cloud's words; null if unknown
+        driver: family of drivers that its GPUs need; null if unknown, or without GPUs
+        gpu_memory_gib: memory of one GPU; null if unknown, or without GPUs
+        local_disk_gb: local disks; null if unknown
+        retires: since when the cloud does not sell it; null if unknown
         as_of: date of the shipped description; null if the cloud itself described the machine
     """
     return {
@@ -83,6 +90,13 @@ def machine(hardware: InstanceType) -> dict[str, Any]:
         "memory_gib": hardware.memory_gib,
         "gpu": hardware.accelerator,
         "gpus": hardware.accelerators,
+        "steady_vcpus": hardware.steady_vcpus,
+        "architecture": hardware.traits.architecture,
+        "boots": hardware.traits.boots,
+        "driver": hardware.traits.driver,
+        "gpu_memory_gib": hardware.traits.accelerator_gib,
+        "local_disk_gb": hardware.traits.local_disk_gb,
+        "retires": None if hardware.traits.retires is None else format_time(hardware.traits.retires),
         "as_of": None if hardware.as_of is None else format_time(hardware.as_of),
     }
 

@@ -76,6 +76,26 @@ REPLACED = [
         "7: resources.types.memory_gib: '16GB..' has a unit; expected a number or a range of GiB such as 16, ",
     ),
     (
+        "machines: 4..64",
+        "machines: 4..64\n  memory: 4",
+        "10: resources.memory: 4 has no unit; expected an amount of memory with its unit: 4 GiB, 7.5 GiB or 512 MiB",
+    ),
+    (
+        "machines: 4..64",
+        "machines: 4..64\n  memory: 4 GB",
+        "10: resources.memory: '4 GB' is not an amount of memory; expected an amount of memory with its unit: 4 GiB",
+    ),
+    (
+        "machines: 4..64",
+        "machines: 4..64\n  arch: arm",
+        "10: resources.arch: unknown value 'arm' (did you mean arm64?); expected one of x86_64, arm64, any",
+    ),
+    (
+        "machines: 4..64",
+        "machines: 4..64\n  burstable: maybe",
+        "10: resources.burstable: 'maybe' is neither true nor false; expected true or false",
+    ),
+    (
         "[c6i.2xlarge, n2-standard-8]",
         "{vcpus: 0..8}",
         "7: resources.types.vcpus: '0..8' begins below 1; expected a number or a range such as 8, 4..16, 8.. ",

@@ -38,6 +38,9 @@ resources:
   regions: [us-east-1, East US]
   machines: 4..64
   reliable: {machines: 2, type: c6i.large}
+  arch: any
+  memory: 512 MiB
+  burstable: true
 objective: min-cost-slo
 deadline: 10h
 budget: 25.50 USD
@@ -64,6 +67,9 @@ def test_a_file_with_everything_means_what_it_says(folder: Path) -> None:
             reliable=Reliable(2, "c6i.large"),
             needs=Needs(Range(8), Range(7.5, 64.0), spec.Accelerators("V100", Range(1))),
             regions=("us-east-1", "eastus"),
+            arch="any",
+            memory=0.5,
+            burstable=True,
         ),
         workdir=folder / "code",
         setup="pip install -r requirements.txt",

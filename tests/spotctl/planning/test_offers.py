@@ -47,9 +47,7 @@ def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
     assert again.markets == table.markets
     assert list(again) == list(table)
     assert len(table_of([])) == 0
-    assert not eligible(
-        MarketSnapshot.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec().resources
-    ).kinds.size
+    assert not eligible(MarketSnapshot.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec()).kinds.size
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ def test_resources_mean_these_kinds(changes: dict[str, object], kept: set[str]) 
         flat(offer("a.large"), CENT), flat(offer("a.xlarge"), CENT), flat(offer("b.large", region="us-west-2"), CENT)
     )
     resources: Resources = replace(spec().resources, **changes)  # type: ignore[arg-type]
-    chosen = eligible(found, found.usable, resources)
+    chosen = eligible(found, found.usable, replace(spec(), resources=resources))
     assert {found.kinds[kind].type for kind in chosen.kinds.tolist()} == kept
     assert chosen.fitting == len(kept)
 
@@ -84,8 +82,8 @@ def test_an_unusable_market_has_a_reason() -> None:
         flat(offer("a.large", region="eu-west-1"), CENT),
         flat(windows, CENT),
     )
-    chosen = eligible(found, found.usable, spec().resources)
-    told = {str(market): why for market, why in (why_unusable(found, row) for row in chosen.unusable.tolist())}
+    chosen = eligible(found, found.usable, spec())
+    told = {str(market): why for market, why in (why_unusable(found, row, spec()) for row in chosen.unusable.tolist())}
     assert found.usable.sum() == 1
     assert "stale: its last price is 37 hours old" in told[str(offer("a.large", "c"))]
     assert "before the planned moment" in told[str(offer("a.large", "d"))]

@@ -15,8 +15,11 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market, os_of_product
+from pricing_data.traits import ARM, X86, MachineTraits
 from pricing_data.units import parse_time, parse_usd
+from spotctl.clouds.accelerators import driver_of
 from spotctl.clouds.api_calls import ApiRecord
+from spotctl.clouds.aws.machine_types import baseline_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,7 +94,32 @@ def instance_type(record: ApiRecord) -> InstanceType:
         accelerator=accelerator,
         accelerators=count,
         network_gbps=network_gbps(record.get("NetworkInfo", {})),
+        traits=_traits(record, accelerator),
     )
+
+
+def _traits(record: ApiRecord, accelerator: str | None) -> MachineTraits:
+    architectures = record.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
+    usual = (name for name in architectures if name in (X86, ARM))
+    burstable, usage, modes = map(
+        record.get, ("BurstablePerformanceSupported", "SupportedUsageClasses", "SupportedBootModes")
+    )
+    return MachineTraits(
+        architecture=next(usual, next(iter(architectures), None)),
+        baseline=None if burstable is None else baseline_of(record["InstanceType"], burstable=burstable),
+        hypervisor="none" if record.get("BareMetal") else record.get("Hypervisor"),
+        boots=modes and " ".join(modes),
+        spot=usage and "spot" in usage,
+        accelerator_gib=_accelerator_gib(record),
+        driver=driver_of(accelerator),
+        local_disk_gb=float(record.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)),
+    )
+
+
+def _accelerator_gib(record: ApiRecord) -> float | None:
+    devices = (device for info, name in _ACCELERATORS for device in record.get(info, {}).get(name, ()))
+    sizes = (device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices)
+    return next((round(size / 1024, 1) for size in sizes if size), None)
 
 
 def _accelerator(record: ApiRecord) -> tuple[str | None, int]:

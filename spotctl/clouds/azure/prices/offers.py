@@ -13,7 +13,7 @@ from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, Span, format_time, format_usd, parse_time, parse_usd
 from spotctl.clouds.api_calls import ApiRecord
 from spotctl.clouds.azure.prices.records import number, text
-from spotctl.clouds.azure.prices.sizes import spelled
+from spotctl.clouds.azure.size_names import spelled
 
 SOURCE = "azure-retail-prices"
 

@@ -11,7 +11,7 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, parse_time, parse_usd
 from spotctl.clouds.api_calls import ApiRecord
 from spotctl.clouds.azure.prices.records import listed, number, text
-from spotctl.clouds.azure.prices.sizes import spelled
+from spotctl.clouds.azure.size_names import spelled
 
 SOURCE = "azure-resource-graph"
 HISTORY = 90 * DAY

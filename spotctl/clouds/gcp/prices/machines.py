@@ -1,23 +1,19 @@
 """`GcpMachine`: a machine type with the components of its price. Pure."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput
 from pricing_data.market import NO_ZONE, Market
+from pricing_data.traits import ARM, X86, MachineTraits
+from pricing_data.units import parse_time
+from spotctl.clouds.gcp.cards import API_NAMES, card
 
 CLOUD = "gcp"
 
-_CARD = re.compile(r"nvidia-(?:tesla-)?(.+?)(?:-mega)?(?:-\d+gb)?")
-# The API's names of the GPUs in the shipped catalog, and the local SSDs that come with a machine.
-_CARDS = {
-    "A100": "nvidia-tesla-a100", "A100-80GB": "nvidia-a100-80gb", "H100": "nvidia-h100-80gb",
-    "H200": "nvidia-h200-141gb", "L4": "nvidia-l4",
-}  # fmt: skip
 _OTHER_CARDS = {"a3-megagpu-8g": "nvidia-h100-mega-80gb"}
-_NAMES = {gpu: name for name, gpu in _CARDS.items()}
+# The local SSDs that come with a machine.
 _BUNDLED_SSDS = {
     **{f"a2-ultragpu-{count}g": count for count in (1, 2, 4, 8)},
     **{f"a3-highgpu-{count}g": 2 * count for count in (1, 2, 4, 8)},
@@ -27,9 +23,15 @@ _BUNDLED_SSDS = {
 _GPU_SHARES = {"g4-standard-6": "1/8", "g4-standard-12": "1/4", "g4-standard-24": "1/2"}
 
 
+_SSD_GB = 375
+_ARCHITECTURES = {"X86_64": X86, "ARM64": ARM}
+_RETIRED = ("OBSOLETE", "DELETED")
+
+
 @dataclass(frozen=True, slots=True)
 class GcpMachine:
-    """A machine type. `gpu` is the API's name (`nvidia-tesla-a100`); `ssds` counts only bundled local SSDs."""
+    """A machine type. `gpu` is the API's name (`nvidia-tesla-a100`); `ssds` counts only bundled local SSDs. `retires`
+    is since when it cannot be rented any more."""
 
     name: str
     vcpus: int
@@ -37,30 +39,23 @@ class GcpMachine:
     gpu: str | None = None
     gpus: int = 0
     ssds: int = 0
+    architecture: str | None = None
+    retires: int | None = None
 
     @property
     def instance_type(self) -> InstanceType:
         accelerator = card(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
-        return InstanceType(CLOUD, self.name, self.vcpus, self.memory_mib / 1024, accelerator, self.gpus)
+        traits = MachineTraits(self.architecture, local_disk_gb=self.ssds * _SSD_GB or None, retires=self.retires)
+        memory = self.memory_mib / 1024
+        return InstanceType(CLOUD, self.name, self.vcpus, memory, accelerator, self.gpus, traits=traits)
 
 
 def known_machine(known: InstanceType) -> GcpMachine:
     """A machine type from the catalog; one with a GPU of an unknown name will have no price."""
-    usual = _CARDS.get(known.accelerator, known.accelerator) if known.accelerator else None
+    usual = API_NAMES.get(known.accelerator, known.accelerator) if known.accelerator else None
     gpu = _OTHER_CARDS.get(known.name, usual)
     ssds = _BUNDLED_SSDS.get(known.name, 0)
     return GcpMachine(known.name, known.vcpus, round(known.memory_gib * 1024), gpu, known.accelerators, ssds)
-
-
-def card(gpu: str, share: str | None = None) -> str:
-    """An accelerator's name as other clouds write it: without maker, and without a memory size that all of them have.
-
-    >>> card("nvidia-a100-80gb"), card("nvidia-h100-mega-80gb"), card("nvidia-rtx-pro-6000", "1/8")
-    ('A100-80GB', 'H100', 'RTX-PRO-6000 (1/8)')
-    """
-    nvidia = _CARD.fullmatch(gpu)
-    name = _NAMES.get(gpu) or (nvidia[1].upper() if nvidia else gpu)
-    return f"{name} ({share})" if share else name
 
 
 def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages are not annotated
@@ -73,9 +68,19 @@ def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages
         gpu=first.guest_accelerator_type if first else None,
         gpus=first.guest_accelerator_count if first else 0,
         ssds=record.bundled_local_ssds.partition_count,
+        architecture=_ARCHITECTURES.get(record.architecture),
+        retires=_retirement(record.deprecated),
     )
     # Reject here, where the record can be named and left out, what the catalog or a market name would reject later.
     Market(CLOUD, "any", NO_ZONE, machine.name)
     if machine.instance_type.accelerators < 0:
         raise BadInput(f"machine type {machine.name} has {machine.gpus} accelerators")
     return machine
+
+
+def _retirement(status: Any) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
+    """Since when a type cannot be rented any more; 0 if Google gives no date. A deprecated type can still be rented."""
+    if status.state not in _RETIRED:
+        return None
+    dates = (date for date in (status.obsolete, status.deleted) if date)
+    return min(map(parse_time, dates), default=0)

@@ -71,6 +71,14 @@ def test_a_spot_machine_is_bought_with_all_that_its_life_and_its_end_need(ec2: E
     assert "IamInstanceProfile.Name" not in arguments
 
 
+def test_a_burstable_machine_is_ordered_without_credits_that_are_billed(ec2: Ec2) -> None:
+    provider().create(ORDER)
+    provider().create(replace(ORDER, token="t2", market=replace(MARKET, instance_type="t3.large")))
+    plain, burstable = ec2.asked("RunInstances")
+    assert burstable["CreditSpecification.CpuCredits"] == "standard"
+    assert "CreditSpecification.CpuCredits" not in plain
+
+
 def test_everything_that_is_created_is_tagged_at_its_creation(ec2: Ec2) -> None:
     company = {"cost-center": "1234"}
     provider(replace(SETTINGS, tags=company)).create(ORDER)

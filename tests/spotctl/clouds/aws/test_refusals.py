@@ -118,6 +118,7 @@ def test_a_refused_purchase_raises_what_the_contract_says(
         ("c5.large", None, "L-1216C47A"),
         ("m6g.large", None, "L-1216C47A"),
         ("g4dn.xlarge", BID, "L-3819A6DF"),
+        ("p5.48xlarge", None, "L-417A185B"),
     ],
 )
 def test_a_reached_quota_says_which_and_how_to_raise_it(ec2: Ec2, type_: str, bid: int | None, code: str) -> None:
@@ -136,10 +137,31 @@ def test_quotas_of_spot_machines_are_those_of_their_families(ec2: Ec2) -> None:
     assert (on_demand.amount, on_demand.spot, on_demand.family) == (7, False, quota.family)
 
 
+def test_the_newest_gpus_have_a_quota_of_spot_machines_of_their_own(ec2: Ec2) -> None:
+    ec2.market.quotas.update({"L-7212CCBC": 8.0, "L-C4BD4855": 192.0, "L-417A185B": 96.0})
+    stated = provider().quotas("us-east-1", {"p4d.24xlarge", "p5.48xlarge"})
+    assert [(quota.name, quota.amount) for quota in stated] == [
+        ("aws/us-east-1/p2+p3+p3dn+p4d+p4de", 8),
+        ("aws/us-east-1/p on demand", 96),
+        ("aws/us-east-1/p5+p5e+p5en", 192),
+    ]
+    covered = [(quota.covers("aws", "us-east-1", "p4d"), quota.covers("aws", "us-east-1", "p5en")) for quota in stated]
+    assert covered == [(True, False), (True, True), (False, True)]
+
+
+def test_an_account_without_the_role_of_spot_machines_is_told_once_how_to_make_it(ec2: Ec2) -> None:
+    code = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+    ec2.server.faults.append(AwsFault("/", ec2_error(code, status=400), action="RunInstances", times=9))
+    with pytest.raises(NotPermitted, match=r"create-service-linked-role --aws-service-name spot\.amazonaws\.com"):
+        provider().create(ORDER)
+
+
 @pytest.mark.parametrize(
     ("type_", "pool"),
     [
-        ("p4d.24xlarge", "P"),
+        ("p4d.24xlarge", "P2, P3 and P4"),
+        ("p5.48xlarge", "P5"),
+        ("p5en.48xlarge", "P5"),
         ("inf2.xlarge", "Inf"),
         ("im4gn.large", STANDARD.name),
         ("trn1.2xlarge", "Trn"),

@@ -150,14 +150,32 @@ def test_the_network_and_the_disk_of_a_request(world: World) -> None:
     [
         ("Standard_D4s_v5", "ubuntu-24_04-lts", "server"),
         ("Standard_D4ps_v5", "ubuntu-24_04-lts", "server-arm64"),
-        ("Standard_NC6s_v3", "ubuntu-hpc", "2204"),
+        ("Standard_NC24ads_A100_v4", "ubuntu-hpc", "2404"),
+        ("Standard_ND96isr_MI300X_v5", "ubuntu-hpc", "2404-rocm"),
     ],
 )
 def test_the_image_fits_the_architecture_and_the_gpus(world: World, size: str, offer: str, sku: str) -> None:
     market = Market.parse(f"azure/eastus/-/{size}")
     world.provider().create(order(machines=1, market=market))
-    image = world.bought(machine_name("t1", 0))["properties"]["storageProfile"]["imageReference"]
+    storage = world.bought(machine_name("t1", 0))["properties"]["storageProfile"]
+    image = storage["imageReference"]
     assert (image["offer"], image["sku"], image["version"]) == (offer, sku, "latest")
+    assert storage["osDisk"].get("diskSizeGB") == (128 if offer == "ubuntu-hpc" else None)
+
+
+@pytest.mark.parametrize(
+    ("size", "problem"),
+    [
+        ("Standard_A1_v2", "boots only images of generation 1"),
+        ("Standard_NV36ads_A10_v5", "no image with drivers for its A10"),
+        ("Standard_ND40rs_v2", "no image with drivers for its V100"),
+    ],
+)
+def test_a_size_without_an_image_is_refused_unless_the_job_names_one(world: World, size: str, problem: str) -> None:
+    wanted = order(machines=1, market=Market.parse(f"azure/eastus/-/{size}"))
+    with pytest.raises(BadRequest, match=problem):
+        world.provider().create(wanted)
+    world.provider(image=f"{COMPANY}/Microsoft.Compute/galleries/images/training").create(wanted)
 
 
 def test_an_image_of_ones_own(world: World) -> None:

@@ -23,6 +23,7 @@ _EXAMPLES = {
     r"max price .* is lower than the current spot price": "max price '1 USD' is lower than the current spot price '2'",
     r"quota": "it results in exceeding approved LowPriorityCores quota",
     r"too many requests|rate limit": "The server rejected the request because too many requests have been received",
+    r"hypervisor generation": "The selected VM size 'Standard_A1_v2' cannot boot Hypervisor Generation '2'",
     "": "in Azure's own words",
 }
 

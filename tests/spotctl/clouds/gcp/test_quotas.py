@@ -15,7 +15,12 @@ def test_spot_machines_have_a_quota_of_their_own_or_count_with_all(made: World) 
         "gcp/us-central1/g2-standard=1 GPUs",
         "gcp/us-central1/g2-standard on demand=1 GPUs",
     ]
-    made.server.quotas["PREEMPTIBLE_CPUS"] = 96.0
-    assert stated()[0] == "gcp/us-central1=96 vCPUs"
+    made.server.quotas["PREEMPTIBLE_CPUS"] = 16.0
+    assert stated()[0] == "gcp/us-central1=16 vCPUs"
+    made.server.project_quotas = {"GPUS_ALL_REGIONS": 4.0}
+    assert stated()[-2:] == ["gcp=4 GPUs", "gcp on demand=4 GPUs"]
+    made.server.denied = {"compute.projects.get"}
+    assert "gcp=4 GPUs" not in stated()
+    made.server.denied, made.server.project_quotas = set(), {}
     made.server.quotas = {}
     assert stated() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, MissingCredentials, NoAnswer, RateLimited
 from pricing_data.sources.base import FetchRequest
+from pricing_data.traits import NO_TRAITS, MachineTraits
 from pricing_data.units import DAY, parse_time
 from spotctl.clouds.aws.prices.records import instance_type, network_gbps, on_demand_price
 from tests.servers.aws import AwsFault, AwsWorld, action_of, price_list_error, region_of, running_aws
@@ -62,13 +64,16 @@ def term(usd: str, effective: str = "2024-02-01T00:00:00Z") -> dict[str, Any]:
 def test_instance_types_have_their_hardware(aws: AwsWorld) -> None:
     result = aws.pull("instance types", asking_for("c4.xlarge", "p4d.*", "inf2.xlarge", "trn1.32xlarge", "g6f.large"))
     assert result.error is None
-    assert sorted(result.all.types) == [
+    assert [replace(kind, traits=NO_TRAITS) for kind in sorted(result.all.types)] == [
         InstanceType("aws", "c4.xlarge", 4, 7.5, None, 0, 1.25),
         InstanceType("aws", "g6f.large", 2, 8.0, "L4 (1/8)", 1, 1.5),
         InstanceType("aws", "inf2.xlarge", 4, 16.0, "Inferentia2", 1, 2.083),
         InstanceType("aws", "p4d.24xlarge", 96, 1152.0, "A100", 8, 400.0),
         InstanceType("aws", "trn1.32xlarge", 128, 512.0, "Trainium", 16, 800.0),
     ]
+    traits = {kind.name: kind.traits for kind in result.all.types}
+    assert traits["c4.xlarge"] == MachineTraits("x86_64", 1.0, "xen", "legacy-bios", True, None, None, 0.0)
+    assert traits["p4d.24xlarge"] == MachineTraits("x86_64", 1.0, "nitro", "legacy-bios", True, 40.0, "nvidia", 8000.0)
 
 
 def test_every_instance_type_that_moto_knows_can_be_read(aws: AwsWorld) -> None:

@@ -13,10 +13,12 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
+from pricing_data.traits import MachineTraits
 from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.clouds.azure.prices.offers import PriceSheet, read_price
-from spotctl.clouds.azure.prices.sizes import accelerator_of, read_type, spelled
+from spotctl.clouds.azure.prices.sizes import read_type
 from spotctl.clouds.azure.prices.spot import PricePoint, events_between, read_eviction_rate, read_market, read_point
+from spotctl.clouds.azure.size_names import accelerator_of, spelled
 from tests.servers.azure import Row, retail_item, sku
 
 NOW = parse_time("2026-03-15T12:00:00Z")
@@ -73,7 +75,8 @@ def test_accelerators_come_from_the_size_name_if_it_is_unambiguous(accelerator: 
 
 def test_a_machine_is_described_by_its_capabilities() -> None:
     record = sku("eastus", "standard_nc12s_v3", vCPUs="12", MemoryGB="224", GPUs="2", HyperVGenerations="V1,V2")
-    assert read_type(record) == InstanceType("azure", "Standard_NC12s_v3", 12, 224.0, "V100", 2)
+    traits = MachineTraits(boots="V1 V2")
+    assert read_type(record) == InstanceType("azure", "Standard_NC12s_v3", 12, 224.0, "V100", 2, traits=traits)
 
 
 def test_a_size_with_constrained_cores_has_those_that_it_may_use() -> None:

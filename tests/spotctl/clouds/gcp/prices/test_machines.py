@@ -7,6 +7,9 @@ from google.cloud import compute_v1
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput
+from pricing_data.traits import MachineTraits
+from pricing_data.units import parse_time
+from spotctl.clouds.gcp.machine_types import obstacle, traits_of
 from spotctl.clouds.gcp.prices.machines import GcpMachine, machine_of
 from tests.servers.gcp import machine
 
@@ -19,7 +22,9 @@ def test_a_machine_without_accelerators() -> None:
 def test_a_machine_with_accelerators_and_local_ssds() -> None:
     held = machine("a2-ultragpu-2g", 24, 340, gpus=("nvidia-a100-80gb", 2), ssds=2)
     assert machine_of(held) == GcpMachine("a2-ultragpu-2g", 24, 340 * 1024, "nvidia-a100-80gb", 2, 2)
-    assert machine_of(held).instance_type == InstanceType("gcp", "a2-ultragpu-2g", 24, 340.0, "A100-80GB", 2)
+    assert machine_of(held).instance_type == InstanceType(
+        "gcp", "a2-ultragpu-2g", 24, 340.0, "A100-80GB", 2, traits=MachineTraits(local_disk_gb=750)
+    )
 
 
 def test_a_fraction_of_a_gpu_is_not_a_whole_one() -> None:
@@ -42,3 +47,35 @@ BAD_MACHINES = {
 def test_an_invalid_machine_is_rejected(bad: compute_v1.MachineType) -> None:
     with pytest.raises(BadInput):
         machine_of(bad)
+
+
+def test_the_api_says_which_processors_a_type_has_and_whether_it_can_still_be_rented() -> None:
+    held = machine("t2a-standard-4", 4, 16)
+    held.architecture = "ARM64"
+    assert machine_of(held).instance_type.traits == MachineTraits(architecture="arm64")
+    held.deprecated = compute_v1.DeprecationStatus(state="DEPRECATED")
+    assert machine_of(held).retires is None
+    held.deprecated = compute_v1.DeprecationStatus(state="OBSOLETE", obsolete="2026-03-01T00:00:00Z")
+    assert machine_of(held).retires == parse_time("2026-03-01T00:00:00Z")
+    held.deprecated = compute_v1.DeprecationStatus(state="DELETED")
+    assert machine_of(held).retires == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "baseline", "driver"),
+    [
+        ("e2-micro", "x86_64", 0.125, None),
+        ("e2-standard-2", "x86_64", 1.0, None),
+        ("c4a-standard-4", "arm64", 1.0, None),
+        ("t2a-standard-1", "arm64", 1.0, None),
+        ("a2-ultragpu-1g", "x86_64", 1.0, "nvidia"),
+        ("n1-standard-8+1-nvidia-tesla-t4", "x86_64", 1.0, "nvidia"),
+        ("n1-standard-8+2-nvidia-tesla-v100", "x86_64", 1.0, "nvidia-old"),
+    ],
+)
+def test_a_name_says_what_a_type_is(name: str, architecture: str, baseline: float, driver: str | None) -> None:
+    traits = traits_of(name)
+    assert (traits.architecture, traits.baseline, traits.driver) == (architecture, baseline, driver)
+    shown = InstanceType("gcp", name, 2, 8.0, "V100", 1, traits=traits)
+    expected = "Google's image has no driver for its V100" if driver == "nvidia-old" else ""
+    assert obstacle(shown) == expected
