@@ -32,10 +32,8 @@ from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.strategies.standard import cheapest_spot
 from bidbrain.values import Overheads
-from pricing_data.units import HOUR, MINUTE, SECOND
+from pricing_data.units import HOUR, SECOND
 
-LEASE = 16 * MINUTE
-"""Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
 _ROUNDING = 1e-9
 _NO_CHECKPOINT = "stays where it is: without a checkpoint, moving would lose all work"
 PRESSED = "close to the deadline: on-demand machines, which are never evicted"
@@ -65,7 +63,7 @@ class Decider:
     deadline: int | None
     strategy: Strategy
     billing: BillingRule
-    lease: int = LEASE
+    lease: int
     worth: DeadlineStrategy | None = None
     look: int = LOOK_AGAIN
     speed: float = 1.0

@@ -115,8 +115,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         planned = plan()
         if journal.state.planned is None:
             journal.write(expectation(planned))
-        # A machine is paid for at least one lease.
-        decider = replace(planned.decider, lease=times.lease + times.teardown, held_price=environment.held_price)
+        decider = replace(planned.decider, held_price=environment.held_price)
         live_plan = replace(planned, first=replace(planned.first, decider=decider))
         live = LiveStrategy(live_plan, lambda: journal.state, usd_left, tariff)
         return live, terms_of(planned, provider.offers())

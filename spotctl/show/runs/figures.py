@@ -8,6 +8,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.clouds.base import CloudProvider, now_of
 from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
@@ -17,7 +18,6 @@ from spotctl.log import budget
 from spotctl.log.budget import Tariff
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.state import RunState
-from spotctl.run.lease_times import LeaseTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +96,16 @@ class RunMarkets:
         spec, provider, tariff = self.of(state)
         now = state.at if state.ended is not None else max(now_of(provider, state.at), state.at)
         goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
-        return RunFigures(state, now, _money(state, spec, now, tariff, provider), goal, spec.is_local)
+        return RunFigures(state, now, _money(state, spec, now, tariff), goal, spec.is_local)
 
 
-def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff, provider: CloudProvider) -> Money:
+def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff) -> Money:
     limit = None if spec.budget is None else spec.budget * 3600
     if state.ended is not None:
         spent = state.ended.facts.get("spent")
         return Money(spent, state.ended.facts.get("on_demand"), limit, spent)
     try:
-        teardown = LeaseTimes.of(is_local=spec.is_local, speed=provider.speed).teardown
+        teardown = LeaseTimes.of(spec).teardown
         return Money(
             budget.spent(state, now, tariff),
             same_work(state, now).amount,

@@ -145,7 +145,7 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     delay = overheads.startup + overheads.eviction
     worth = DeadlineStrategy(DeadlineTerms(round(span), delay, 3.0)) if chance.random() < 0.8 else None
     decider = Decider(
-        offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, worth=worth, look=LOOK_AGAIN
+        offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, HOUR, worth=worth, look=LOOK_AGAIN
     )
     recovery = _recovery(chance, together)
     if together and chance.random() < 0.5:
