@@ -160,7 +160,7 @@ def expectation(plan: JobPlan) -> Planned:
 
 
 def _instead(plan: JobPlan) -> OnDemandOffer:
-    rent = plan.decider.baseline
+    rent = plan.cost.on_demand.rent
     rate = plan.built.rates.get(rent.offer.market.instance_type)
     measured = rate is not None and rate.in_units
     return OnDemandOffer(
@@ -168,7 +168,7 @@ def _instead(plan: JobPlan) -> OnDemandOffer:
         rent.machines,
         rent.offer.on_demand,
         rent.offer.nu,
-        plan.decider.overheads.startup,
+        plan.cost.on_demand.unworked,
         rate.spread if rate is not None and measured else None,
     )
 

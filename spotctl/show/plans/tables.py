@@ -104,10 +104,11 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     if any(choice.evidence == "prior" for choice in plan.choice):
         yield "evictions", EVIDENCE["prior"]
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
-    usd = forecast_of(plan).usd_per_hour.median * other.hours if plan.work.assumed else forecast_of(plan).usd.median
-    ratio = usd / other.usd
+    assumed = plan.work.assumed
+    ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
-    yield "on demand", f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}: {comparison}"
+    span = "per hour" if assumed else f"in {hours_text(other.hours)}"
+    yield "on demand", f"{usd_text(other.usd)} {span} on {machines}: {comparison}"
     if bids := bids_text(
         (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.choice
     ):
