@@ -91,11 +91,15 @@ class Decider:
             situation = replace(situation, holdings=staying)
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
+        decided = self._within(self._decided(situation), situation)
+        return self._without_part(decided, situation) if self.limits.together else decided
+
+    def _decided(self, situation: Situation) -> Decision:
         if self.deadline is not None and isfinite(situation.work_left):
             decider = self._with_last_resort(situation, self.deadline)
             if decider.fallback.machines:
-                return self._within(decider._in_time(situation, self.deadline), situation)
-        return self._within(self._unhurried(situation), situation)
+                return decider._in_time(situation, self.deadline)
+        return self._unhurried(situation)
 
     def _with_last_resort(self, situation: Situation, deadline: int) -> Decider:
         """This decider with on-demand machines that a market grants now; the cheapest ones, if the gang may move."""
@@ -328,6 +332,21 @@ class Decider:
         at = situation.now + self.overheads.startup
         returns = (Return(holding.allocation, at, replaced=True) for holding in situation.on_demand)
         return Decision((*returns, back[0]), wanted.wake_at, f"back to spot: {wanted.reason}")
+
+    def _without_part(self, decided: Decision, situation: Situation) -> Decision:
+        """The decision, which also returns the granted part of an order, unless the rest is ordered now.
+
+        A gang that runs on demand has no use for a few spot nodes, and their evictions would disturb it.
+        """
+        part = situation.on_spot
+        rents = any(isinstance(action, Rent) for action in decided.actions)
+        if rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
+            return decided
+        returned = {action.allocation for action in decided.actions if isinstance(action, Return)}
+        if returned & {holding.allocation for holding in situation.on_demand}:
+            return decided
+        back = tuple(Return(holding.allocation) for holding in part if holding.allocation not in returned)
+        return replace(decided, actions=(*decided.actions, *back))
 
     def _price_share(self, situation: Situation) -> float:
         """The cheapest spot price per unit of work as a share of the on-demand one."""
