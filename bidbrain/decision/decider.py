@@ -51,7 +51,7 @@ class Decider:
     deadline only has its safety net. `look` is the longest time to the next decision while slack runs out, or on-demand
     machines stand in. `speed` is the part of the machines' speed that checkpoints leave. A gang with `roaming` may move
     between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
-    per hour.
+    per hour. With `caps_bids`, no spot machine may cost more than on demand.
     """
 
     offers: tuple[Offer, ...]
@@ -69,6 +69,7 @@ class Decider:
     speed: float = 1.0
     roaming: Roaming | None = None
     held_price: Callable[[Rent], int] = _free
+    caps_bids: bool = False
 
     @property
     def name(self) -> str:
@@ -381,6 +382,7 @@ class Decider:
         return Decision(rents, situation.now + self.look, why)
 
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
+        wanted = _with_capped_bids(wanted) if self.caps_bids else wanted
         rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
         if self.roaming is not None and rent is not None:
             moving = self.roaming.move_to_usd(situation, rent.offer)
@@ -397,6 +399,19 @@ def _without_returned(situation: Situation, decision: Decision) -> Situation:
     return replace(
         situation, holdings=tuple(holding for holding in situation.holdings if holding.allocation not in gone)
     )
+
+
+def _with_capped_bids(decision: Decision) -> Decision:
+    """The decision with no bid above the on-demand price."""
+    actions = tuple(
+        replace(action, bid=action.offer.on_demand)
+        if isinstance(action, Rent) and action.bid is not None and action.bid > action.offer.on_demand
+        else action
+        for action in decision.actions
+    )
+    if actions == decision.actions:
+        return decision
+    return replace(decision, actions=actions, reason=f"{decision.reason}; no bid above the on-demand price")
 
 
 def _hours(left: TimeLeft) -> str:
