@@ -25,7 +25,7 @@ class LeaseTimes:
 
     @property
     def committed(self) -> int:
-        """How long a new machine is paid for at least, if nobody returns it: its lease, and until it is gone."""
+        """How long a new machine is paid for if it is not returned: its lease, and until it is gone."""
         return self.lease + self.teardown
 
     @classmethod

@@ -21,7 +21,7 @@ from spotctl.planning.values import BuiltDecider, OnDemand
 
 _ROUNDING = 1e-6
 _MOST_HOURS = 24
-"""Where begun hours are billed, fleets that finish within 1 to so many hours are compared."""
+"""Where begun hours are billed, fleets that just finish within 1, 2, ... hours are compared, up to this number."""
 
 
 @dataclass(frozen=True, slots=True)
