@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, usd
-from bidbrain.decision.allowance import Allowance
+from bidbrain.decision.allowance import Allowance, with_capped_bids
 from bidbrain.decision.deadline import TimeLeft, time_left
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.on_demand_fallback import (
@@ -382,7 +382,7 @@ class Decider:
         return Decision(rents, situation.now + self.look, why)
 
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
-        wanted = _with_capped_bids(wanted) if self.caps_bids else wanted
+        wanted = with_capped_bids(wanted) if self.caps_bids else wanted
         rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
         if self.roaming is not None and rent is not None:
             moving = self.roaming.move_to_usd(situation, rent.offer)
@@ -399,19 +399,6 @@ def _without_returned(situation: Situation, decision: Decision) -> Situation:
     return replace(
         situation, holdings=tuple(holding for holding in situation.holdings if holding.allocation not in gone)
     )
-
-
-def _with_capped_bids(decision: Decision) -> Decision:
-    """The decision with no bid above the on-demand price."""
-    actions = tuple(
-        replace(action, bid=action.offer.on_demand)
-        if isinstance(action, Rent) and action.bid is not None and action.bid > action.offer.on_demand
-        else action
-        for action in decision.actions
-    )
-    if actions == decision.actions:
-        return decision
-    return replace(decision, actions=actions, reason=f"{decision.reason}; no bid above the on-demand price")
 
 
 def _hours(left: TimeLeft) -> str:

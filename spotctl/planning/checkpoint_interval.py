@@ -69,8 +69,8 @@ def checkpoints_of(
     life = min((mean_life(market_history, rent, price) for rent, price in rents), default=inf)
     every = None if program.checkpoint is None else program.checkpoint.every
     if every is None:
-        cost = CHECKPOINT.write if job.save_time is None else job.save_time
-        return CheckpointInterval(best_interval(cost, life, LONGEST_INTERVAL), cost, life, is_fixed=False)
+        taken = CHECKPOINT.write if job.save_time is None else job.save_time
+        return CheckpointInterval(best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False)
     affordable = every * (1 / CHECKPOINT.speed - 1)
     cost = min(CHECKPOINT.write, affordable) if job.save_time is None else min(job.save_time, every)
     return CheckpointInterval(every, cost, life, is_fixed=True)

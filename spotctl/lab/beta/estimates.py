@@ -113,7 +113,7 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> B
 
 
 def _as_distance(bid: Bid, price: int) -> Bid:
-    """The same bid above the present price; one below the price gets no machine, and stays as it is."""
+    """A bid as its distance above the present price; one below the price gets no machine, and stays as it is."""
     return BidAbove(bid.price - price) if isinstance(bid, FixedBid) and bid.price >= price else bid
 
 
