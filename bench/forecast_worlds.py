@@ -89,16 +89,16 @@ def price_records(folder: Path, work: Path) -> Iterator[World]:
         "aws_sa-east-1_2019-12_2020-06": (("c4.*", "m4.*", "r4.*"), ()),
     }
     for number, (name, (types, regions)) in enumerate(aws.items()):
-        library = _imported(work / name, prices / f"{name}.csv.gz", listed)
+        library = imported(work / name, prices / f"{name}.csv.gz", listed)
         if "2016" in name:
             yield _bidding(name, library, types)
         else:
             yield _dying(name, library, job("aws", types, regions), number)
-    google = _imported(work / "gcp", prices / "gcp_2022-08_2024-12.csv.gz")
+    google = imported(work / "gcp", prices / "gcp_2022-08_2024-12.csv.gz")
     spec = job("gcp", ("n2-*", "c2-*", "n1-*", "e2-*"), ("us-central1", "us-east1"))
     lives = folder / "availability" / "dime2020_gcp_lifetimes.csv"
     yield _by_lives("gcp_2022-08_2024-12", google, spec, lives)
-    azure = _imported(work / "azure", prices / "azure_gpu_2020-02_2020-03.csv.gz")
+    azure = imported(work / "azure", prices / "azure_gpu_2020-02_2020-03.csv.gz")
     yield _dying("azure_gpu_2020-02_2020-03", azure, job("azure", ()), 7, _with_list_prices(azure))
 
 
@@ -184,7 +184,8 @@ def _by_lives(name: str, library: Library, spec: JobSpec, path: Path) -> World:
     )
 
 
-def _imported(folder: Path, *files: Path) -> Library:
+def imported(folder: Path, *files: Path) -> Library:
+    """A store of the rows of some files."""
     store = PriceStore(folder)
     for path in files:
         ingest(store, path, layout=ON_DEMAND.name if "on_demand" in path.name else None)

@@ -30,6 +30,7 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
 from spotctl.clouds.base import EndReason, Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.replayed import Replayed
 from spotctl.clouds.wiring import library
 from spotctl.home.config import load
@@ -40,7 +41,6 @@ from spotctl.log.state import EVICTED, RunState
 from spotctl.log.store import EventLog
 from spotctl.planning.overheads import OVERHEADS
 from spotctl.run.environment import MachinePaths, RunEnvironment
-from spotctl.run.lease_times import LeaseTimes
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules

@@ -82,6 +82,7 @@ def _decider(terms: DeadlineTerms, worth: DeadlineStrategy, tick: int, ticks: in
         deadline=tick * ticks,
         strategy=Standard(),
         billing=billing_rule("per-second"),
+        lease=tick,
         worth=worth,
         look=max(LOOK_AGAIN // tick * tick, tick),
     )

@@ -73,3 +73,16 @@ class Allowance:
                 if enough and machines and (best is None or candidate[:2] > best[:2]):
                     best = candidate
         return None if best is None else best[2]
+
+
+def with_capped_bids(decision: Decision) -> Decision:
+    """The decision with no bid above the on-demand price."""
+    actions = tuple(
+        replace(action, bid=action.offer.on_demand)
+        if isinstance(action, Rent) and action.bid is not None and action.bid > action.offer.on_demand
+        else action
+        for action in decision.actions
+    )
+    if actions == decision.actions:
+        return decision
+    return replace(decision, actions=actions, reason=f"{decision.reason}; no bid above the on-demand price")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, usd
-from bidbrain.decision.allowance import Allowance
+from bidbrain.decision.allowance import Allowance, with_capped_bids
 from bidbrain.decision.deadline import TimeLeft, time_left
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.on_demand_fallback import (
@@ -32,10 +32,8 @@ from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.strategies.standard import cheapest_spot
 from bidbrain.values import Overheads
-from pricing_data.units import HOUR, MINUTE, SECOND
+from pricing_data.units import HOUR, SECOND
 
-LEASE = 16 * MINUTE
-"""Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
 _ROUNDING = 1e-9
 _NO_CHECKPOINT = "stays where it is: without a checkpoint, moving would lose all work"
 PRESSED = "close to the deadline: on-demand machines, which are never evicted"
@@ -53,7 +51,7 @@ class Decider:
     deadline only has its safety net. `look` is the longest time to the next decision while slack runs out, or on-demand
     machines stand in. `speed` is the part of the machines' speed that checkpoints leave. A gang with `roaming` may move
     between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
-    per hour.
+    per hour. With `caps_bids`, no spot machine may cost more than on demand.
     """
 
     offers: tuple[Offer, ...]
@@ -65,12 +63,13 @@ class Decider:
     deadline: int | None
     strategy: Strategy
     billing: BillingRule
-    lease: int = LEASE
+    lease: int
     worth: DeadlineStrategy | None = None
     look: int = LOOK_AGAIN
     speed: float = 1.0
     roaming: Roaming | None = None
     held_price: Callable[[Rent], int] = _free
+    caps_bids: bool = False
 
     @property
     def name(self) -> str:
@@ -93,11 +92,15 @@ class Decider:
             situation = replace(situation, holdings=staying)
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
+        decided = self._within(self._decided(situation), situation)
+        return self._without_part(decided, situation) if self.limits.together else decided
+
+    def _decided(self, situation: Situation) -> Decision:
         if self.deadline is not None and isfinite(situation.work_left):
             decider = self._with_last_resort(situation, self.deadline)
             if decider.fallback.machines:
-                return self._within(decider._in_time(situation, self.deadline), situation)
-        return self._within(self._unhurried(situation), situation)
+                return decider._in_time(situation, self.deadline)
+        return self._unhurried(situation)
 
     def _with_last_resort(self, situation: Situation, deadline: int) -> Decider:
         """This decider with on-demand machines that a market grants now; the cheapest ones, if the gang may move."""
@@ -331,6 +334,21 @@ class Decider:
         returns = (Return(holding.allocation, at, replaced=True) for holding in situation.on_demand)
         return Decision((*returns, back[0]), wanted.wake_at, f"back to spot: {wanted.reason}")
 
+    def _without_part(self, decided: Decision, situation: Situation) -> Decision:
+        """The decision, which also returns the granted part of an order, unless the rest is ordered now.
+
+        A gang that runs on demand has no use for a few spot nodes, and their evictions would disturb it.
+        """
+        part = situation.on_spot
+        rents = any(isinstance(action, Rent) for action in decided.actions)
+        if rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
+            return decided
+        returned = {action.allocation for action in decided.actions if isinstance(action, Return)}
+        if returned & {holding.allocation for holding in situation.on_demand}:
+            return decided
+        back = tuple(Return(holding.allocation) for holding in part if holding.allocation not in returned)
+        return replace(decided, actions=(*decided.actions, *back))
+
     def _price_share(self, situation: Situation) -> float:
         """The cheapest spot price per unit of work as a share of the on-demand one."""
         listed = self.baseline.offer.on_demand / self.baseline.offer.nu
@@ -364,6 +382,7 @@ class Decider:
         return Decision(rents, situation.now + self.look, why)
 
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
+        wanted = with_capped_bids(wanted) if self.caps_bids else wanted
         rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
         if self.roaming is not None and rent is not None:
             moving = self.roaming.move_to_usd(situation, rent.offer)

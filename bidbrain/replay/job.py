@@ -281,11 +281,12 @@ class _JobReplay:
         self.bought += 1
 
     def _granted(self, wanted: Rent) -> Rent:
-        """As many of the machines as there are; on-demand capacity is unlimited."""
-        if wanted.bid is None or not self.market.limited:
+        """As many of the machines as the market grants; on-demand capacity is unlimited."""
+        if wanted.bid is None:
             return wanted
-        room = self._room(wanted.offer.market)
-        return wanted if room >= wanted.machines else replace(wanted, machines=int(room))
+        market = wanted.offer.market
+        granted = self.market.granted(market, wanted.machines, self._spot_machines().get(market, 0), self.now)
+        return wanted if granted >= wanted.machines else replace(wanted, machines=granted)
 
     def _room(self, market: Market) -> float:
         return max(self.market.capacity(market, self.now) - self._spot_machines().get(market, 0), 0)

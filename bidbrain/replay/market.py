@@ -204,6 +204,10 @@ class MarketReplay:
         """Available machines of a market at a moment; infinite without a limit."""
         return self._capacities[market].at(now) if market in self._capacities else inf
 
+    def granted(self, market: Market, machines: int, held: int, now: int) -> int:
+        """How many of the spot machines of an order a market grants at a moment, next to those that are held."""
+        return min(machines, max(int(min(self.capacity(market, now), machines + held)) - held, 0))
+
     def openings(self, market: Market) -> tuple[Ints, Bools] | None:
         """When a market gains or loses its last machines; None without a limit."""
         return self._capacities[market].openings if market in self._capacities else None

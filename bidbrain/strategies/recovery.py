@@ -45,8 +45,8 @@ class Checkpointing:
     write: int
 
     def interval(self, mean_time_to_failure: float) -> float:
-        """Time between checkpoints, in microseconds."""
-        return sqrt(2 * self.write * mean_time_to_failure)
+        """Time between checkpoints, in microseconds: at least the time that writing one takes."""
+        return max(sqrt(2 * self.write * mean_time_to_failure), float(self.write))
 
 
 def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:

@@ -12,11 +12,13 @@ from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.names import REGIONS
+from bidbrain.strategies.names import DEADLINE, REGIONS
 from bidbrain.strategies.registry import set_up
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.units import HOUR
+from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.files.job.spec import AUTO
 from spotctl.planning.allocation import AllocatedJob, KindColumns
 from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime
@@ -138,8 +140,10 @@ def _decider(
         deadline=deadline,
         strategy=strategy,
         billing=known.billing,
+        lease=LeaseTimes.of(allocated.job.spec).committed,
         worth=None if deadline is None or roaming is not None else _worth(allocated, fleet_plan),
         roaming=None if deadline is None else roaming,
+        caps_bids=allocated.job.spec.strategy in (AUTO, DEADLINE),
     )
 
 

@@ -9,8 +9,9 @@ from math import inf, log1p
 from bidbrain.strategies.base import Rent
 from pricing_data.units import HOUR
 from spotctl.agent.interval import best_interval
-from spotctl.files.job.programs import Checkpoint
+from spotctl.files.job.programs import Command
 from spotctl.planning.expected import crossing_of
+from spotctl.planning.job import Job
 from spotctl.planning.market_history import CHECKPOINT, MarketHistory
 
 LONGEST_INTERVAL = HOUR
@@ -54,12 +55,22 @@ def mean_life(market_history: MarketHistory, rent: Rent, price: int) -> float:
 
 
 def checkpoints_of(
-    requested: Checkpoint | None, rents: Sequence[tuple[Rent, int]], market_history: MarketHistory
-) -> CheckpointInterval:
-    """The interval for some allocations and their current prices; the one with the shortest mean lifetime counts."""
+    job: Job, rents: Sequence[tuple[Rent, int]], market_history: MarketHistory
+) -> CheckpointInterval | None:
+    """The interval of a command for some allocations and their current prices, the shortest mean lifetime counts; None
+    for a training.
+
+    A checkpoint takes as long as in earlier runs. Without any, a program is assumed to save no more often than it can
+    afford: an interval in the job file bounds the assumed cost.
+    """
+    program = job.spec.program
+    if not isinstance(program, Command):
+        return None
     life = min((mean_life(market_history, rent, price) for rent, price in rents), default=inf)
-    if requested is not None and requested.every is not None:
-        return CheckpointInterval(requested.every, CHECKPOINT.write, life, is_fixed=True)
-    return CheckpointInterval(
-        best_interval(CHECKPOINT.write, life, LONGEST_INTERVAL), CHECKPOINT.write, life, is_fixed=False
-    )
+    every = None if program.checkpoint is None else program.checkpoint.every
+    if every is None:
+        taken = CHECKPOINT.write if job.save_time is None else job.save_time
+        return CheckpointInterval(best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False)
+    affordable = every * (1 / CHECKPOINT.speed - 1)
+    cost = min(CHECKPOINT.write, affordable) if job.save_time is None else min(job.save_time, every)
+    return CheckpointInterval(every, cost, life, is_fixed=True)

@@ -12,6 +12,7 @@ from bidbrain.eviction.regime import in_force
 from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Rent
+from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.strategies.recovery import mean_time_to_failure
 from bidbrain.values import Overheads
 from pricing_data.series import Ints, PriceSeries
@@ -63,10 +64,14 @@ def _cheapest_markets(facts: PlanningFacts, kinds: Sequence[int], usable: Bools)
 
 
 def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tuple[float, float]:
-    """Dollars per hour of lasting work in the best market or on demand, and the share of the paid time that lasts."""
+    """Dollars per hour of lasting work in the best market or on demand, and the share of the paid time that lasts.
+
+    Jobs that all use on-demand machines only are not compared by spot prices.
+    """
     listed = facts.snapshot.list_price(kind)
-    spot = (_effective_spot(facts, row, listed) for row in rows)
-    return min((listed / NANOS_PER_DOLLAR, 1.0), *spot)
+    rents_spot = any(job.spec.strategy != ON_DEMAND for job in facts.jobs)
+    spot = (_effective_spot(facts, row, listed) for row in rows if rents_spot)
+    return min([(listed / NANOS_PER_DOLLAR, 1.0), *spot])
 
 
 def _effective_spot(facts: PlanningFacts, row: int, listed: int) -> tuple[float, float]:

@@ -211,11 +211,3 @@ def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
 
 def _upto(first: float, later: float, hours: float) -> float:
     return first * hours if hours <= 1 else first + later * (hours - 1)
-
-
-def on_demand(baseline: Rent, conditions: Conditions, todo: Todo) -> tuple[float, float]:
-    """Dollars and hours of the same work on the baseline's on-demand machines."""
-    hours = conditions.startup / HOUR + todo.longest_hours
-    if todo.amount is not None:
-        hours = min(conditions.startup / HOUR + todo.amount / (baseline.machines * baseline.offer.nu), hours)
-    return baseline.machines * baseline.offer.on_demand / 1e9 * hours, hours

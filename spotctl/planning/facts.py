@@ -115,11 +115,12 @@ def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
         deadline = spec.deadline.moment(request.at, request.zone)
+    saving = None if learned is None else learned.save_seconds
     measured, profiles = None if request.hours else hours_of(spec, learned), request.profiles.get(spec.name, ())
     if measured is None:
-        return Job(spec, deadline, request.hours, request.place, profiles=profiles)
+        return Job(spec, deadline, request.hours, request.place, profiles=profiles, save_seconds=saving)
     instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
-    return Job(spec, deadline, measured, request.place, f"as earlier runs took{instead}", profiles)
+    return Job(spec, deadline, measured, request.place, f"as earlier runs took{instead}", profiles, saving)
 
 
 def beginning(

@@ -12,7 +12,6 @@ from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.units import counted, usd_text
-from spotctl.files.job.programs import Command
 from spotctl.planning.allocation import AllocatedJob
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.errors import NotInTime, OverBudget
@@ -99,8 +98,6 @@ def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
 
 
 def _checkpoint_interval(built: BuiltDecider, rents: Iterable[Rent]) -> CheckpointInterval | None:
-    program, prices = built.allocated.job.spec.program, built.fleet_plan.prices
-    if not isinstance(program, Command):
-        return None
+    prices = built.fleet_plan.prices
     priced = [(rent, prices[rent.offer.market]) for rent in rents]
-    return checkpoints_of(program.checkpoint, priced, built.market_history)
+    return checkpoints_of(built.allocated.job, priced, built.market_history)

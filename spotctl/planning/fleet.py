@@ -51,6 +51,11 @@ class FleetPlan:
         """The on-demand machines to which the job may turn, as far as quotas allow; maybe none."""
         return self.limits.rentable(self.fleet.baseline)
 
+    @property
+    def instead(self) -> Rent:
+        """The fallback, or all that the job would rent if quotas allow none of it."""
+        return self.fallback if self.fallback.machines else self.fleet.baseline
+
 
 def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> FleetPlan:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""

@@ -16,10 +16,10 @@ from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.recovery import AGILE, Recovery
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.files.job.spec import JobSpec
+from spotctl.planning.overheads import with_local_starts
 from spotctl.planning.roaming import declared_gb
 from spotctl.planning.values import JobPlan
 
@@ -37,7 +37,7 @@ _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
 # of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
-_LOCAL_ORDER, _LOCAL_ENDING, _LOCAL_STARTUP = 2.5, 0.6, 1.5
+_LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
 _LOCAL_SPREAD = 0.4
 
 
@@ -81,7 +81,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         work=plan.built.work_left,
         longest=_longest(plan),
         billing=decider.billing,
-        overheads=_overheads(plan),
+        overheads=with_local_starts(plan.decider.overheads, plan.job.spec),
         reliable=decider.reliable,
         recovery=_recovery(plan),
         timed=timed,
@@ -143,18 +143,10 @@ def launch_times(spec: JobSpec) -> LaunchTimes:
     return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
 
 
-def _overheads(plan: JobPlan) -> Overheads:
-    """The plan's overheads; but a process of this computer starts no faster because the market's clock is fast."""
-    overheads, spec = plan.decider.overheads, plan.job.spec
-    if not spec.is_local:
-        return overheads
-    return replace(overheads, startup=max(overheads.startup, round(_LOCAL_STARTUP * spec.local.speed * SECOND)))
-
-
 def _longest(plan: JobPlan) -> int:
     if plan.work.assumed:
         return RATE_HOURS * HOUR
-    startup = _overheads(plan).startup
+    startup = with_local_starts(plan.decider.overheads, plan.job.spec).startup
     if plan.work.longest < inf:
         return startup + round(plan.work.longest * HOUR)
     return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.pipeline.profile.model_profile import ModelProfile
-from pricing_data.units import NANOS_PER_DOLLAR
+from pricing_data.units import NANOS_PER_DOLLAR, SECOND
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.work import SPECIFIED
 
@@ -15,7 +15,8 @@ class Job:
     """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its length in hours.
 
     `place` is the cloud and region that a job which already runs must stay in; `hours_from` says where `hours` come
-    from. `profiles` describe the model that is split over the machines' devices.
+    from. `profiles` describe the model that is split over the machines' devices. `save_seconds` is what a checkpoint
+    took in earlier runs.
     """
 
     spec: JobSpec
@@ -24,11 +25,19 @@ class Job:
     place: tuple[str, str] | None = None
     hours_from: str = SPECIFIED
     profiles: tuple[ModelProfile, ...] = ()
+    save_seconds: float | None = None
 
     @property
     def budget_usd(self) -> float | None:
         """The job's budget in dollars; None without one."""
         return None if self.spec.budget is None else self.spec.budget / NANOS_PER_DOLLAR
+
+    @property
+    def save_time(self) -> int | None:
+        """How long a checkpoint took in earlier runs, in microseconds of the market's clock; None if unknown."""
+        if self.save_seconds is None:
+            return None
+        return round(self.save_seconds * SECOND * (self.spec.local.speed if self.spec.is_local else 1.0))
 
     @property
     def value_of_time_usd(self) -> float | None:

@@ -18,7 +18,7 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     budget, deadline, name = plan.job.budget_usd, plan.job.deadline, plan.job.spec.name
     # A job that can afford on-demand machines finishes on them in time.
     fallback = plan.decider.fallback
-    in_time = deadline is not None and plan.at + round(plan.cost.on_demand.hours * HOUR) <= deadline
+    in_time = deadline is not None and plan.at + round(plan.cost.fallback.hours * HOUR) <= deadline
     on_demand_keeps = in_time and fallback.machines > 0
     if plan.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
         return None
@@ -29,12 +29,12 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
             f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)}) exceeds"
             f" the budget of {usd_text(budget)}; raise the budget, or reduce the job"
         )
-    if deadline is None or (on_demand_keeps and plan.cost.on_demand.usd <= (budget or inf)):
+    if deadline is None or (on_demand_keeps and plan.cost.fallback.usd <= (budget or inf)):
         return None
     if forecast.deadline_met((deadline - plan.at) / HOUR) >= LEAST_IN_TIME:
         return None
     hours = forecast.hours.quantile(LEAST_IN_TIME)
-    cure = f"a budget of {usd_text(plan.cost.on_demand.usd)} for on-demand machines"
+    cure = f"a budget of {usd_text(plan.cost.fallback.usd)} for on-demand machines"
     if fallback.machines < plan.decider.baseline.machines:
         cure = f"raise the quota of {fallback.offer.market.instance_type} on demand ('spotctl doctor' says how)"
     return NotInTime(

@@ -74,7 +74,7 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     if not _may_turn(plan) or most >= wanted.machines:
         return
     _, quota = tightest(plan.allocated.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
-    end = plan.at + round(plan.cost.on_demand.hours * HOUR)
+    end = plan.at + round(plan.cost.fallback.hours * HOUR)
     late = plan.decider.deadline is not None and end > plan.decider.deadline
     if not most:
         means = "so the job can only wait for spot" + (", and may miss its deadline" if plan.decider.deadline else "")

@@ -21,15 +21,15 @@ from spotctl.planning.expected import (
     Todo,
     beta_of,
     estimate,
-    on_demand,
     usd_per_work,
 )
 from spotctl.planning.fleet import FleetPlan
 from spotctl.planning.market_history import MarketHistory
 from spotctl.planning.offers import MarketSnapshot
+from spotctl.planning.on_demand_fleet import OnDemandWork, cheapest_on_demand
 from spotctl.planning.overheads import within_the_hour
 from spotctl.planning.rejected import rejections
-from spotctl.planning.values import BuiltDecider, Choice, FirstDecision, OnDemand, PlanCost
+from spotctl.planning.values import BuiltDecider, Choice, FirstDecision, PlanCost
 
 LONGEST_RUN = 366 * DAY
 """Limit for the expected length of a run: a longer one is a mistake in the job file, and its forecast would take
@@ -51,13 +51,13 @@ def estimate_cost(
         _choice(history, part, beta, usd_per_work(share))
         for part, beta, share in zip(parts, betas, expected.first.shares, strict=False)
     )
-    instead = fleet_plan.fallback if fleet_plan.fallback.machines else fleet_plan.fleet.baseline
     rejected = rejections(built.allocated, fleet_plan, conditions, choice, (snapshot, columns))
     named = len({rent.offer.market for rent in first.rents}) + len(rejected)
     return PlanCost(
         choice,
         expected,
-        OnDemand(instead, *on_demand(instead, conditions, todo)),
+        OnDemandWork.of(built, todo).on(fleet_plan.instead),
+        cheapest_on_demand(built, expected, todo, snapshot, columns),
         rejected,
         max(built.allocated.fitting - named, 0),
     )

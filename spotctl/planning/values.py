@@ -109,24 +109,31 @@ class RejectedMarket:
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """A job's whole work on on-demand machines: the machines, the dollars and the hours."""
+    """A job's whole work on on-demand machines: the machines, the dollars and the hours.
+
+    `unworked` is the paid time, in microseconds, in which they start and are returned.
+    """
 
     rent: Rent
     usd: float
     hours: float
+    unworked: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanCost:
     """The expected cost of a first decision, and of what could be rented instead.
 
-    `estimate` is the cost if the choice is kept to the end; `forecast_of` plays the job with all its evictions.
+    `estimate` is the cost if the choice is kept to the end; `forecast_of` plays the job with all its evictions. The
+    job may turn to `fallback`. Savings are relative to `on_demand`: the cheapest such machines that are as fast, per
+    hour if the length of the job is unknown.
     `rejected` lists markets that were considered, are unusable, or are the best of another kind; `unnamed` counts the
     rest.
     """
 
     choice: tuple[Choice, ...]
     estimate: JobEstimate
+    fallback: OnDemand
     on_demand: OnDemand
     rejected: tuple[RejectedMarket, ...]
     unnamed: int

@@ -14,11 +14,11 @@ from pricing_data.list_prices import ListPrices, shipped
 from spotctl.agent import layout
 from spotctl.clouds.capabilities import BillsHoldings, Holdings
 from spotctl.clouds.installation import installation_id
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.home.errors import MissingSecret
 from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.lease_times import LeaseTimes
 
 if TYPE_CHECKING:
     from pricing_data.market import Market
@@ -138,7 +138,7 @@ def environment_of(
         installation_id(paths.home),
         provider,
         provider.now,
-        LeaseTimes.of(is_local=local, speed=provider.speed),
+        LeaseTimes.of(spec),
         rendezvous,
         Path(location) if location and not published else paths.results(run),
         spec.workdir,

@@ -1,8 +1,9 @@
 """The on-demand cost of the same work: of all that a run has finished. Pure.
 
-Finished work is the clocks of a training, and the time of a command that checkpoints or its end kept. The speed is
-measured in the run itself, as the median over its clocks: some clocks take longer because machines stand still or are
-replaced, which would not happen on demand. The machines are the cheapest on-demand machines that the job allows, as the
+Finished work is the clocks of a training, and the time of a command that checkpoints or its end kept. A clock takes the
+median over the run's own clocks: some take longer because machines stand still or are replaced, which would not happen
+on demand. If the run is slower than its plan knew the machines to be, a clock takes what the plan knew: slowness is no
+saving. The machines are the cheapest on-demand machines that the job allows, as the
 plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
 """
 
@@ -12,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from math import exp
+from math import exp, inf
 
 import numpy as np
 
 from bidbrain.billing import End, Life, rule_of_cloud
+from pricing_data.units import HOUR
 from spotctl.log.budget import life_of
 from spotctl.log.events import OnDemandOffer
 from spotctl.log.ledger.rows import SameWork, Use
@@ -50,7 +52,7 @@ def same_work(state: RunState, now: int) -> SameWork:
     offer = _offer(state)
     if not working or offer is None:
         return SameWork()
-    needed = _needed(state, working, now)
+    needed = _needed(state, working, now, offer)
     if not needed.middle:
         return SameWork()
     spread = _spread(state, offer)
@@ -75,10 +77,10 @@ def _working(state: RunState, now: int) -> Iterator[_Working]:
                     yield begin, end, allocation.nu
 
 
-def _needed(state: RunState, working: Sequence[_Working], now: int) -> _Needed:
+def _needed(state: RunState, working: Sequence[_Working], now: int, offer: OnDemandOffer) -> _Needed:
     whole = sum((end - begin) * nu for begin, end, nu in working)
     if state.work.attempt is None:
-        return _of_clocks(state, working, whole) if state.paces else _Needed(whole, 0.0, 0.0, 0.0)
+        return _of_clocks(state, working, whole, offer) if state.paces else _Needed(whole, 0.0, 0.0, 0.0)
     until = now if state.stopped is None else state.stopped
     spells = sum(spell.worked for spell in state.work.spells)
     tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
@@ -86,8 +88,9 @@ def _needed(state: RunState, working: Sequence[_Working], now: int) -> _Needed:
     return _Needed(whole, kept, kept, kept)
 
 
-def _of_clocks(state: RunState, working: Sequence[_Working], whole: float) -> _Needed:
-    """The time that the clocks of a training need, if each takes the median of the measured times."""
+def _of_clocks(state: RunState, working: Sequence[_Working], whole: float, offer: OnDemandOffer) -> _Needed:
+    """The time that the clocks of a training need, if each takes the median of the measured times, or less if the plan
+    knew the machines to be faster."""
     clock = state.paces[0][1]
     worked = _until(working, [at for at, _ in state.paces])
     # A resumed training does not begin with clock 0, so the first entry says only how long its clocks took together.
@@ -98,7 +101,16 @@ def _of_clocks(state: RunState, working: Sequence[_Working], whole: float) -> _N
     ]
     middle, low, high = _quantiles([span for span in spans if span[0] > 0] or [(opening / max(clock, 1), clock)])
     clocks = sum(count for _, count in spans) + min(float(clock), opening / middle if middle else 0.0)
-    return _Needed(whole, *(min(clocks * each, whole) for each in (middle, low, high)))
+    known = _known_clock(offer)
+    each = (middle, low, high) if middle <= known[0] else (known[0], min(low, known[1]), min(high, known[2]))
+    return _Needed(whole, *(min(clocks * time, whole) for time in each))
+
+
+def _known_clock(offer: OnDemandOffer) -> tuple[float, float, float]:
+    """The time of a clock as the plan knew it, with its interval; infinite if the plan knew no speed in clocks."""
+    if offer.spread is None:
+        return inf, inf, inf
+    return float(HOUR), HOUR * exp(-offer.spread), HOUR * exp(offer.spread)
 
 
 def _until(working: Sequence[_Working], moments: Sequence[int]) -> list[float]:

@@ -46,6 +46,7 @@ def learn(
         _measured_span([span for run in known for span in run.losses], eviction),
         median(done) if done else None,
         tuple(chain.from_iterable(run.evidence for run in known)),
+        median(saves) if (saves := [span for run in known for span in run.saves]) else None,
     )
 
 

@@ -51,7 +51,8 @@ class Learned:
     """Estimates from the runs of one job; `last` is when the newest ended, on this computer's clock.
 
     `scaling` is s if n machines do n^(1 + s) times the work of one (phi is n^s; 0 is linear scaling). `hours` is how
-    long all its machines need for a job whose work is not counted in clocks.
+    long all its machines need for a job whose work is not counted in clocks. `save_seconds` is what a checkpoint of a
+    command takes.
     """
 
     runs: int
@@ -62,6 +63,7 @@ class Learned:
     eviction: MeasuredSpan
     hours: float | None
     evidence: tuple[Evidence, ...]
+    save_seconds: float | None = None
 
     def per_hour(self, name: str, size: float) -> float:
         """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by phi."""
@@ -94,7 +96,8 @@ class WorkOfSize:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One run. `startups` (from allocation to first work) and `losses` (work repeated after an eviction) are durations
-    in microseconds. `machine_hours` counts transient machines at work."""
+    in microseconds. `machine_hours` counts transient machines at work. `saves` are the seconds that its checkpoints
+    took."""
 
     wall_ended: int
     done: bool
@@ -103,3 +106,4 @@ class Observed:
     startups: tuple[float, ...]
     losses: tuple[float, ...]
     evidence: tuple[Evidence, ...]
+    saves: tuple[float, ...] = ()

@@ -56,7 +56,7 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     copier = LogCopier(client.place.store(LAUNCHER), own_log, run, fence.epoch, start)
 
     def fenced(provider: CloudProvider) -> CloudProvider:
-        return FencedProvider(cast("RentingProvider", provider), fence, copier.copy, "", lambda: False)
+        return FencedProvider(cast("RentingProvider", provider), fence, copier.copy, "", lambda: False, 0)
 
     ending = runs.resume(client.place.job, client.settings, RunObserver(on_turn=on_turn), runs.ON_REQUEST, fenced)
     with suppress(OSError):

@@ -18,7 +18,7 @@ from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest,
 from spotctl.clouds.capabilities import Invocation, MachineSupplies, RentingProvider
 from spotctl.clouds.errors import NotSent, ProviderError, Unanswered
 
-LEASE, RENEW_EVERY = 15 * MINUTE, MINUTE
+_RENEW_EVERY = MINUTE
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
@@ -34,7 +34,7 @@ class Guard(Protocol):
 
 class FencedProvider:
     """See `CloudProvider`; `own` is the machine of this process, `copy_log` copies the event log, and `stops` says
-    whether the run is to end.
+    whether the run is to end. Without work, the own machine is leased for `lease` at a time.
 
     Every call that reads or changes the run's machines may raise Superseded.
     """
@@ -46,9 +46,10 @@ class FencedProvider:
         copy_log: Callable[[], None],
         own: str,
         stops: Callable[[], bool],
+        lease: int,
     ) -> None:
         self._provider, self._guard, self._copy_log = provider, guard, copy_log
-        self._own, self._stops = own, stops
+        self._own, self._stops, self._lease = own, stops, lease
         self._returned: int | None = None
         self._renewed = 0
         self.name = provider.name
@@ -117,9 +118,9 @@ class FencedProvider:
     def _stay(self) -> None:
         """Renews the lease of the own machine, which the run no longer renews."""
         now = self.now()
-        if now - self._renewed >= RENEW_EVERY:
+        if now - self._renewed >= _RENEW_EVERY:
             with suppress(ProviderError):
-                self._provider.link(self._own).renew(now + LEASE)
+                self._provider.link(self._own).renew(now + self._lease)
                 self._renewed = now
 
     def _seen(self, machine: Machine) -> Machine:

@@ -19,6 +19,7 @@ from spotctl.agent.errors import AgentError
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import RentingProvider
 from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home import config
@@ -52,6 +53,7 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
     with EventLog(paths.log) as log:
         began = fold(log.of_run(start.run)).began
     assert began is not None
+    spec = restored(began.spec, paths.home)
     homes.restore_rendezvous(Path(RENDEZVOUS), Path(began.folder))
     claim, stop_with = place.claim(MACHINE), None
     if start.standby:
@@ -59,14 +61,14 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
         if not is_due(claim):
             return
         fence = Fence(claim, start.machine)
-        stop_with = _complete_log(place, paths, restored(began.spec, paths.home), fence)
+        stop_with = _complete_log(place, paths, spec, fence)
     elif is_anothers(claim, start.machine):
         # A standby took over before this process was started again.
         return
     else:
         fence = Fence(claim, start.machine)
         up()
-    _serve(start, settings, place, fence, stop_with)
+    _serve(start, settings, place, fence, LeaseTimes.of(spec).lease, stop_with)
 
 
 def _complete_log(place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence) -> StopRequested | None:
@@ -80,7 +82,12 @@ def _complete_log(place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence) ->
 
 
 def _serve(
-    start: RunnerStart, settings: config.Settings, place: RunPlace, fence: Fence, stop_with: StopRequested | None
+    start: RunnerStart,
+    settings: config.Settings,
+    place: RunPlace,
+    fence: Fence,
+    lease: int,
+    stop_with: StopRequested | None,
 ) -> None:
     paths, store = Paths(settings.home), place.store(MACHINE)
     copier = LogCopier(store, paths.log, start.run, fence.epoch, len(LogCopy(store).rows()))
@@ -88,7 +95,8 @@ def _serve(
     stops = _Stops(paths.log, start.run)
 
     def fenced(provider: CloudProvider) -> CloudProvider:
-        own.append(FencedProvider(cast("RentingProvider", provider), fence, copier.copy, start.machine, stops))
+        rented = cast("RentingProvider", provider)
+        own.append(FencedProvider(rented, fence, copier.copy, start.machine, stops, lease))
         return own[-1]
 
     stop = threading.Event()

@@ -13,7 +13,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import ProgramKind
 from spotctl.log.budget import Tariff
-from spotctl.log.events import Priced, Progressed
+from spotctl.log.events import Checkpointed, Priced, Progressed
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import recorded, rows_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
@@ -38,6 +38,7 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
         tuple(_startups(state)),
         tuple(_losses(state)),
         tuple(_evidence(state)),
+        tuple(row.event.seconds for row in events if isinstance(row.event, Checkpointed) and not row.event.rank),
     )
 
 

@@ -16,12 +16,12 @@ from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.errors import PricingDataError
 from pricing_data.units import counted, usd_text
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET
 from spotctl.log.state import Held
-from spotctl.run.lease_times import LeaseTimes
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
 
@@ -209,14 +209,13 @@ class BudgetCheck:
         return share_done >= PREDICTIVE_SHARE or (share_done > 0 and used >= PREDICTIVE_SPEND * (self._limit or inf))
 
     def _adds(self, instruction: Instruction, now: int) -> int:
-        lease, teardown = self._times.lease, self._times.teardown
         match instruction:
             case Buy(rent):
                 market, ceiling = rent.offer.market, rent.highest_price
                 held = self._holdings(rent)
-                return budget.bought(market, rent.machines, ceiling, lease + teardown, self._tariff, held)
+                return budget.bought(market, rent.machines, ceiling, self._times.committed, self._tariff, held)
             case Renew(machines, until):
-                return budget.renewed(self._journal.state, machines, until, now, self._tariff, teardown)
+                return budget.renewed(self._journal.state, machines, until, now, self._tariff, self._times.teardown)
             case _:
                 return 0
 

@@ -115,8 +115,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         planned = plan()
         if journal.state.planned is None:
             journal.write(expectation(planned))
-        # A machine is paid for at least one lease.
-        decider = replace(planned.decider, lease=times.lease + times.teardown, held_price=environment.held_price)
+        decider = replace(planned.decider, held_price=environment.held_price)
         live_plan = replace(planned, first=replace(planned.first, decider=decider))
         live = LiveStrategy(live_plan, lambda: journal.state, usd_left, tariff)
         return live, terms_of(planned, provider.offers())
@@ -161,7 +160,7 @@ def expectation(plan: JobPlan) -> Planned:
 
 
 def _instead(plan: JobPlan) -> OnDemandOffer:
-    rent = plan.decider.baseline
+    rent = plan.cost.on_demand.rent
     rate = plan.built.rates.get(rent.offer.market.instance_type)
     measured = rate is not None and rate.in_units
     return OnDemandOffer(
@@ -169,7 +168,7 @@ def _instead(plan: JobPlan) -> OnDemandOffer:
         rent.machines,
         rent.offer.on_demand,
         rent.offer.nu,
-        plan.decider.overheads.startup,
+        plan.cost.on_demand.unworked,
         rate.spread if rate is not None and measured else None,
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.log.events import RenewIntended, ReturnIntended
 from spotctl.log.state import EVICTED, Held, RunState
-from spotctl.run.lease_times import LeaseTimes
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         choice[] -> _choice_json
         expected: forecast of the whole job
         expected -> _expected_json
-        on_demand_usd: cost of the same work on on-demand machines; if the length of the job is unknown, of an assumed
-            length
+        on_demand_usd: cost of the same work on the cheapest on-demand machines that are as fast; if the length of the
+            job is unknown, of what the plan does in an hour
         rejected: other markets that were considered
         rejected[].market: the market
         rejected[].why: why it is not used

@@ -75,7 +75,9 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
 def _dollars(plan: JobPlan, *, per_hour: bool) -> _Bars:
     other, forecast = plan.cost.on_demand, forecast_of(plan)
     if per_hour:
-        return _Bars(forecast.usd_per_hour.median, forecast.usd_per_hour.likely, other.usd / other.hours, None)
+        return _Bars(
+            forecast.usd_per_hour.median, forecast.usd_per_hour.likely, other.usd / plan.cost.estimate.hours, None
+        )
     return _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.job.budget_usd)
 
 

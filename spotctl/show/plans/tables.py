@@ -111,10 +111,11 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     if any(choice.evidence == "prior" for choice in plan.choice):
         yield "evictions", EVIDENCE["prior"]
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
-    usd = forecast_of(plan).usd_per_hour.median * other.hours if plan.work.assumed else forecast_of(plan).usd.median
-    ratio = usd / other.usd
+    assumed = plan.work.assumed
+    ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
-    listed = f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}{_list_date(plan, other.rent)}"
+    span = "per hour" if assumed else f"in {hours_text(other.hours)}"
+    listed = f"{usd_text(other.usd)} {span} on {machines}{_list_date(plan, other.rent)}"
     yield "on demand", f"{listed}: {comparison}"
     if bids := bids_text(
         (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.choice

@@ -8,6 +8,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
@@ -21,7 +22,6 @@ from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import stored_prices
 from spotctl.log.present import present_of
 from spotctl.log.state import RunState
-from spotctl.run.lease_times import LeaseTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +104,19 @@ class RunMarkets:
 
     def figures(self, state: RunState, *, attended: bool = True) -> RunFigures:
         """The figures of a run now; at its end, if it has ended. `attended`: a process renews its leases."""
-        spec, provider, tariff = self.of(state)
+        spec, _, tariff = self.of(state)
         now = present_of(state, self._settings).now
         goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
         spent = spending(state, self._stored, now, attended=attended)
-        money = _money(state, spec, spent, now, tariff, provider)
-        return RunFigures(state, now, money, goal, spec.is_local)
+        return RunFigures(state, now, _money(state, spec, spent, now, tariff), goal, spec.is_local)
 
 
-def _money(
-    state: RunState, spec: JobSpec, spent: CostSoFar, now: int, tariff: Tariff, provider: CloudProvider
-) -> Money:
+def _money(state: RunState, spec: JobSpec, spent: CostSoFar, now: int, tariff: Tariff) -> Money:
     limit = None if spec.budget is None else spec.budget * 3600
     if state.ended is not None:
         return Money(spent, state.ended.facts.get("on_demand"), limit, spent.amount)
     try:
-        teardown = LeaseTimes.of(is_local=spec.is_local, speed=provider.speed).teardown
+        teardown = LeaseTimes.of(spec).teardown
         committed = budget.committed(state, now, recorded(state, tariff), teardown)
     except (ProviderError, PricingDataError):
         # The local market was restarted at an earlier time since the run was interrupted, or prices are missing.

@@ -71,13 +71,25 @@ class Restless:
 
 
 class Hostile(MarketReplay):
-    """Evicts at moments that hurt: as soon as machines are ready, a start-up later, hours later."""
+    """Evicts at moments that hurt: as soon as machines are ready, a start-up later, hours later. A `stingy` market also
+    grants a part of an order, or nothing."""
 
     def __init__(
-        self, seed: int, overheads: Overheads, histories: list[PriceSeries], capacities: dict[Market, Capacity]
+        self,
+        seed: int,
+        overheads: Overheads,
+        histories: list[PriceSeries],
+        capacities: dict[Market, Capacity],
+        *,
+        stingy: bool,
     ) -> None:
         super().__init__(histories, capacities)
-        self._seed, self._overheads = seed, overheads
+        self._seed, self._overheads, self._stingy = seed, overheads, stingy
+
+    def granted(self, market: Market, machines: int, held: int, now: int) -> int:
+        room = super().granted(market, machines, held, now)
+        chance = np.random.default_rng([self._seed, crc32(str(market).encode()), now % (1 << 32), 1])
+        return int(chance.integers(0, room + 1)) if self._stingy and chance.random() < 0.7 else room
 
     def evicted_at(self, market: Market, bid: int, start: int) -> int | None:
         chance = np.random.default_rng([self._seed, crc32(str(market).encode()), start % (1 << 32)])
@@ -104,10 +116,11 @@ class Case:
 def cases(count: int, seed: int = SEED) -> Iterator[Case]:
     """Jobs of up to a dozen machines in up to three markets."""
     for number in range(count):
-        yield _case(np.random.default_rng([seed, number]), number)
+        yield case_of(number, seed)
 
 
-def _case(chance: np.random.Generator, number: int) -> Case:
+def case_of(number: int, seed: int = SEED) -> Case:
+    chance = np.random.default_rng([seed, number])
     overheads = Overheads(*(int(chance.integers(0, most)) * MINUTE // 2 for most in (41, 11, 5)))
     offers = tuple(
         Offer(
@@ -137,7 +150,7 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     deadline = BEGIN + overheads.startup + round(span + slack) + 1
     histories = [_prices(chance, offer) for offer in offers]
     capacities = {offer.market: _capacity(chance, most) for offer in offers} if chance.random() < 0.5 else {}
-    market = Hostile(number, overheads, histories, capacities)
+    market = Hostile(number, overheads, histories, capacities, stingy=number % 3 == 0)
     job = ReplayedJob(BEGIN, work, deadline + DAY, offers, baseline, most_nu, nodes=limits.nodes)
     job = replace(job, most_nodes=limits.most if together else 0)
     name = NAMES[number % len(NAMES)]
@@ -145,7 +158,7 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     delay = overheads.startup + overheads.eviction
     worth = DeadlineStrategy(DeadlineTerms(round(span), delay, 3.0)) if chance.random() < 0.8 else None
     decider = Decider(
-        offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, worth=worth, look=LOOK_AGAIN
+        offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, HOUR, worth=worth, look=LOOK_AGAIN
     )
     recovery = _recovery(chance, together)
     if together and chance.random() < 0.5:

@@ -10,6 +10,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.planning.overheads import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
@@ -17,6 +18,7 @@ A, B, C = (Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"
 BASELINE = Rent(A, 8, None)
 ROOM = MachineLimits(1, 8, {})
 WORK = 32.0 * HOUR
+LEASE = LeaseTimes().committed
 # What is left to do on demand takes an hour. Entering machines loses up to 5.5 minutes, an eviction of all up to 7, and
 # the next decision is 2 minutes away.
 LAST = NOW + HOUR + 14 * MINUTE + 30 * SECOND
@@ -39,7 +41,7 @@ def deciding(
     *wanted: Rent | Return, limits: MachineLimits = ROOM, deadline: int | None = None, billing: str = "per-second"
 ) -> Decider:
     rule = billing_rule(billing)
-    return Decider((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule)
+    return Decider((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule, LEASE)
 
 
 def situation(*holdings: Holding, work: float = inf, offers: tuple[Offer, ...] = (A, B, C)) -> Situation:

@@ -205,3 +205,17 @@ def test_a_gang_is_not_on_demand_on_slower_machines_which_its_deadline_does_not_
     assert [rent for rent in rents(patient) if rent.offer == slow] == []
     hurried = replace(decider, deadline=NOW + 20 * HOUR).decide(situation(work=32.0 * 20 * HOUR, offers=()))
     assert rents(hurried) == [BASELINE]
+
+
+@pytest.mark.parametrize("deadline", [None, LAST - 6 * MINUTE])
+def test_a_gang_on_demand_returns_the_granted_part_of_an_order(deadline: int | None) -> None:
+    """Both would be paid, and evictions of the part would disturb the gang."""
+    made = deciding(limits=MachineLimits(8, 8, {}, together=True), deadline=deadline)
+    whole, part = held(1, A, 8, None), held(2, B, 3, 3 * CENT)
+    assert Return(2) in made.decide(situation(whole, part, work=WORK)).actions
+
+
+def test_a_gang_with_time_orders_the_rest_of_its_order_before_it_leaves_on_demand() -> None:
+    made = deciding(limits=MachineLimits(8, 8, {}, together=True), deadline=NOW + 20 * HOUR)
+    decided = made.decide(situation(held(1, A, 8, None), held(2, B, 3, 3 * CENT), work=WORK))
+    assert decided.actions == (Return(1, NOW + OVERHEADS.startup, replaced=True), Rent(B, 5, 3 * CENT))

@@ -21,7 +21,6 @@ from spotctl.planning.expected import (
     estimate,
     first_hour,
     later_hour,
-    on_demand,
 )
 from spotctl.planning.market_history import MarketHistory
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, spiky
@@ -80,9 +79,6 @@ def test_a_whole_job_by_hand() -> None:
     hours = 1 + (320 - 32 * 54.5 / 60) / 32
     assert found.hours == pytest.approx(hours)
     assert [term.usd for term in found.terms] == pytest.approx([8 * 0.04 * hours, 0.2 * hours])
-    assert on_demand(Rent(A, 8, None), under(), Todo(320.0, float("inf"))) == pytest.approx(
-        (1.6 * (10 + 1 / 12), 10 + 1 / 12)
-    )
     short = estimate([part], under("per-second"), Todo(32 * 54.5 / 120, float("inf")))
     assert short.hours == pytest.approx(1 / 12 + 11 / 12 / 2)
     timed = estimate([part], under("per-second"), Todo(None, 2.0))

@@ -71,7 +71,7 @@ def test_a_small_plan_by_hand() -> None:
     low, high = forecast_of(found).usd.likely
     assert 0.31 * hours < low <= forecast_of(found).usd.median <= high < 1.05 * 0.32 * hours
     assert forecast_of(found).hours.median == pytest.approx(launched, rel=0.02)
-    assert found.cost.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
+    assert found.cost.on_demand.usd == pytest.approx(1.6 * (10 + 7 / 60))
     assert finish_by(found) == NOW + round(forecast_of(found).hours.median * HOUR)
     assert found.built.work_left == 320 * HOUR
     assert (found.allocated.share.policy, found.work.source, found.built.rates["a.large"].source) == (

@@ -53,7 +53,7 @@ from spotctl.run.turn.service import Runner, RunRules
 from spotctl.run.work.workload import WorkReport
 from tests.cloud.api import ApiServer
 from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
-from tests.spotctl.run.worlds import RUN, environment
+from tests.spotctl.run.worlds import LEASE_TIMES, RUN, environment
 
 SPOT, RELIABLE = 2, 1
 PRICE, ON_DEMAND = NANOS_PER_DOLLAR // 50, NANOS_PER_DOLLAR // 10
@@ -188,7 +188,9 @@ def run(cloud: Cloud, log: Path, fate: Fate) -> None:
     baseline, reliable, most_nu = Rent(offer, SPOT, None), Rent(offer, RELIABLE, None), 4.0 * SPOT
     terms = StrategyTerms((offer,), baseline, most_nu, 100.0, reliable)
     limits = MachineLimits(1, SPOT, {})
-    decider = Decider((offer,), baseline, reliable, most_nu, limits, OVERHEADS, None, Standard(), billing)
+    decider = Decider(
+        (offer,), baseline, reliable, most_nu, limits, OVERHEADS, None, Standard(), billing, LEASE_TIMES.committed
+    )
     prices = SteadyPrices((cloud.market,), PRICE)
     tariff = Tariff(
         lambda market: rule_of_cloud(market.cloud), lambda market, now: prices.prices(market, now - DAY, now)

@@ -79,7 +79,9 @@ def test_an_order_that_does_not_fit_at_one_bid_is_made_at_another(
     offer, limit = Offer(MARKETS[0], 4.0, 900_000_000), amount(3.0)
     baseline, overheads = Rent(offer, 3, None), Overheads(2 * MINUTE, MINUTE, MINUTE // 2)
     limits = MachineLimits(3, 3, {})
-    decider = Decider((offer,), baseline, None, 12.0, limits, overheads, None, Standard(), HOURLY)
+    decider = Decider(
+        (offer,), baseline, None, 12.0, limits, overheads, None, Standard(), HOURLY, LEASE_TIMES.committed
+    )
 
     def left() -> float:
         committed = budget.committed(one.state(), one.cloud.now(), one.tariff, LEASE_TIMES.teardown)

@@ -27,7 +27,7 @@ from tests.spotctl.run.worlds import OFFERS, PRICES, RULE, START
 NODES = 2
 BASELINE = Rent(OFFERS[0], NODES, None)
 LIMITS = MachineLimits(NODES, NODES, {}, together=True)
-DECIDER = Decider(OFFERS, BASELINE, None, 8.0, LIMITS, OVERHEADS, None, Standard(), RULE)
+DECIDER = Decider(OFFERS, BASELINE, None, 8.0, LIMITS, OVERHEADS, None, Standard(), RULE, HOUR)
 
 
 @pytest.fixture

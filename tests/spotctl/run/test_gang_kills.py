@@ -15,6 +15,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
+from pricing_data.units import HOUR
 from spotctl.clouds.base import Machine, MachineState
 from spotctl.clouds.replayed import Replayed
 from spotctl.files.job.programs import Command
@@ -49,7 +50,9 @@ from tests.spotctl.run.worlds import (
 WARNED, CRASHED = 6, 14
 WORK, SAVING = 12, 3
 BASELINE = Rent(OFFERS[0], 2, None)
-RULES = Decider(OFFERS, BASELINE, None, 8.0, MachineLimits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE)
+RULES = Decider(
+    OFFERS, BASELINE, None, 8.0, MachineLimits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE, HOUR
+)
 SPEC = JobSpec(
     "job",
     Command("work", Nodes(2, 2)),

@@ -69,7 +69,7 @@ def moving(
     roaming = roaming_of(OFFERS, past, dict.fromkeys(prices), START)
     deadline = START + 20 * HOUR
     decider = Decider(
-        OFFERS, baseline, None, rate, limits, OVERHEADS, deadline, AlwaysOnDemand(), RULE, roaming=roaming
+        OFFERS, baseline, None, rate, limits, OVERHEADS, deadline, AlwaysOnDemand(), RULE, HOUR, roaming=roaming
     )
     run = GangRun(cloud, folder, decider, rounds, rate * 10 * HOUR, SIZE, tariff)
     return run, run.run()

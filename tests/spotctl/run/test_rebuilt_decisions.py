@@ -33,7 +33,7 @@ def decider(deadline: int) -> Decider:
     overheads = Overheads(2 * MINUTE, MINUTE, MINUTE // 2)
     limits = MachineLimits(1, 4, {})
     rule = billing_rule("per-second")
-    return Decider(OFFERS, BASELINE, None, 16.0, limits, overheads, deadline, Standard(), rule, worth=worth)
+    return Decider(OFFERS, BASELINE, None, 16.0, limits, overheads, deadline, Standard(), rule, HOUR, worth=worth)
 
 
 def evicted_life(folder: Path, deadline: int) -> Life:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
-from spotctl.run.lease_times import LeaseTimes
 from spotctl.run.turn import reconcile
 from tests.spotctl.log.test_budget import granted, order, state
 from tests.spotctl.run.worlds import START

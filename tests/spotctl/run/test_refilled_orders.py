@@ -11,7 +11,7 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent, Strategy
 from bidbrain.strategies.on_demand import AlwaysOnDemand
 from bidbrain.strategies.standard import Standard
-from pricing_data.units import MINUTE
+from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity
 from spotctl.planning.overheads import OVERHEADS
@@ -28,7 +28,7 @@ def wanting(folder: Path, strategy: Strategy, *faults: Fault, markets: int = 1) 
     one, offers, baseline = life(folder, rounds=400), OFFERS[:markets], Rent(OFFERS[0], WANTED, None)
     one.terms = StrategyTerms(offers, baseline, 16.0, 1000.0)
     limits = MachineLimits(1, WANTED, {})
-    one.strategy = Decider(offers, baseline, None, 16.0, limits, OVERHEADS, None, strategy, RULE)
+    one.strategy = Decider(offers, baseline, None, 16.0, limits, OVERHEADS, None, strategy, RULE, HOUR)
     one.cloud.script("create", *faults)
     return one
 

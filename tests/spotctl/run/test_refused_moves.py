@@ -61,7 +61,7 @@ def gang(
 
     cloud.weather = weather
     deadline = START + HOUR + 25 * MINUTE
-    decider = Decider(OFFERS[:1], BASELINE, None, 8.0, LIMITS, OVERHEADS, deadline, Standard(), RULE)
+    decider = Decider(OFFERS[:1], BASELINE, None, 8.0, LIMITS, OVERHEADS, deadline, Standard(), RULE, HOUR)
     return GangRun(cloud, folder, decider, Rounds(), WORK)
 
 

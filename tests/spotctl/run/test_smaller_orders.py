@@ -28,7 +28,7 @@ from tests.spotctl.run.worlds import MARKETS, OFFERS, PRICES, RULE, START
 THERE = 2
 BASELINE = Rent(OFFERS[1], 4, None)
 LIMITS = MachineLimits(2, 4, {}, together=True)
-DECIDER = Decider(OFFERS[:1], BASELINE, None, 16.0, LIMITS, OVERHEADS, None, Standard(), RULE)
+DECIDER = Decider(OFFERS[:1], BASELINE, None, 16.0, LIMITS, OVERHEADS, None, Standard(), RULE, HOUR)
 
 
 @pytest.mark.parametrize("error", [NoCapacity("fewer are left"), QuotaReached("the quota is smaller")])

@@ -19,6 +19,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, parse_time
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.replayed import Replayed
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event, RentIntended, RunBegan, RunEnded
@@ -27,7 +28,6 @@ from spotctl.log.outcomes import DONE
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.run.environment import MachinePaths, RunEnvironment
-from spotctl.run.lease_times import LeaseTimes
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms

@@ -79,6 +79,17 @@ def test_the_same_question_has_the_same_answer(moods: list[PriceSeries]) -> None
     assert spotctl(*words).out == spotctl(*words).out
 
 
+def test_an_amount_and_its_distance_from_the_price_are_one_bid(moods: list[PriceSeries]) -> None:
+    """Their historical shares differ: an amount holds only where prices were at most that high."""
+    price = moods[0].price_at(moods[0].last) / 1e9
+    named = [("--bid-delta", "0.00001"), ("--bid", f"{price + 0.00001:.9f}")]
+    shown = [spotctl("beta", "show", MARKET, *words, "--json").json for words in named]
+    assert [shown[0][key] for key in ("probability", "low", "high")] == [
+        shown[1][key] for key in ("probability", "low", "high")
+    ]
+    assert shown[0]["bid"] != shown[1]["bid"]
+
+
 @pytest.mark.usefixtures("moods")
 def test_a_bid_far_above_everything_is_the_on_demand_price_unless_told_otherwise() -> None:
     shown = spotctl("beta", "show", MARKET, "--json").json

@@ -23,6 +23,7 @@ from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.replayed import Replayed, Warnings
 from spotctl.files.job import reader
 from spotctl.files.job.programs import Command, Training
@@ -49,7 +50,6 @@ from spotctl.planning.learning.values import Learned
 from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import MachinePaths, RunEnvironment
-from spotctl.run.lease_times import LeaseTimes
 from spotctl.run.start.stored_facts import market_data
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.live_strategy import expectation, terms_of

@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +67,17 @@ def _on_demand(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) 
     if bodies[-1][2]["outcome"] == "failed":
         return 0, 0, 0
     offer = next((body.get("instead") for _, kind, body in bodies if kind == "Planned"), None)
-    needed = _clocks(log, bodies) if log.training else _kept(log, bodies)
+    needed = _clocks(log, bodies, offer) if log.training else _kept(log, bodies)
     if offer is None or needed is None:
         return None, 0, 0
     span = needed / (offer["machines"] * offer["nu"])
     return (_cost(offer, span), _cost(offer, 0.999 * span), _cost(offer, 1.001 * span)) if needed else (0, 0, 0)
 
 
-def _clocks(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) -> float | None:
-    """What the clocks of a training need, each at the median of their time at work."""
+def _clocks(
+    log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]], offer: dict[str, Any] | None
+) -> float | None:
+    """What the clocks of a training need: each the median of their time at work, or the time that the plan knew."""
     done = list[tuple[int, int]]()
     for at, kind, body in bodies:
         if kind == "Progressed" and body["clock"] > (done[-1][0] if done else 0):
@@ -87,7 +90,8 @@ def _clocks(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) -> 
     first, opening = worked[0]
     middle = each[(len(each) + 1) // 2 - 1] if each else opening / first
     count = sum(number for _, number in spans) + min(first, opening / middle)
-    return min(count * middle, _worked(log, log.last))
+    known = 3600 * seconds.SECOND if offer is not None and offer.get("spread") is not None else inf
+    return min(count * min(middle, known), _worked(log, log.last))
 
 
 def _kept(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,13 +23,13 @@ PRICE = 400_000_000
 OFFER = ev.OnDemandOffer(LOCAL, 1, PRICE, 1.0, 5 * MINUTE, 0.05)
 
 
-def _run(minutes: list[float], outcome: str = "done", name: str = "r-1") -> MadeRun:
+def _run(minutes: list[float], outcome: str = "done", name: str = "r-1", offer: ev.OnDemandOffer = OFFER) -> MadeRun:
     """A training on one spot machine whose clocks take these minutes, planned against one machine on demand."""
     made = MadeRun(name, "r", NIGHT, provider="local")
     made.begin()
-    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=OFFER))
+    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=offer))
     made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
-    order = ev.RentIntended(1, LOCAL, 1, PRICE, PRICE, 1.0, False, NIGHT + DAY)
+    order = ev.RentIntended(1, LOCAL, 1, PRICE, PRICE, offer.nu, False, NIGHT + DAY)
     made.add(NIGHT, order)
     made.add(NIGHT, ev.Rented(1, (ev.Granted("m", NIGHT),)))
     made.add(NIGHT + MINUTE, ev.MachineRan("m"))
@@ -59,6 +60,21 @@ def test_a_run_that_goes_badly_does_not_save_more() -> None:
     assert (good["saved_pct"], bad["saved_pct"]) == (75.0, 0.0)
     # What was paid is in proportion to the time, and 180 of 221 minutes at work were a standstill.
     assert bad["waiting"] == pytest.approx(-0.1 * (180 / 60 + 14 / 60), rel=1e-6)
+
+
+def test_a_slow_computer_does_not_save_more(tmp_path: Path) -> None:
+    """The plan knew that a machine does 60 clocks an hour; this one did 20, then 40 and 120."""
+    known = replace(OFFER, nu=60.0)
+    savings = [_saving(_run([minutes] * 60, offer=known)) for minutes in (3.0, 1.5, 0.5)]
+    # 60 minutes and 5 to start: two begun hours. A faster machine would be as fast on demand.
+    assert [saving["on_demand_usd"] for saving in savings] == pytest.approx([0.8, 0.8, 0.4])
+    assert savings[0]["total_usd"] == pytest.approx(0.4)
+    low, high = (
+        as_json(report_of([_run([3.0] * 60, offer=known)]))["saving"][f"on_demand_{end}_usd"] for end in ("low", "high")
+    )
+    assert low <= 0.8 <= high
+    write_log([_run([3.0] * 60, offer=known)], tmp_path)
+    assert recounted(tmp_path / "log.sqlite")["r-1"].on_demand == 2 * PRICE
 
 
 def test_a_failed_run_saved_nothing_and_its_cost_is_a_loss() -> None:

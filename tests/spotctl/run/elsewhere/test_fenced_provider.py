@@ -8,13 +8,15 @@ from typing import cast
 import pytest
 
 from pricing_data.market import Market
+from pricing_data.units import MINUTE
 from spotctl.clouds.base import Machine, MachineRequest, MachineState
 from spotctl.clouds.capabilities import RentingProvider
 from spotctl.clouds.errors import NotSent, Unanswered
 from spotctl.run.elsewhere.errors import Superseded
-from spotctl.run.elsewhere.fenced_provider import LEASE, FencedProvider
+from spotctl.run.elsewhere.fenced_provider import FencedProvider
 
 MARKET = Market("aws", "r", "z", "t")
+LEASE = 15 * MINUTE
 REQUEST = MachineRequest("job-1", MARKET, 1, None, 0)
 OWN, OTHER = "aws:r:own", "aws:r:other"
 
@@ -76,7 +78,7 @@ class World:
         self.guard = Guard(self.cloud.calls)
         provider = cast("RentingProvider", self.cloud)
         self.fenced = FencedProvider(
-            provider, self.guard, lambda: self.cloud.calls.append("copy"), OWN, lambda: self.stops
+            provider, self.guard, lambda: self.cloud.calls.append("copy"), OWN, lambda: self.stops, LEASE
         )
 
     @property

@@ -1,10 +1,11 @@
-"""`LeaseTimes`: how long machines are leased, and when leases are renewed. Every run takes these from here."""
+"""`LeaseTimes`: how long machines are leased, and when leases are renewed: for plans, forecasts and runs alike."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pricing_data.units import MINUTE, SECOND
+from spotctl.files.job.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,15 @@ class LeaseTimes:
     startup: int = 2 * MINUTE
     notice: int = 30 * SECOND
 
+    @property
+    def committed(self) -> int:
+        """How long a new machine is paid for if it is not returned: its lease, and until it is gone."""
+        return self.lease + self.teardown
+
     @classmethod
-    def of(cls, *, is_local: bool, speed: float) -> LeaseTimes:
-        """For a run on the local market, at the speed of its clock, or on a cloud."""
-        return cls.local(speed) if is_local else cls()
+    def of(cls, spec: JobSpec) -> LeaseTimes:
+        """The times of a job's runs: on a cloud, or on the local market, at the speed of its clock."""
+        return cls.local(spec.local.speed) if spec.is_local else cls()
 
     @classmethod
     def local(cls, speed: float) -> LeaseTimes:

@@ -1,0 +1,47 @@
+"""A job without a strategy of its own never pays more for spot machines than on demand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bidbrain.strategies.base import Rent
+from spotctl.files.job.reader import loads
+from spotctl.home.config import Settings
+from spotctl.planning.first_decision import first_decision
+from spotctl.planning.values import JobPlan
+from spotctl.run.start.launch_plans import stored_plans
+from tests.bidbrain.decision.deciders import A, deciding, rents, situation
+from tests.spotctl.planning.worlds import CENT
+
+
+def plan_of(folder: Path, start: str, more: str) -> JobPlan:
+    job = (
+        "name: job\nkind: command\nrun: 'true'\nhours: 4h\nresources: {clouds: [local], types: [c4.2xlarge]}\n"
+        f"local: {{start: {start}}}\n{more}"
+    )
+    (plan,) = stored_plans([loads(job, folder / "job.yaml")], Settings(home=folder)).plans
+    return plan
+
+
+@pytest.mark.parametrize("more", ["", "strategy: deadline\ndeadline: 30h\n"])
+@pytest.mark.parametrize("start", ["2026-01-15T00:00:00Z", "2026-01-20T16:00:00Z"])
+def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(tmp_path: Path, start: str, more: str) -> None:
+    plan = plan_of(tmp_path, start, more)
+    free = replace(plan.built, decider=replace(plan.decider, caps_bids=False))
+    wanted = [rent.bid or 0 for rent in first_decision(free, plan.at).rents]
+    assert max(wanted) > plan.choice[0].rent.offer.on_demand
+    assert all((choice.rent.bid or 0) <= choice.rent.offer.on_demand for choice in plan.choice)
+
+
+def test_a_named_strategy_bids_as_published(tmp_path: Path) -> None:
+    assert not plan_of(tmp_path, "2026-01-15T00:00:00Z", "strategy: proteus\n").decider.caps_bids
+
+
+def test_only_bids_above_on_demand_are_capped() -> None:
+    low, high = Rent(A, 2, 5 * CENT), Rent(A, 1, 30 * CENT)
+    made = replace(deciding(low, high), caps_bids=True)
+    assert rents(made.decide(situation())) == [low, replace(high, bid=A.on_demand)]
+    assert rents(deciding(low, high).decide(situation())) == [low, high]

@@ -1,0 +1,84 @@
+"""A checkpoint costs what earlier runs measured; until then, no more than a program that saves so often can afford."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import MINUTE, SECOND
+from spotctl.files.job.reader import loads
+from spotctl.home.config import Settings
+from spotctl.planning.checkpoint_interval import checkpoints_of
+from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.job import Job
+from spotctl.planning.learning.estimate import learn
+from spotctl.planning.learning.values import Observed
+from spotctl.planning.market_history import MarketHistory
+from spotctl.planning.values import JobPlan
+from spotctl.run.start.launch_plans import stored_plans
+from tests.spotctl.planning.worlds import NOW
+
+NO_HISTORY = MarketHistory(NOW, {}, {})
+
+
+def plan_of(folder: Path, every: str, more: str = "") -> JobPlan:
+    job = (
+        f"name: job\nkind: command\nrun: 'true'\nhours: 1h\ncheckpoint: {{path: ckpt, every: {every}}}\n{more}"
+        "resources: {clouds: [local]}\nlocal: {speed: 60}\n"
+    )
+    (plan,) = stored_plans([loads(job, folder / "job.yaml")], Settings(home=folder)).plans
+    return plan
+
+
+@pytest.mark.parametrize("more", ["", "deadline: 6h\n"])
+def test_a_short_interval_does_not_make_a_job_many_times_longer(tmp_path: Path, more: str) -> None:
+    """At two minutes for each checkpoint, a job of one hour that saves every five seconds would take 25."""
+    often, seldom = (plan_of(tmp_path, every, more) for every in ("5s", "auto"))
+    assert forecast_of(often).hours.median <= 1.25 * forecast_of(seldom).hours.median
+    assert forecast_of(often).usd.median <= 2 * forecast_of(seldom).usd.median
+    assert often.first.checkpoints is not None
+    assert often.first.checkpoints.cost < 5 * SECOND
+
+
+def test_the_same_work_on_demand_writes_checkpoints_too(tmp_path: Path) -> None:
+    often = plan_of(tmp_path, "5s")
+    assert often.first.checkpoints is not None
+    without = plan_of(tmp_path, "30m")
+    assert often.first.decider.baseline == without.first.decider.baseline
+    assert often.cost.fallback.hours > 1.1 * without.cost.fallback.hours
+
+
+def command(every: str, save_seconds: float | None) -> Job:
+    spec = loads(
+        f"name: job\nkind: command\nrun: 'true'\ncheckpoint: {{path: ckpt, every: {every}}}\n"
+        "resources: {clouds: [local]}\nlocal: {speed: 60}\n",
+        Path("job.yaml"),
+    )
+    return Job(spec, save_seconds=save_seconds)
+
+
+@pytest.mark.parametrize(
+    ("every", "measured", "cost"),
+    [
+        ("15m", None, 2 * MINUTE),
+        ("auto", None, 2 * MINUTE),
+        ("5s", None, round(5 * SECOND * (1 / 0.83 - 1))),
+        ("15m", 0.5, 30 * SECOND),
+        ("auto", 0.5, 30 * SECOND),
+        ("5s", 0.5, 5 * SECOND),
+    ],
+)
+def test_the_cost_is_the_measured_one_in_market_time_or_what_is_affordable(
+    every: str, measured: float | None, cost: int
+) -> None:
+    found = checkpoints_of(command(every, measured), (), NO_HISTORY)
+    assert found is not None
+    assert found.cost == pytest.approx(cost, abs=1)
+
+
+def test_runs_measure_what_their_checkpoints_take() -> None:
+    runs = [Observed(wall, True, 1.0, (), (), (), (), saves) for wall, saves in enumerate([(3.0, 5.0), (4.0,), ()])]
+    learned = learn(runs, {}, 1, MINUTE, MINUTE)
+    assert learned is not None
+    assert learned.save_seconds == 4.0
