@@ -1,4 +1,4 @@
-"""Is what `spotctl plan --json` states right? Plans at random moments of recorded availability: python -m bench.plan_scores
+"""Is what `spotctl plan --json` states right? Plans in recorded availability: python -m bench.plan_scores
 
 Each plan is made by the command itself, in a home that has what a user would have then: prices alone (`nothing`), the
 records of three own runs in the days before (`runs`), or the imported record of the zone up to then (`record`). The
@@ -28,6 +28,7 @@ import numpy as np
 from bench.forecast import realize
 from bench.forecast_worlds import World, job
 from bidbrain.replay.market import Capacity
+from pricing_data.availability import AvailabilitySpan
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.ingest import ingest
@@ -37,9 +38,9 @@ from pricing_data.sources.observations import read_availability
 from pricing_data.store.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time, parse_time
 from spotctl.cli.app import main as command_line
+from spotctl.files.job.reader import load
 from spotctl.home import config
 from spotctl.run.start.launch_plans import stored_plans
-from spotctl.files.job.reader import load
 
 FOLDER = Path("../shared/data")
 TYPES = {
@@ -72,7 +73,7 @@ class ZoneRecord:
 
 @dataclass(frozen=True)
 class PlanOutcome:
-    """What a plan stated, and what its job paid and took; costs as shares of the on-demand cost."""
+    """A plan's figures, and what its job paid and took; costs as shares of the on-demand cost."""
 
     zone: str
     percentiles: tuple[float, ...]
@@ -88,9 +89,7 @@ class PlanOutcome:
     @property
     def by_rank(self) -> float:
         """The chance that the outcome is between P10 and P90 if ties are broken at random."""
-        if len(self.percentiles) < 3:
-            return float(self.low * (1 - 1e-3) <= self.paid <= self.high * (1 + 1e-3))
-        known, slack = np.array(self.percentiles), 1e-3 * self.paid
+        known, slack = np.array(self.percentiles) + 1e-9 * np.arange(len(self.percentiles)), 1e-3 * self.paid
         levels = np.linspace(0, 1, known.size)
         below = float(np.interp(self.paid - slack, known, levels, left=0.0, right=1.0))
         upto = float(np.interp(self.paid + slack, known, levels, left=0.0, right=1.0))
@@ -178,8 +177,12 @@ def check_zone(zone: ZoneRecord, kind: str, hours: float, count: int) -> list[Pl
 
 
 def _home(home: Path, zone: ZoneRecord, kind: str, at: int) -> Path:
-    store = PriceStore(home / "prices")
-    world = zone.world
+    """A home with prices, and with the availability that its user observed, or imported, until a moment."""
+    store, world = PriceStore(home / "prices"), zone.world
+    if kind == "record":
+        ingest(store, zone.path)
+    if kind == "runs":
+        store.commit(FetchedRows(availability=tuple(_own_runs(zone, at))))
     store.commit(
         FetchedRows(
             prices=PriceBatch.of(
@@ -194,6 +197,24 @@ def _home(home: Path, zone: ZoneRecord, kind: str, at: int) -> Path:
     return home
 
 
+def _own_runs(zone: ZoneRecord, at: int) -> Iterator[AvailabilitySpan]:
+    """The observations of three jobs that asked for a machine whenever they had none, in the days before."""
+    chance, capacity = np.random.default_rng(at % 2**31), zone.world.capacities[zone.market]
+    for number, days in enumerate((5, 3, 1)):
+        moment = at - days * DAY + int(chance.integers(12 * HOUR))
+        end, source = moment + 4 * HOUR, f"run {number} of another job"
+        while moment < end:
+            if capacity.at(moment) == 0:
+                yield AvailabilitySpan(zone.market, moment, moment, 0, 1, "refused", source)
+                moment += 10 * MINUTE
+                continue
+            lost = capacity.first_below(1, moment) or end
+            yield AvailabilitySpan(
+                zone.market, moment, min(lost, end), 1, 1, "evicted" if lost < end else "returned", source
+            )
+            moment = lost + 2 * MINUTE
+
+
 def _plan_and_run(zone: ZoneRecord, home: Path, file: Path, at: int, hours: float) -> PlanOutcome:
     asked = ("--at", format_time(at), "--hours", f"{hours:g}h")
     before = time.process_time()
@@ -205,7 +226,7 @@ def _plan_and_run(zone: ZoneRecord, home: Path, file: Path, at: int, hours: floa
     whole = answer["on_demand_usd"]
     return PlanOutcome(
         zone.name,
-        tuple(value / whole for value in stated.get("cost_percentiles_usd", ())),
+        tuple(value / whole for value in stated["cost_percentiles_usd"]),
         stated["cost_p10_usd"] / whole,
         stated["cost_usd"] / whole,
         stated["cost_p90_usd"] / whole,

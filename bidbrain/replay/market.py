@@ -171,6 +171,12 @@ class MarketReplay:
         other.tapes, other.recorded = self.tapes, self.recorded
         return other
 
+    def with_capacities(self, capacities: Mapping[Market, Capacity], lives: DrawnLives | None) -> MarketReplay:
+        """This market's prices with other capacities and lives; the histories are not indexed again."""
+        other = MarketReplay((), capacities, lives)
+        other.tapes = self.tapes
+        return other
+
     def at_most(self, machines: int) -> MarketReplay:
         """These markets, each with at most a number of machines."""
         always = Capacity(np.zeros(1, dtype=np.int64), np.full(1, machines, dtype=np.int64))
