@@ -111,7 +111,7 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
         expected = STRENGTH[side] + MEAN_FACTOR[side] * sum(spells.expected[side] for spells in seen)
         step = round(log(endings / expected, FACTOR_STEP))
         steps += [min(max(step, -MOST_STEPS), MOST_STEPS)] * 2
-    age_class = int(np.searchsorted(AGES, age * HOUR, side="right")) - 1
+    age_class = int(np.searchsorted(AGES, round(age * HOUR), side="right")) - 1
     return SpotSpell(age_class + CLASSES * up, tuple(steps))
 
 
