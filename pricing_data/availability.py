@@ -11,6 +11,11 @@ Ending = Literal["", "evicted", "warned", "returned", "refused"]
 request was refused, so that nothing was had. Empty: unknown, or the observation just stopped."""
 
 
+def run_of_job(job: str) -> str:
+    """The end of the source of spans that a run of a job observed."""
+    return f" of {job}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class AvailabilitySpan:
     """From `since` to `until`, `machines` of the `wanted` spot machines of a market were held, or could be had.

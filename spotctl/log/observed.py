@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pricing_data.availability import AvailabilitySpan, Ending
+from pricing_data.availability import AvailabilitySpan, Ending, run_of_job
 from spotctl.log.state import EVICTED, Held, RunState
-
-
-def run_of_job(job: str) -> str:
-    """How the source of a run's spans ends."""
-    return f" of {job}"
 
 
 def availability_of(state: RunState, now: int) -> tuple[AvailabilitySpan, ...]:

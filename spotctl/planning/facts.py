@@ -14,7 +14,7 @@ from bidbrain.eviction.observed import evidence_of_spans
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.values import Overheads
-from pricing_data.availability import AvailabilitySpan
+from pricing_data.availability import AvailabilitySpan, run_of_job
 from pricing_data.catalog import Catalog
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
@@ -22,7 +22,6 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, format_time
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.quotas import Quota
-from spotctl.log.observed import run_of_job
 from spotctl.planning.job import Job
 from spotctl.planning.learning.inform import NOTHING_LEARNED, evidence_of, hours_of, measured_overheads, measured_speeds
 from spotctl.planning.learning.values import Learned

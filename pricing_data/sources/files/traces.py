@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pricing_data.availability import AvailabilitySpan
+from pricing_data.availability import AvailabilitySpan, Ending
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import SECOND, parse_time
@@ -69,7 +69,7 @@ def _spans(
     counts = [min(int(up[edge]), wanted) for edge in edges[:-1]]
     for number, (begin, end) in enumerate(pairwise(edges)):
         fewer = number + 1 < len(counts) and counts[number + 1] < counts[number]
-        ended = "evicted" if fewer else ""
+        ended: Ending = "evicted" if fewer else ""
         yield AvailabilitySpan(
             market, start + begin * gap, start + end * gap, counts[number], wanted, ended, f"trace {name}"
         )
