@@ -44,7 +44,7 @@ from spotctl.home.errors import SpotctlError
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import forecast_job, recorded_forecast
+from spotctl.planning.forecasting import forecast_job, forecast_of
 from spotctl.planning.job import Job
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan_jobs import plan_jobs
@@ -91,11 +91,12 @@ def _check_forecast(
     """A forecast and what followed; None where no plan can be made."""
     snapshot = MarketSnapshot.of(world.table, world.catalog, at)
     try:
-        planned = plan_jobs(PlanningFacts((Job(world.spec, hours=hours),), snapshot, world.hazard))[0]
+        facts = PlanningFacts((Job(world.spec, hours=hours),), snapshot, world.hazard, world.spells(at))
+        planned = plan_jobs(facts)[0]
     except SpotctlError:
         return None
     before = time.process_time()
-    forecast = recorded_forecast(planned, {market: capacity.until(at) for market, capacity in world.capacities.items()})
+    forecast = forecast_of(planned)
     spent = time.process_time() - before
     outcome, evidence = realize(planned, world, future)
     return CheckedForecast(at, forecast, outcome, spent, evidence)

@@ -12,6 +12,8 @@ import numpy as np
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives
 from bidbrain.replay.market import Capacity, Mortality
+from bidbrain.strategies.known_spells import KnownSpells
+from pricing_data.availability import AvailabilitySpan
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.ingest import ingest
 from pricing_data.library import Library, Selection
@@ -51,6 +53,10 @@ class World:
     evidence: tuple[Evidence, ...] = ()
     ages: AgeProfile = AGELESS
     capacities: Mapping[Market, Capacity] = field(default_factory=dict)
+
+    def spells(self, at: int) -> dict[Market, KnownSpells]:
+        """The spells that the recorded availability until a moment shows, by market."""
+        return {market: KnownSpells.of(_spans(market, known, at), at) for market, known in self.capacities.items()}
 
     def hazard(self, market: Market) -> Hazard | None:
         """Hazard of a market by the evidence; None where its availability is recorded or only its price evicts."""
@@ -128,6 +134,13 @@ def _traced(name: str, trace: AvailabilityTrace) -> World:
         name, _table([series]), catalog, spec, _EPOCH + learn, int(times[-1]),
         capacities={market: capacity},
     )  # fmt: skip
+
+
+def _spans(market: Market, capacity: Capacity, at: int) -> Iterator[AvailabilitySpan]:
+    times, opened = capacity.openings
+    for since, until, up in zip(times.tolist(), [*times[1:].tolist(), at], opened.tolist(), strict=True):
+        if since < at:
+            yield AvailabilitySpan(market, since, min(until, at), int(up), 1, "", "the record")
 
 
 def _bidding(name: str, library: Library, types: tuple[str, ...]) -> World:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pricing_data.availability import AvailabilitySpan
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrice
@@ -72,11 +73,12 @@ class FetchedRows:
     on_demand: tuple[OnDemandPrice, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
     list_prices: tuple[ListPrice, ...] = ()
+    availability: tuple[AvailabilitySpan, ...] = ()
     covered: dict[str, Span] = field(default_factory=dict)
     watched: Mapping[Market, WatchRecord] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        facts = (self.types, self.on_demand, self.interruptions, self.list_prices)
+        facts = (self.types, self.on_demand, self.interruptions, self.list_prices, self.availability)
         return len(self.prices) + sum(map(len, facts))
 
     @classmethod
@@ -88,6 +90,7 @@ class FetchedRows:
             tuple(row for part in parts for row in part.on_demand),
             tuple(row for part in parts for row in part.interruptions),
             tuple(row for part in parts for row in part.list_prices),
+            tuple(row for part in parts for row in part.availability),
             covered_by(part.covered for part in parts),
             joined(part.watched for part in parts),
         )

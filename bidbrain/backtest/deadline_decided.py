@@ -51,8 +51,8 @@ def decided(
     worth = DeadlineStrategy(jobs.terms, prior, margin)
     seen = [outlook(history.up, history.gap, prior) for history in histories]
     for job in range(size):
-        running = _DecidedJob(
-            _decider(jobs.terms, worth, int(jobs.tick[job]), int(jobs.ticks[job])),
+        running = DecidedJob(
+            decider_of(jobs.terms, worth, int(jobs.tick[job]), int(jobs.ticks[job])),
             jobs.terms,
             jobs.window(job),
             seen[int(jobs.history[job])],
@@ -70,7 +70,8 @@ def decided(
     return DeadlineOutcome(billed[SPOT], billed[ON_DEMAND], missed, course)
 
 
-def _decider(terms: DeadlineTerms, worth: DeadlineStrategy, tick: int, ticks: int) -> Decider:
+def decider_of(terms: DeadlineTerms, worth: DeadlineStrategy, tick: int, ticks: int) -> Decider:
+    """The decider of a job of one machine, whose deadline is after a number of ticks."""
     offer = Offer(_MARKET, 1.0, round(_SPOT_PRICE * terms.price_ratio))
     return Decider(
         offers=(offer,),
@@ -89,7 +90,7 @@ def _decider(terms: DeadlineTerms, worth: DeadlineStrategy, tick: int, ticks: in
 
 
 @dataclass(slots=True)
-class _DecidedJob:
+class DecidedJob:
     """One job on the clock of its own ticks, which starts at 0."""
 
     decider: Decider
@@ -114,13 +115,18 @@ class _DecidedJob:
                 change += 1
             if self.machine == SPOT and not self.up[self.now]:
                 self.machine, self.delay_left = WAIT, 0
-            decision = self.decider.decide(self._situation())
-            self._enter(self._choice(decision))
+            decision = self.decision()
+            self.enter(self.choice(decision))
             wake_at = until[change] if decision.wake_at is None else max(decision.wake_at // self.tick, self.now + 1)
             spans.append((self.machine, self._advance(min(until[change], wake_at))))
         return spans
 
-    def _situation(self) -> Situation:
+    def decision(self) -> Decision:
+        """The decision at the current tick."""
+        return self.decider.decide(self.situation())
+
+    def situation(self) -> Situation:
+        """All that the decider knows at the current tick."""
         now, offer = self.now * self.tick, self.decider.baseline.offer
         bid = None if self.machine == ON_DEMAND else offer.on_demand
         held = Holding(0, Rent(offer, 1, bid), 0, now + self.delay_left)
@@ -135,13 +141,15 @@ class _DecidedJob:
             spell=lambda: self.seen.spell(self.first + self.now),
         )
 
-    def _choice(self, decision: Decision) -> int:
+    def choice(self, decision: Decision) -> int:
+        """The machine that a decision asks for."""
         for action in decision.actions:
             if isinstance(action, Rent):
                 return ON_DEMAND if action.bid is None else SPOT
         return WAIT if decision.actions else self.machine
 
-    def _enter(self, choice: int) -> None:
+    def enter(self, choice: int) -> None:
+        """Enters a machine, or leaves the current one."""
         if choice != self.machine:
             self.machine, self.delay_left = choice, 0 if choice == WAIT else self.terms.delay
 

@@ -238,7 +238,9 @@ class Decider:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
         # A gang's current machines run until the new ones have started.
         at = situation.now + self.overheads.startup if rents and self.limits.together else None
-        back = tuple(Return(holding.allocation, at, replaced=at is not None) for holding in on_demand)
+        # One machine is granted or not, and the market may have none.
+        replaced = at is not None or sum(action.machines for action in actions if isinstance(action, Rent)) == 1
+        back = tuple(Return(holding.allocation, at, replaced=replaced) for holding in on_demand)
         why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
         return Decision((*back, *actions), wake_at, why)
 

@@ -40,7 +40,8 @@ _JEFFREYS = 0.5
 UNRECORDED = Exposure(0.5, 10.0)
 """Stands in for a record where there is none: wide, around one eviction in 20 hours."""
 _RECENT_DAYS = 30 * DAY
-_HOURS_OF_MONTH = 730.0
+_USUAL_BUCKET = 0.125
+"""Share of machines interrupted in a month, the middle of AWS's buckets: it leaves the prior as it is."""
 # A band without an upper end (Azure's 20+) is assumed to reach this multiple of its lower end.
 _OPEN_BAND = 2.0
 
@@ -323,16 +324,16 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
     """AWS: a bucket only says which markets are interrupted more often. The scale comes from observed markets.
 
     evictions = scale x middle of the bucket x hours, with one scale for all observed markets whose bucket is known.
-    Without any, the scale assumes machines that ran all month: its lower bound, counted as half an eviction.
+    Without any, the bucket only shifts the prior: unknown rates do not become known by their order.
     """
     newest = {_place(bucket.market): bucket for bucket in sorted(published) if bucket.measure == "monthly-bucket"}
     known = [(record.exposure, newest[_place(record.market)]) for record in watched if _place(record.market) in newest]
     weighted = sum(exposure.hours * _middle(bucket) for exposure, bucket in known)
     label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} per month"
     if not weighted:
-        rate = _middle(figure) / _HOURS_OF_MONTH
-        label = f"{label}, read as its lowest possible rate, because no observed market has a bucket"
-        return RateEvidence(label, Exposure(_JEFFREYS, _JEFFREYS / rate), "published")
+        label = f"{label}, which shifts a prior, because no observed market has a bucket"
+        hours = UNRECORDED.hours * _USUAL_BUCKET / _middle(figure)
+        return RateEvidence(label, Exposure(UNRECORDED.evictions, hours), "prior")
     total = sum((exposure for exposure, _ in known), NOTHING)
     # As if a short observation had gone on for as long as what stands in for a record.
     scale = (total.evictions + _JEFFREYS) / (weighted * max(UNRECORDED.hours / total.hours, 1.0))

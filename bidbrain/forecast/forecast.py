@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from bidbrain.eviction.hazard import Hazard
 from bidbrain.forecast.calibrated import PastOutcomes, calibrated
 from bidbrain.forecast.values import HIGH, Forecast, ForecastJob, ForecastTerm, KnownPast, Spread
 from bidbrain.forecast.windows import PastMarket, Played, plays
@@ -57,23 +56,13 @@ def _basis(market: PastMarket, played: list[Played]) -> str:
 
 def _evictions(past: KnownPast, markets: set[Market]) -> str:
     """Where evictions come from in the plays."""
-    recorded = markets & past.capacities.keys()
-    known = [hazard for market in sorted(markets - recorded) if (hazard := past.hazards.get(market)) is not None]
-    assumed = [hazard for hazard in known if hazard.kind == "prior"]
-    rated = [hazard for hazard in known if hazard.kind != "prior"]
-    parts = [f"recorded availability of {counted(len(recorded), 'market')}"] if recorded else []
-    if rated:
-        parts.append(f"evictions drawn at {_rates(rated)} per machine-hour")
-    if assumed:
-        parts.append(
-            f"evictions of {counted(len(assumed), 'market')} unrecorded, drawn at about {_rates(assumed)} per hour"
-        )
-    if len(recorded) + len(known) < len(markets):
+    known = {market: hazard for market in sorted(markets) if (hazard := past.hazards.get(market)) is not None}
+    looked = {market for market, spells in past.spells.items() if spells.up is not None}
+    seen = [market for market in known if market in looked or known[market].kind == "observed"]
+    parts = [f"spot comes and goes as observed in {counted(len(seen), 'market')}"] if seen else []
+    if len(seen) < len(known):
+        others = counted(len(known) - len(seen), "market")
+        parts.append(f"no availability of {others} is recorded, so spot may not be had for hours there")
+    if len(known) < len(markets):
         parts.append("evictions where the price rose above the bid")
     return ", ".join(parts)
-
-
-def _rates(hazards: list[Hazard]) -> str:
-    rates = [hazard.rate[0] for hazard in hazards]
-    low, high = f"{min(rates):.2g}", f"{max(rates):.2g}"
-    return low if low == high else f"{low} to {high}"

@@ -9,8 +9,8 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, End
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -81,12 +81,12 @@ class ForecastJob:
 
 @dataclass(frozen=True, slots=True)
 class KnownPast:
-    """The markets as known until `now`: prices, eviction rates that prices do not explain, and capacities."""
+    """The markets as known until `now`: prices, eviction rates that prices do not explain, and spells of capacity."""
 
     now: int
     histories: Mapping[Market, PriceSeries]
     hazards: Mapping[Market, Hazard | None] = field(default_factory=dict)
-    capacities: Mapping[Market, Capacity] = field(default_factory=dict)
+    spells: Mapping[Market, KnownSpells] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ from scipy.special import ndtri
 
 from bidbrain.arrays import Floats
 from bidbrain.forecast.bills import CostsMore, MarketBill, bills_of
+from bidbrain.forecast.drawn_spells import drawn_capacity
 from bidbrain.forecast.live_rules import UnderLiveRules
 from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast
 from bidbrain.replay.job import run_job
@@ -17,6 +18,7 @@ from bidbrain.replay.market import DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.replay.spending import ReplayedBudget
 from bidbrain.strategies.base import Offer
+from bidbrain.strategies.known_spells import UNSEEN, KnownSpells, with_rate
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
@@ -33,6 +35,8 @@ _CLEAR_EXCESS = 1.5
 """Plays leave no doubt that a job costs more than some dollars if all of them cost more than this multiple."""
 _MOST_LUCK = 5.0
 _GOLDEN = (sqrt(5) - 1) / 2
+_PLASTIC = 0.7548776662466927
+"""With its square, it spreads points evenly over a square (Roberts' sequence)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,17 @@ class PastMarket:
 
     @cached_property
     def _replay(self) -> MarketReplay:
-        return MarketReplay(self.histories.values(), self.past.capacities)
+        return MarketReplay(self.histories.values())
+
+    @cached_property
+    def _spells(self) -> Mapping[Market, KnownSpells]:
+        """The known spells of each market that evicts for lack of capacity."""
+        hazards = {offer.market: self.past.hazards.get(offer.market) for offer in self.job.offers}
+        return {
+            market: with_rate(self.past.spells.get(market, UNSEEN), hazard)
+            for market, hazard in hazards.items()
+            if hazard is not None
+        }
 
     def play(self, start: int, number: int, most_usd: float = inf) -> tuple[Played, int]:
         """The play that begins at a moment, and the number of its decisions; its luck is drawn by `number`.
@@ -89,26 +103,22 @@ class PastMarket:
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
         speed = float(ndtri((0.5 + number * _GOLDEN) % 1.0))
         job = with_luck(self.job, float(chance.normal()), speed)
-        lives = self._lives(chance)
-        market = self._replay if lives is None else self._replay.with_lives(lives)
+        market = self._replay if not self._spells else self._replay_from(start, number, chance)
         return play(job, market, self.histories, start, most_usd)
 
-    def _lives(self, chance: np.random.Generator) -> DrawnLives | None:
-        """Lives drawn from each market's eviction rate, which is itself drawn from its distribution."""
-        known = {
-            offer.market: hazard
-            for offer in self.job.offers
-            if offer.market not in self.past.capacities and (hazard := self.past.hazards.get(offer.market)) is not None
+    def _replay_from(self, start: int, number: int, chance: np.random.Generator) -> MarketReplay:
+        """The market with spells of capacity drawn as if `start` were now, and with the longest lives of its cloud."""
+        # Markets are alike in what is unknown of them: one draw of each side moves all rates.
+        luck = (float((0.5 + number * _PLASTIC) % 1.0), float((0.5 + number * _PLASTIC**2) % 1.0))
+        end = start + self.job.longest + 2 * HOUR
+        capacities = {market: drawn_capacity(known, start, end, luck, chance) for market, known in self._spells.items()}
+        limits = {market: self.past.hazards[market] for market in self._spells}
+        lives = {
+            market: Mortality(0.0, longest=hazard.longest_life)
+            for market, hazard in limits.items()
+            if hazard is not None and hazard.longest_life < inf
         }
-        if not known:
-            return None
-        # Markets are alike in what is unknown of them: one draw moves all rates.
-        luck = float(chance.random())
-        rates = {
-            market: Mortality(hazard.rate_at(luck), hazard.ages, hazard.longest_life)
-            for market, hazard in known.items()
-        }
-        return DrawnLives(rates, int(chance.integers(2**31)))
+        return self._replay.with_capacities(capacities, DrawnLives(lives, 0) if lives else None)
 
     def reference(self, starts: Ints) -> Floats:
         """Dollars per hour at each start, if the job ran on the cheapest open market, or on demand."""
@@ -124,9 +134,6 @@ class PastMarket:
         history = self.past.histories[offer.market]
         prices = history.prices[np.searchsorted(history.times, starts, side="right") - 1].astype(np.float64)
         usable = prices <= offer.on_demand
-        if offer.market in self.past.capacities:
-            capacity = self.past.capacities[offer.market]
-            usable &= np.array([capacity.at(start) > 0 for start in starts.tolist()])
         return np.where(usable, prices / offer.nu, np.inf)
 
 

@@ -202,7 +202,7 @@ class _JobReplay:
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
             return SpotSpell.begun(up=False)
-        return RecordedSpells.of(self.market.recorded, self.job.offers).at(self.now)
+        return RecordedSpells.of(self.market, self.job.offers).at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
         before, wanted = self.bought, sum(action.machines for action in decision.actions if isinstance(action, Rent))

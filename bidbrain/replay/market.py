@@ -162,13 +162,11 @@ class MarketReplay:
         self.tapes: Mapping[Market, Tape] = {series.market: Tape(series) for series in histories}
         self._capacities = capacities or {}
         self._lives = lives
-        self.recorded = self
-        """This market without drawn lives, which all replays of one recording share."""
 
-    def with_lives(self, lives: DrawnLives) -> MarketReplay:
-        """This market's prices and capacities with other lives; the histories are not indexed again."""
-        other = MarketReplay((), self._capacities, lives)
-        other.tapes, other.recorded = self.tapes, self.recorded
+    def with_capacities(self, capacities: Mapping[Market, Capacity], lives: DrawnLives | None) -> MarketReplay:
+        """This market's prices with other capacities and lives; the histories are not indexed again."""
+        other = MarketReplay((), capacities, lives)
+        other.tapes = self.tapes
         return other
 
     def at_most(self, machines: int) -> MarketReplay:

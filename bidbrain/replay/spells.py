@@ -29,7 +29,8 @@ class RecordedSpells:
         Many jobs are replayed on the same markets, hence the cache.
         """
         tapes = [market.tapes[offer.market] for offer in offers]
-        begin, end = min(tape.first for tape in tapes), max(tape.last for tape in tapes)
+        begin = min(_known_from(market, offer.market, tape.first) for offer, tape in zip(offers, tapes, strict=True))
+        end = max(tape.last for tape in tapes)
         ticks = np.arange(begin, end + 1, GAP)
         up = np.zeros(ticks.size, dtype=np.bool_)
         for offer, tape in zip(offers, tapes, strict=True):
@@ -40,6 +41,12 @@ class RecordedSpells:
     def at(self, now: int) -> SpotSpell:
         """The spell at a moment."""
         return self.outlook.spell(min((now - self.begin) // GAP, self.outlook.state.size - 1))
+
+
+def _known_from(market: MarketReplay, of: Market, first: int) -> int:
+    """When a market's prices, and its capacity if that is limited, begin to be known."""
+    openings = market.openings(of)
+    return first if openings is None else max(first, int(openings[0][0]))
 
 
 def _open(market: MarketReplay, of: Market, ticks: Ints) -> Bools:

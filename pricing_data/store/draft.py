@@ -13,7 +13,16 @@ from pricing_data.fetched_rows import FetchedRows, covered_by
 from pricing_data.market import Market
 from pricing_data.observed import WatchRecord, joined
 from pricing_data.store import manifest as manifests, watched as watched_table
-from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, LOST, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.facts import (
+    AVAILABILITY,
+    INTERRUPTIONS,
+    LIST_PRICES,
+    LOST,
+    ON_DEMAND,
+    TYPES,
+    F,
+    FactTable,
+)
 from pricing_data.store.lost import LostPrices, keep_file
 from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.parquet import copy_rows
@@ -66,6 +75,7 @@ class Draft:
         self.add_facts(ON_DEMAND, fetched.on_demand)
         self.add_facts(LIST_PRICES, fetched.list_prices)
         self.add_facts(INTERRUPTIONS, fetched.interruptions)
+        self.add_facts(AVAILABILITY, fetched.availability)
         self._add_watched(fetched.watched)
         return news
 

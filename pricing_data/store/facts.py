@@ -1,4 +1,5 @@
-"""Fact tables: instance types, list prices, interruption figures, corrections, lost prices: small Parquet files.
+"""Fact tables: instance types, list prices, interruption figures, observed availability, corrections and lost prices,
+each in one small Parquet file.
 
 A fact has a key; a newer fact replaces an older one with the same key.
 """
@@ -10,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from pricing_data.availability import AvailabilitySpan
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.corrections import PriceCorrection
 from pricing_data.interruptions import Interruption
@@ -19,7 +21,8 @@ from pricing_data.store.lost import LostPrices
 from pricing_data.store.parquet import read_rows, write_rows
 from pricing_data.traits import MachineTraits
 
-F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection, LostPrices)
+F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection, AvailabilitySpan, LostPrices)
+_Fact = InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection | AvailabilitySpan | LostPrices
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,7 @@ class FactTable(Generic[F]):
         return sorted(by_key.values(), key=_order)
 
 
-def _order(
-    fact: InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection | LostPrices,
-) -> tuple[str, ...]:
+def _order(fact: _Fact) -> tuple[str, ...]:
     """A fixed order, so that equal facts give equal files."""
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
@@ -171,3 +172,23 @@ LOST = FactTable[LostPrices](
     to_row=astuple,
     of_row=LostPrices,
 )
+
+AVAILABILITY = FactTable[AvailabilitySpan](
+    "availability",
+    key=lambda fact: (fact.market, fact.since, fact.until, fact.source),
+    schema=pa.schema(
+        [
+            ("market", pa.string()),
+            ("since", pa.int64()),
+            ("until", pa.int64()),
+            ("machines", pa.int64()),
+            ("wanted", pa.int64()),
+            ("ended", pa.string()),
+            ("source", pa.string()),
+        ]
+    ),
+    to_row=lambda fact: (
+        str(fact.market), fact.since, fact.until, fact.machines, fact.wanted, fact.ended, fact.source,
+    ),
+    of_row=lambda market, *rest: AvailabilitySpan(Market.parse(market), *rest),
+)  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from pricing_data.availability import AvailabilitySpan
 from pricing_data.catalog import Catalog
 from pricing_data.corrections import CorrectedPrices, PriceCorrection, in_force
 from pricing_data.errors import BadInput, StoreError, UnknownMarket, UnknownPrice
@@ -24,7 +25,17 @@ from pricing_data.series import Ints, PriceSeries
 from pricing_data.store import manifest as manifests
 from pricing_data.store.corrected import corrected
 from pricing_data.store.draft import Draft, facts_of, rows_of, watched_of
-from pricing_data.store.facts import CORRECTIONS, INTERRUPTIONS, LIST_PRICES, LOST, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.facts import (
+    AVAILABILITY,
+    CORRECTIONS,
+    INTERRUPTIONS,
+    LIST_PRICES,
+    LOST,
+    ON_DEMAND,
+    TYPES,
+    F,
+    FactTable,
+)
 from pricing_data.store.lost import LostPrices
 from pricing_data.store.manifest import Manifest, ManifestLost, damaged
 from pricing_data.store.parquet import read_rows
@@ -142,6 +153,10 @@ class PriceStore:
     def interruptions(self, cloud: str | None = None) -> list[Interruption]:
         """The interruption figures that clouds published, optionally of one cloud only."""
         return self._facts(INTERRUPTIONS, cloud)
+
+    def availability(self, cloud: str | None = None) -> list[AvailabilitySpan]:
+        """The observed availability of spot machines, optionally of one cloud only."""
+        return self._facts(AVAILABILITY, cloud)
 
     def derived(self, kind: str, read: Callable[[Path], R]) -> R | None:
         """Calls `read` with the file that `derive` wrote; None without it, or if the store has changed since."""

@@ -26,6 +26,9 @@ NOT_SENT = "NotSent"
 """Why an order is closed that never reached the provider, because the run was asked to stop; this says nothing about
 the market."""
 
+NO_MACHINES = "NoCapacity"
+"""Why an order is refused of a market that has no machines now."""
+
 NO_QUOTA = "QuotaReached"
 """Why an order is refused that exceeds what the account may have."""
 
@@ -141,6 +144,8 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == ABANDONED:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
     else:
+        if event.why == NO_MACHINES:
+            state = _changed(state, sold_out=state.sold_out | {event.intent})
         state = _changed(state, refused={**state.refused, (market, spot): RefusedOrder(at, order.machines)})
     if event.why == NO_QUOTA and not any(
         (allocation.bid is not None) is spot for allocation in state.allocations.values()

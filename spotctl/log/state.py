@@ -121,7 +121,8 @@ class RunState:
     were given up without an answer, and since when, until a list of the provider settles what they brought. `denied`
     are markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so
     that none of its own can be what fills the quota. `refused` are the last refusals of markets that have granted
-    nothing since, by whether it was for spot machines. `refusal` is why the last order that brought nothing did not.
+    nothing since, by whether it was for spot machines, and `sold_out` are the orders that were refused because there
+    were no machines. `refusal` is why the last order that brought nothing did not.
     `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned. `prices`
     are those that the log has, by market. `lost` says which of its rows a repair of the log has dropped.
     """
@@ -142,6 +143,7 @@ class RunState:
     back_offs: Mapping[tuple[Market, bool], BackOff] = field(default_factory=dict)
     denied: frozenset[tuple[Market, bool]] = frozenset()
     refused: Mapping[tuple[Market, bool], RefusedOrder] = field(default_factory=dict)
+    sold_out: frozenset[int] = frozenset()
     refusal: str = ""
     evictions: int = 0
     progress: ev.Progressed | None = None

@@ -10,8 +10,11 @@ from types import MappingProxyType
 
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
+from bidbrain.eviction.observed import evidence_of_spans
+from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.values import Overheads
+from pricing_data.availability import AvailabilitySpan, run_of_job
 from pricing_data.catalog import Catalog
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
@@ -22,7 +25,7 @@ from spotctl.home.quotas import Quota
 from spotctl.planning.job import Job
 from spotctl.planning.learning.inform import NOTHING_LEARNED, evidence_of, hours_of, measured_overheads, measured_speeds
 from spotctl.planning.learning.values import Learned
-from spotctl.planning.market_history import HazardOf
+from spotctl.planning.market_history import NOTHING_SEEN, HazardOf
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.overheads import OVERHEADS
 from spotctl.planning.quota_use import AccountQuotas
@@ -37,8 +40,9 @@ NO_PROFILES: Mapping[str, tuple[ModelProfile, ...]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PlanningFacts:
-    """Everything that plans of some jobs depend on: offers, eviction rates, throughputs that earlier runs measured (by
-    job, then type), and the parts of the quotas of spot and of on-demand machines that the jobs may use.
+    """Everything that plans of some jobs depend on: offers, eviction rates, spells of spot capacity, throughputs that
+    earlier runs measured (by job, then type), and the parts of the quotas of spot and of on-demand machines that the
+    jobs may use.
 
     `account` are the account's quotas before running jobs took their parts; `remarks` tell the user about the data.
     """
@@ -46,6 +50,7 @@ class PlanningFacts:
     jobs: tuple[Job, ...]
     snapshot: MarketSnapshot
     hazard_of: HazardOf = lambda _: None
+    spells: Mapping[Market, KnownSpells] = field(default_factory=lambda: NOTHING_SEEN)
     earlier: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
     quotas: Sequence[Quota] = ()
     on_demand_quotas: Sequence[Quota] = ()
@@ -56,11 +61,12 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True)
 class MarketData:
-    """Price histories of some clouds, the catalog, and published interruption figures."""
+    """Price histories of some clouds, the catalog, published interruption figures, and observed availability."""
 
     table: PriceTable
     catalog: Catalog
     interruptions: tuple[Interruption, ...] = ()
+    availability: tuple[AvailabilitySpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +106,14 @@ def arranged_facts(
     """The facts that were known before `request.at`; `learned` are estimates from earlier runs."""
     specs = {spec.name: spec for spec in request.specs}
     spot = tuple(quota for quota in request.quotas if quota.spot)
+    # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
+    others = [span for span in data.availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
+    evidence = (*evidence_of(learned), *evidence_of_spans(others, request.at))
     return PlanningFacts(
         tuple(_job(spec, request, learned.get(spec.name)) for spec in request.specs),
         replace(MarketSnapshot.of(data.table, data.catalog, request.at), own_images=request.own_images),
-        hazards(data.interruptions, request.at, evidence_of(learned)),
+        hazards(data.interruptions, request.at, evidence),
+        known_spells(data.availability, request.at),
         {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
         quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
         on_demand_quotas=tuple(quota for quota in request.quotas if not quota.spot),

@@ -10,6 +10,8 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixture_strategy import Mixed
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
+from bidbrain.strategies.deadline_spells import SpotSpell
+from bidbrain.strategies.known_spells import spot_spell
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.units import counted, usd_text
 from spotctl.planning.allocation import AllocatedJob
@@ -56,8 +58,17 @@ def _situation(built: BuiltDecider, now: int) -> Situation:
         usd_reserved=reserved,
         deadline=decider.deadline,
         path=lambda market: PricePath(histories[market]),
-        spell=lambda: spell_of_prices(decider.offers, lambda offer: histories[offer.market], now),
+        spell=lambda: _spell(built, now),
     )
+
+
+def _spell(built: BuiltDecider, now: int) -> SpotSpell | None:
+    """The present spell of spot capacity, as it was observed, or as prices have it where only the price evicts."""
+    offers, history = built.decider.offers, built.market_history
+    if all(history.hazards[offer.market] is None for offer in offers):
+        return spell_of_prices(offers, lambda offer: history.histories[offer.market], now)
+    known = (history.spells[offer.market] for offer in offers if offer.market in history.spells)
+    return spot_spell(known, offered=bool(offers))
 
 
 def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -> Decision:

@@ -86,7 +86,7 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFa
         _request_nu(baseline.offer, most_nu, snapshot.catalog),
         moving_overheads(facts.overheads, offers, allocated.job.spec) if demand.roams else facts.overheads,
     )
-    market_history = MarketHistory.of(map(snapshot.history, rows), facts.hazard_of, snapshot.at)
+    market_history = MarketHistory.of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
     prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
     return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import inf
-from types import MappingProxyType
 
 from bidbrain.decision.mixture_terms import Aim
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.seldom import Seldom
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes
 from bidbrain.forecast.windows import PastMarket, clearly_costs_more
-from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.recovery import AGILE, Recovery
 from pricing_data.market import Market
@@ -25,8 +23,6 @@ from spotctl.planning.values import JobPlan
 
 RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
-
-UNRECORDED: Mapping[Market, Capacity] = MappingProxyType({})
 
 # How many decisions are played; those of a mixture, and those among many zones, take longer.
 _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
@@ -44,12 +40,7 @@ _LOCAL_SPREAD = 0.4
 @lru_cache(maxsize=64)
 def forecast_of(plan: JobPlan) -> Forecast:
     """The cost and the length of a plan that is launched now. Each plan is played only once."""
-    return recorded_forecast(plan, UNRECORDED)
-
-
-def recorded_forecast(plan: JobPlan, capacities: Mapping[Market, Capacity]) -> Forecast:
-    """The forecast of a plan, given records of how many machines its markets had."""
-    return forecast(forecast_job(plan), _known_past(plan, capacities))
+    return forecast(forecast_job(plan), _known_past(plan))
 
 
 def finish_by(plan: JobPlan) -> int:
@@ -62,12 +53,12 @@ def clearly_over_budget(plan: JobPlan) -> bool:
     budget = plan.job.budget_usd
     if budget is None or plan.work.assumed:
         return False
-    return clearly_costs_more(PastMarket(forecast_job(plan), _known_past(plan, UNRECORDED)), budget)
+    return clearly_costs_more(PastMarket(forecast_job(plan), _known_past(plan)), budget)
 
 
-def _known_past(plan: JobPlan, capacities: Mapping[Market, Capacity]) -> KnownPast:
+def _known_past(plan: JobPlan) -> KnownPast:
     history = plan.built.market_history
-    return KnownPast(plan.at, history.histories, history.hazards, capacities)
+    return KnownPast(plan.at, history.histories, history.hazards, history.spells)
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:

@@ -7,7 +7,8 @@ therefore knows what it would know in a backtest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from bidbrain.replay.pace import MOST_STARTS, PastJobs
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.default import default_for
 from bidbrain.strategies.inputs import StrategyInputs
+from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.names import DEADLINE, REGIONS, known
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads
@@ -28,6 +30,8 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.planning.overheads import within_the_hour
+
+NOTHING_SEEN: Mapping[Market, KnownSpells] = MappingProxyType({})
 
 HazardOf = Callable[[Market], Hazard | None]
 
@@ -76,7 +80,7 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
 
 @dataclass(frozen=True, slots=True)
 class MarketHistory:
-    """Price histories that end at `at`, and the rates of evictions that prices do not explain.
+    """Price histories that end at `at`, the rates of evictions that prices do not explain, and what was seen of spells.
 
     An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
     """
@@ -84,12 +88,20 @@ class MarketHistory:
     at: int
     histories: Mapping[Market, PriceSeries]
     hazards: Mapping[Market, Hazard | None]
+    spells: Mapping[Market, KnownSpells] = field(default_factory=lambda: NOTHING_SEEN)
 
     @classmethod
-    def of(cls, histories: Iterable[PriceSeries], hazard_of: HazardOf, at: int) -> MarketHistory:
+    def of(
+        cls,
+        histories: Iterable[PriceSeries],
+        hazard_of: HazardOf,
+        at: int,
+        spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
+    ) -> MarketHistory:
         """Histories up to a moment, cut to the last weeks: older prices do not predict the next hours."""
         remembered = {series.market: remembered_of(series, at) for series in histories}
-        return cls(at, remembered, {market: in_force(market, hazard_of(market), at) for market in remembered})
+        hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
+        return cls(at, remembered, hazards, {market: spells[market] for market in remembered if market in spells})
 
 
 def remembered_of(series: PriceSeries, at: int) -> PriceSeries:

@@ -19,7 +19,7 @@ from spotctl.planning.division import divide
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.first_decision import first_decision
-from spotctl.planning.forecasting import clearly_over_budget
+from spotctl.planning.forecasting import clearly_over_budget, forecast_of
 from spotctl.planning.kept_limits import violation
 from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.on_demand_needs import equal_parts, possible
@@ -80,8 +80,14 @@ def _affordable_plan(
 ) -> JobPlan:
     """The plan on some machines; of a job that ends after a fixed time, on as many as its budget pays for."""
     plan = _plan_on(allocated, option, facts, columns)
-    smaller = _fewer_machines(allocated, plan) if allocated.demand.work.timed else None
-    return plan if smaller is None else _plan_on(smaller, option, facts, columns)
+    if not allocated.demand.work.timed or allocated.job.budget_usd is None:
+        return plan
+    # By what the choice costs, which is quickly known; then by what it costs with evictions, and without spot.
+    by_estimate = _fewer_machines(allocated, plan, plan.cost.estimate.usd)
+    if by_estimate is not None:
+        plan = _plan_on(by_estimate, option, facts, columns)
+    by_forecast = _fewer_machines(by_estimate or allocated, plan, forecast_of(plan).usd.median)
+    return plan if by_forecast is None else _plan_on(by_forecast, option, facts, columns)
 
 
 def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
@@ -97,15 +103,15 @@ def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFact
     return JobPlan(facts.snapshot.at, built, first, cost, dates)
 
 
-def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan) -> AllocatedJob | None:
-    """A job that ends after a fixed time, limited to the machines that its budget pays for; None if it needs no
-    limit."""
+def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:
+    """A job that ends after a fixed time and is expected to cost some dollars, limited to the machines that its budget
+    pays for; None if it needs no limit."""
     budget = allocated.job.budget_usd
-    if budget is None or job_plan.cost.estimate.usd <= budget:
+    if budget is None or usd <= budget:
         return None
     rented = sum(choice.rent.machines for choice in job_plan.choice)
     reliable = sum(term.usd for term in job_plan.cost.estimate.terms[len(job_plan.choice) :])
-    most = floor(rented * (budget - reliable) / (job_plan.cost.estimate.usd - reliable))
+    most = floor(rented * (budget - reliable) / (usd - reliable))
     if most < max(allocated.demand.least, 1):
         return None
     share = replace(allocated.share, caps=tuple(min(cap, most) for cap in allocated.share.caps))

@@ -52,5 +52,5 @@ def test_evictions_of_earlier_runs_are_known_to_later_forecasts() -> None:
         {market: Mortality(2.0)}, (Evidence(market, Exposure(1.0, 20.0)),),
     )  # fmt: skip
     first, *_, last = check_forecasts(world, 2.0, 4)
-    assert "evictions drawn at 0.05 per" in first.forecast.basis
+    assert "spot comes and goes as observed in 1 market" in first.forecast.basis
     assert last.forecast.hours.likely[1] > first.forecast.hours.likely[1]

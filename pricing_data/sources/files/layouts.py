@@ -3,18 +3,22 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pricing_data.availability import AvailabilitySpan, Ending
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
+from pricing_data.known_clouds import markets_of
 from pricing_data.list_prices import ADDRESSES, COLUMNS, DISKS, EGRESS, CsvRow, ListPrice
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.units import LATEST, format_time, parse_time, parse_usd
+from pricing_data.sources.files.traces import MACHINES
+from pricing_data.units import HOUR, LATEST, format_time, parse_time, parse_usd
 
-Fact = PriceEvent | OnDemandPrice | Interruption | ListPrice
+Fact = PriceEvent | OnDemandPrice | Interruption | ListPrice | AvailabilitySpan
 
 # The Spot Advisor's five buckets: shares of machines interrupted in the last month.
 _ADVISOR_BANDS = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 1.0))
+_LONGEST_LIFE_HOURS = 100_000
 _ALIASES = {"time": "timestamp", "date": "asof", "as_of": "asof", "os": "product", "product_description": "product"}
 
 
@@ -50,7 +54,7 @@ def header_of(names: Iterable[str], latest: int = LATEST) -> Header:
     """The layout of a header line; raises `BadInput` if it matches none."""
     stripped = [name.strip().strip('"').lower() for name in names]
     columns = tuple(_ALIASES.get(name, name) for name in stripped)
-    for layout in (PRICES, ADVISOR, ON_DEMAND, *_OTHER_LISTS):
+    for layout in (PRICES, ADVISOR, ON_DEMAND, LIVES, *_OTHER_LISTS):
         if set(layout.required) <= set(columns):
             repeated = sorted({column for column in columns if columns.count(column) > 1})
             if repeated:
@@ -61,13 +65,19 @@ def header_of(names: Iterable[str], latest: int = LATEST) -> Header:
     raise BadInput(
         f"columns {present[:120]!r} match no layout: price changes need {', '.join(PRICES.required)}"
         f" (missing: {', '.join(missing)}); "
-        + "; ".join(f"{layout.name} need {', '.join(layout.required)}" for layout in (ON_DEMAND, *_OTHER_LISTS))
+        + "; ".join(f"{layout.name} need {', '.join(layout.required)}" for layout in (ON_DEMAND, LIVES, *_OTHER_LISTS))
     )
 
 
 def not_after(latest: int, fact: Fact) -> Fact | BadInput:
     """The fact, or an error if it is dated after `latest`: nothing was observed in the future."""
-    time = fact.time if isinstance(fact, PriceEvent) else fact.as_of
+    match fact:
+        case PriceEvent():
+            time = fact.time
+        case AvailabilitySpan():
+            time = fact.until
+        case _:
+            time = fact.as_of
     return fact if time <= latest else BadInput(f"time {format_time(time)} is in the future")
 
 
@@ -79,6 +89,7 @@ def rows_of_facts(facts: Iterable[Fact]) -> FetchedRows:
         on_demand=tuple(fact for fact in facts if isinstance(fact, OnDemandPrice)),
         interruptions=tuple(fact for fact in facts if isinstance(fact, Interruption)),
         list_prices=tuple(fact for fact in facts if isinstance(fact, ListPrice)),
+        availability=tuple(fact for fact in facts if isinstance(fact, AvailabilitySpan)),
     )
 
 
@@ -123,6 +134,24 @@ def _advisor_facts(cells: CsvRow) -> Iterable[Fact]:
     yield Interruption(market, "monthly-bucket", parse_time(cells["asof"]), low, high, "aws spot advisor")
 
 
+def _life_facts(cells: CsvRow) -> Iterable[Fact]:
+    """The life of one spot machine, which ended in its eviction if it was `preempted`."""
+    cloud, zone, preempted = cells["cloud"].strip(), cells["zone"].strip(), cells["preempted"].strip()
+    if preempted not in {"0", "1"}:
+        raise BadInput(f"preempted is {preempted!r}, not 0 or 1")
+    try:
+        count, hours = int(cells["gpu_count"]), float(cells["lifetime_h"])
+    except ValueError as error:
+        raise BadInput(f"gpu_count or lifetime_h is not a number ({error})") from None
+    if not 0 <= hours < _LONGEST_LIFE_HOURS:
+        raise BadInput(f"lifetime_h is {hours:g}; it must be from 0 to {_LONGEST_LIFE_HOURS:,}")
+    gpu = cells["gpu"].strip().lower()
+    type_ = MACHINES.get((cloud, gpu, count), f"{gpu}x{count}")
+    market, start = Market(cloud, markets_of(cloud).region_of_zone(zone), zone, type_), parse_time(cells["start"])
+    ended: Ending = "evicted" if preempted == "1" else "returned"
+    yield AvailabilitySpan(market, start, start + round(hours * HOUR), 1, 1, ended, "table of lives")
+
+
 PRICES = CsvLayout(
     "price changes",
     ("timestamp", "cloud", "region", "instance_type", "spot_price"),
@@ -140,6 +169,14 @@ ADVISOR = CsvLayout(
     ("asof", "region", "instance_type", "interruption_bucket"),
     ("product",),
     _advisor_facts,
+)
+
+
+LIVES = CsvLayout(
+    "machine lives",
+    ("cloud", "zone", "gpu", "gpu_count", "start", "lifetime_h", "preempted"),
+    ("end",),
+    _life_facts,
 )
 
 

@@ -16,9 +16,10 @@ import numpy as np
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
-from pricing_data.sources.files import columns as fast
+from pricing_data.sources.files import columns as fast, traces
 from pricing_data.sources.files.layouts import PRICES, Fact, Header, header_of, not_after, rows_of_facts
-from pricing_data.units import LATEST, parse_time, parse_usd
+from pricing_data.sources.files.traces import spans_of_trace
+from pricing_data.units import LATEST, format_time, parse_time, parse_usd
 
 _CHUNK = 1 << 20
 _BLOCK = 8 << 20
@@ -75,7 +76,7 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
     chunks = _plain(file)
     first = next((chunk for chunk in chunks if chunk.strip(_BLANKS)), b"")
     if first.lstrip(_BLANKS)[:1] in (b"{", b"["):
-        yield from _aws_json(_document(first, chunks), file, latest)
+        yield from _json_batches(_document(first, chunks), file, latest)
         return
     blocks = _whole_lines(_chain(first, chunks))
     try:
@@ -276,6 +277,23 @@ def _cells(content: bytes) -> list[str]:
         return next(csv.reader([_text(content).rstrip("\r\n")], strict=True), [])
     except csv.Error as error:
         raise BadInput(f"is not a row of CSV ({error})") from None
+
+
+def _json_batches(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatch]:
+    """An availability trace, or AWS's price history."""
+    with suppress(ValueError, RecursionError):
+        answer = json.loads(content)
+        if isinstance(answer, dict) and "metadata" in answer:
+            yield _trace(answer, file, latest)
+            return
+    yield from _aws_json(content, file, latest)
+
+
+def _trace(answer: dict[str, object], file: IO[bytes], latest: int) -> FileBatch:
+    spans = spans_of_trace(answer, Path(file.name).name.removesuffix(".gz").removesuffix(".json"))
+    if spans[-1].until > latest:
+        raise BadInput(f"is an availability trace until {format_time(spans[-1].until)}, which is in the future")
+    return FileBatch(FetchedRows(availability=tuple(spans)), traces.LAYOUT, len(spans), (), file.tell())
 
 
 def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatch]:

@@ -16,6 +16,7 @@ from bidbrain.eviction.calibration import Calibration, CalibrationPlan, Skill, c
 from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard_of
+from bidbrain.eviction.observed import evidence_of_spans
 from bidbrain.eviction.regime import in_force
 from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
 from pricing_data.catalog import Catalog
@@ -130,7 +131,8 @@ def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequen
     ages = AgeProfile()
     if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
         ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
-    hazard = hazard_of(query.market, [*evidence_of_lives(lives, ages), *traces], published, ages)
+    stored = evidence_of_spans(query.library.store.availability(query.market.cloud), query.at)
+    hazard = hazard_of(query.market, [*evidence_of_lives(lives, ages), *traces, *stored], published, ages)
     return in_force(query.market, hazard, query.at)
 
 

@@ -39,6 +39,7 @@ from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray import training as ray_training
 from spotctl.run.start.fresh_prices import fresh_prices
+from spotctl.run.start.kept_availability import keep_availability
 from spotctl.run.start.local_market import begin_market, continue_market
 from spotctl.run.start.quota_watch import QuotaWatch
 from spotctl.run.start.workloads import (
@@ -254,6 +255,7 @@ def _conduct(
         observer.on_turn(runner.state)
         ended = runner.run(_turns(spec, runner, observer), wall_us)
     observer.on_turn(runner.state)
+    keep_availability(runner.state, ended.wall_us, settings)
     if spec.kind is ProgramKind.AGILEML:
         _keep(spec, runner.state, ended, environment.rendezvous, kept)
     if began.folder:

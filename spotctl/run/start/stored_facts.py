@@ -131,7 +131,8 @@ def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
     with without_garbage_collection():
         table, catalog = library.table(library.select(Selection(clouds=clouds))).with_last_seen(), library.catalog
     figures = tuple(figure for cloud in clouds for figure in library.store.interruptions(cloud))
-    return MarketData(table, catalog, figures)
+    observed = tuple(span for cloud in clouds for span in library.store.availability(cloud))
+    return MarketData(table, catalog, figures, observed)
 
 
 def deadline_of(spec: JobSpec, moment: int) -> int | None:

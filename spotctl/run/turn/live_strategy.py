@@ -12,6 +12,7 @@ import numpy as np
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
+from bidbrain.strategies.known_spells import UNSEEN, spot_spell
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND
@@ -19,6 +20,7 @@ from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.log import budget
 from spotctl.log.events import OnDemandOffer, Planned
+from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, Allocation, RunState
 from spotctl.planning.forecasting import forecast_of
 from spotctl.run.turn.patience import RunLimits
@@ -28,6 +30,7 @@ from spotctl.run.work.moves import saved_of
 
 if TYPE_CHECKING:
     from bidbrain.strategies.base import Decision, Situation, Strategy
+    from bidbrain.strategies.deadline_spells import SpotSpell
     from pricing_data.market import Market
     from spotctl.log.budget import Tariff
     from spotctl.planning.values import JobPlan
@@ -61,9 +64,7 @@ class LiveStrategy:
             usd_reserved=usd_reserved,
             record=replace(record_of(state, now), resumes=self._resumes(state, now)),
             unsaved=self._unsaved(state, now),
-            spell=lambda: spell_of_prices(
-                self._plan.decider.offers, lambda offer: self._history(offer.market, now), now
-            ),
+            spell=lambda: self._spell(state, now, offered=bool(situation.offers)),
             looks=lambda: looks(state),
             saved=saved_of(state, self._plan.job.spec),
             path=lambda market: PricePath(self._history(market, now)),
@@ -71,6 +72,22 @@ class LiveStrategy:
         )
         decision = self._plan.decider.decide(current)
         return replace(decision, reason=self._plan.worded(decision.reason))
+
+    def _spell(self, state: RunState, now: int, *, offered: bool) -> SpotSpell | None:
+        """The present spell of spot capacity: as this run and earlier ones met it, or where only the price evicts, as
+        prices have it."""
+        offers, history = self._plan.decider.offers, self._plan.built.market_history
+        capacity_decides = [offer.market for offer in offers if history.hazards.get(offer.market) is not None]
+        if not capacity_decides:
+            return spell_of_prices(offers, lambda offer: self._history(offer.market, now), now)
+        observed = availability_of(state, now)
+        known = (
+            history.spells.get(market, UNSEEN).continued(
+                (span for span in observed if span.market == market), now - history.at, now
+            )
+            for market in capacity_decides
+        )
+        return spot_spell(known, offered=offered)
 
     def _resumes(self, state: RunState, now: int) -> bool:
         """Whether a move would lose no work: a checkpoint counts once it was written, not when it was declared."""

@@ -106,6 +106,7 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
         finish_by: moment at which the job ends after that duration
         cost_p10_usd: cost that one job in ten stays below
         cost_p90_usd: cost that nine jobs in ten stay below
+        cost_percentiles_usd: costs that 0%, 5%, and so on to 100% of jobs stay below
         hours_p10: duration that one job in ten stays below
         hours_p90: duration that nine jobs in ten stay below
         budget_kept: probability that the job ends before its budget is used up; null without a budget
@@ -130,6 +131,7 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
         "finish_by": moment(finish_by(plan)) if known else None,
         "cost_p10_usd": usd[0] if known else None,
         "cost_p90_usd": usd[1] if known else None,
+        "cost_percentiles_usd": [forecast.usd.quantile(share / 20) for share in range(21)] if known else None,
         "hours_p10": hours[0] if known else None,
         "hours_p90": hours[1] if known else None,
         "budget_kept": forecast.budget_kept(budget) if known and budget is not None else None,

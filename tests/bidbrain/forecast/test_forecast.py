@@ -10,13 +10,14 @@ import pytest
 
 from bidbrain.billing import billing_rule
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.regime import PRIOR
 from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.calibrated import PastOutcomes, calibrated, pinball
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, Spread
 from bidbrain.forecast.windows import PastMarket, clearly_costs_more
-from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
+from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.recovery import Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -127,9 +128,10 @@ def test_a_price_level_counts_as_it_is_now() -> None:
 def test_evictions_are_drawn_from_a_known_rate_and_widen_the_interval() -> None:
     deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
     calm, wild = forecast(JOB, FLAT), forecast(JOB, deadly)
-    assert wild.hours.median > calm.hours.median
-    assert wild.hours.likely[1] > calm.hours.likely[1] + 5 / 60
-    assert "evictions drawn at 0.5 per machine-hour" in wild.basis
+    assert wild.hours.likely[1] > calm.hours.likely[1] + 4 / 60
+    # At the best it has spot machines all the time, at the worst none: those on demand cost four times as much.
+    assert wild.usd.likely == pytest.approx((calm.usd.median, 4 * calm.usd.median))
+    assert "spot comes and goes as observed in 1 market" in wild.basis
 
 
 def test_a_speed_that_is_not_known_widens_the_interval_and_keeps_the_median() -> None:
@@ -147,18 +149,20 @@ def test_a_gang_without_a_checkpoint_starts_again_after_an_eviction() -> None:
     hourly = Recovery(interval=lambda _: HOUR)
     kept = forecast(replace(JOB, nodes=4, recovery=hourly), deadly)
     again = forecast(replace(JOB, nodes=4, recovery=replace(hourly, resumes=False)), deadly)
-    assert again.hours.median > kept.hours.median + 1
+    assert again.hours.likely[1] > kept.hours.likely[1] + 0.5
 
 
-def test_recorded_capacity_is_played_too() -> None:
-    """Half of the time there is no machine: the job is then on demand, four times as expensive."""
-    times = np.arange(0, 240, 12, dtype=np.int64) * HOUR + START
-    room = Capacity(times, np.where(np.arange(20) % 2 == 0, 4, 0).astype(np.int64))
-    known = replace(FLAT, capacities={MARKET: room})
-    found = forecast(JOB, known)
-    # The last half day before now had no machine.
-    assert found.usd.median > 0.05 * 4 * 4
-    assert "recorded availability of 1 market" in found.basis
+def test_where_spot_is_known_to_be_gone_the_job_is_on_demand() -> None:
+    """The last half day before now had no machine, or always some."""
+    capacity_evicts = replace(FLAT, hazards={MARKET: PRIOR})
+    gone, there = (
+        forecast(JOB, replace(capacity_evicts, spells={MARKET: KnownSpells(up=up, age=12.0)})) for up in (False, True)
+    )
+    assert gone.usd.median == pytest.approx(4 * there.usd.median)
+    assert "spot comes and goes as observed in 1 market" in gone.basis
+    unknown = forecast(JOB, capacity_evicts)
+    assert unknown.usd.likely == pytest.approx((there.usd.median, gone.usd.median))
+    assert "no availability of 1 market is recorded, so spot may not be had for hours there" in unknown.basis
 
 
 def test_a_history_shorter_than_the_job_still_gives_a_forecast() -> None:
@@ -224,8 +228,8 @@ def test_a_play_that_ends_early_costs_more_than_the_most_and_only_then() -> None
     market = PastMarket(replace(JOB, billing=billing_rule("hourly-refund"), work=JOB.work * 5), deadly)
     seen = set()
     for number, start in [(number, market.first + number * 10 * HOUR) for number in range(12)]:
-        whole, cut = (market.play(start, number, most)[0] for most in (inf, 2.5))
-        assert (cut.usd > 2.5) == (whole.usd > 2.5)
+        whole, cut = (market.play(start, number, most)[0] for most in (inf, 11.0))
+        assert (cut.usd > 11.0) == (whole.usd > 11.0)
         assert whole.finished
         seen.add(cut.finished)
     assert seen == {True, False}

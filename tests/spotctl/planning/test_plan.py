@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
 from bidbrain.strategies.base import Holding, Rent, Situation
+from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -41,14 +42,21 @@ CALM = Hazard((), Exposure(0.0, 1e9))
 """Machines were watched for so long, without an eviction, that none is expected."""
 
 
+STEADY = KnownSpells(up=True, age=2000.0, expected=(0.0, 2000.0))
+"""Spot was there for months."""
+
+
 def planned(
     of: JobSpec,
     *histories: PriceSeries,
     deadline: int | None = None,
     at: int = NOW,
     hazard: Hazard | None = None,
+    spells: KnownSpells = STEADY,
 ) -> JobPlan:
-    return plan_jobs(PlanningFacts((Job(of, deadline),), snapshot(*(histories or WORLD), at=at), lambda _: hazard))[0]
+    known = dict.fromkeys((series.market for series in histories or WORLD), spells)
+    facts = PlanningFacts((Job(of, deadline),), snapshot(*(histories or WORLD), at=at), lambda _: hazard, known)
+    return plan_jobs(facts)[0]
 
 
 def why(found: JobPlan, of: PriceSeries) -> str:
@@ -83,15 +91,16 @@ def test_a_small_plan_by_hand() -> None:
 
 def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None:
     """No eviction was recorded on aws: that is unknown, and not safe."""
-    unknown, calm = planned(spec()), planned(spec(), hazard=CALM)
+    unknown, calm = planned(spec(), spells=UNSEEN), planned(spec(), hazard=CALM)
     (choice,) = unknown.choice
     assert choice.beta.low < 0.001 < choice.beta.probability < 0.1 < choice.beta.high
     assert choice.evidence == "prior"
     assert unknown.cost.estimate.hours > calm.cost.estimate.hours
     assert unknown.cost.estimate.first.eviction > 0.04
     assert calm.cost.estimate.first.eviction < 0.001
-    # The prior's evictions are drawn: some plays of the ten hours have some.
-    assert forecast_of(unknown).hours.likely[1] > 1.005 * forecast_of(calm).hours.likely[1]
+    # Some plays of the ten hours find no spot machines, and buy on demand.
+    assert forecast_of(unknown).usd.likely[1] > 1.5 * forecast_of(calm).usd.likely[1]
+    assert "spot may not be had for hours" in forecast_of(unknown).basis
     nodes, safe = planned(gang(4)), planned(gang(4), hazard=CALM)
     assert nodes.first.interval is not None
     assert safe.first.interval is not None
@@ -175,7 +184,11 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
     assert planned(ending).choice[0].rent.machines == 8
     tight = planned(replace(ending, budget=2 * NANOS_PER_DOLLAR))
     assert tight.choice[0].rent.machines == 4
-    assert tight.cost.estimate.usd <= 2.0
+    assert forecast_of(tight).usd.median <= 2.0
+    # Where nothing is known of spot, on-demand machines may have to stand in.
+    unknown = planned(replace(ending, budget=2 * NANOS_PER_DOLLAR), spells=UNSEEN)
+    assert unknown.choice[0].rent.machines < 4
+    assert forecast_of(unknown).usd.median <= 2.0
     assert tight.cost.estimate.hours == pytest.approx(10 + 1 / 12)
     late = Job(replace(ending, budget=2 * NANOS_PER_DOLLAR), NOW + 12 * HOUR)
     (near,) = plan_jobs(PlanningFacts((late,), snapshot(*WORLD)))
@@ -422,7 +435,8 @@ def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
 def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
     quotas = (Quota("aws", "us-east-1", "a", 80, QuotaUnit.VCPUS),)
     jobs = (Job(spec("a"), NOW + 9 * HOUR), Job(spec("b"), NOW + 9 * HOUR))
-    plans = plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=quotas))
+    steady = {CHEAP.market: STEADY, BIGGER.market: STEADY}
+    plans = plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), spells=steady, quotas=quotas))
     for found in plans:
         assert finish_by(found) <= NOW + 9 * HOUR
     assert sum(share.part.amount for found in plans for share in found.allocated.quotas) <= 80

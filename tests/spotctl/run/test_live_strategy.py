@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from bidbrain.eviction.regime import PRIOR
 from bidbrain.strategies.base import Decision, Situation
+from bidbrain.strategies.deadline_spells import AGES, CLASSES
 from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.programs import Command
 from spotctl.log import events as ev
-from spotctl.log.folding import fold
+from spotctl.log.folding import NO_MACHINES, fold
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
 from spotctl.run.turn.live_strategy import LiveStrategy, refused_of
@@ -88,3 +90,30 @@ def test_refusals_are_forgotten_after_a_while_but_not_those_of_markets_and_quota
     found = state(*rows)
     assert refused_of(found, START + HOUR) == missing | {(markets[0], False): 3, (markets[1], False): 3}
     assert refused_of(found, START + 3 * HOUR) == missing | {(markets[1], False): 3}
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_the_spell_is_the_one_that_the_orders_of_the_run_met(offered: bool) -> None:
+    """Refused for 40 minutes, last ten minutes ago; prices would say that spot was there all the time."""
+    offer = OFFERS[0]
+    events: list[tuple[int, ev.Event]] = [(0, ev.RunBegan("job", "aws", {}, "", 0))]
+    for number, minutes in enumerate((0, 20, 40), start=1):
+        order = ev.RentIntended(number, offer.market, 1, 9, 9, 1.0, reliable=False, lease_until=START + HOUR)
+        events += [(minutes * MINUTE, order), (minutes * MINUTE, ev.RentRefused(number, NO_MACHINES, "none"))]
+    asked = Asked(offers=(offer,))
+    history = SimpleNamespace(at=START, hazards={offer.market: PRIOR}, spells={})
+    plan = SimpleNamespace(
+        decider=asked,
+        built=SimpleNamespace(work_left=64.0 * 5 * HOUR, market_history=history),
+        worded=str,
+        job=SimpleNamespace(spec=SimpleNamespace(program=Command("true"))),
+    )
+    live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: (1.5, 0.0), TARIFF)
+    offers = (offer,) if offered else ()
+    live.decide(Situation(START + 50 * MINUTE, offers, lambda _: 1, (), terms().baseline, 64.0, 1.0))
+    spell = asked.given[0].spell()
+    assert spell is not None
+    assert spell.up is offered
+    minutes = AGES[spell.state % CLASSES] / MINUTE
+    # If it may be asked again and has returned, it has done so at some time since the last refusal.
+    assert minutes == (0 if offered else 50)

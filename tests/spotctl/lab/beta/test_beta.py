@@ -128,8 +128,8 @@ def test_published_figures_are_found_in_the_store(tmp_path: Path) -> None:
     assert spotctl("prices", "import", tmp_path / "advisor.csv").code == 0
     calm, wild = (spotctl("beta", "show", MARKET.replace("t0", name), "--json").json for name in ("t0", "t1"))
     assert 0 < calm["probability"] < wild["probability"]
-    assert calm["evidence"] == wild["evidence"] == "published"
-    assert "Spot Advisor's bucket of 0% to 5% per month, read as its lowest possible rate" in calm["basis"]
+    assert calm["evidence"] == wild["evidence"] == "prior"
+    assert "Spot Advisor's bucket of 0% to 5% per month, which shifts a prior" in calm["basis"]
 
 
 @pytest.mark.usefixtures("moods")

@@ -1,0 +1,152 @@
+"""`KnownSpells`: what a market's observed availability says about its spells of spot capacity, up and down.
+
+Spells end at the rates of a prior by age (`regions_knowledge`), times a factor for each side. With a Gamma prior on the
+factor, its posterior is Gamma(`strength` + endings seen, `strength` / mean + endings that the prior expects over the
+same time); endings and time count half for every `HALF_LIFE` since. Between looks that are far apart nothing is known.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log
+from typing import Final
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from bidbrain.eviction.hazard import UNRECORDED, Hazard
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, MOST_STEPS, SpotSpell
+from bidbrain.strategies.regions_knowledge import HAZARDS
+from pricing_data.availability import AvailabilitySpan
+from pricing_data.market import Market
+from pricing_data.units import DAY, HOUR, MINUTE
+
+# Of down and of up spells, over the single-node AWS records of October 2022 and April 2023.
+MEAN_FACTOR: Final = (0.95, 0.85)
+STRENGTH: Final = (5.0, 5.0)
+HALF_LIFE: Final = 7 * DAY
+MOST_UNSEEN: Final = 90 * MINUTE
+"""Looks further apart than this do not say what was between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpells:
+    """The spell that was last seen in a market, in hours: up or down (None: nothing was seen), its `age` then, and how
+    long ago that was; and the endings of down and up spells, seen and expected."""
+
+    up: bool | None = None
+    age: float = 0.0
+    ago: float = 0.0
+    endings: tuple[float, float] = (0.0, 0.0)
+    expected: tuple[float, float] = (0.0, 0.0)
+
+    @classmethod
+    def of(cls, spans: Iterable[AvailabilitySpan], now: int) -> "KnownSpells":
+        """The knowledge at a moment, from spans of one market that ended before."""
+        looks = sorted(_looks(spans, now))
+        if not looks:
+            return UNSEEN
+        endings, expected = [0.0, 0.0], [0.0, 0.0]
+        begun = looks[0][0]
+        for (at, up, lasts), (later, then, _) in pairwise(looks):
+            if not lasts and later - at > MOST_UNSEEN:
+                begun = later
+                continue
+            weight, side = 0.5 ** ((now - later) / HALF_LIFE), int(up)
+            changed = later if lasts or up is then else (at + later) // 2
+            expected[side] += weight * HAZARDS[side].between((at - begun) / HOUR, (changed - begun) / HOUR)
+            if up is not then:
+                endings[side] += weight
+                begun = changed
+        last, up, _ = looks[-1]
+        return cls(up, (last - begun) / HOUR, (now - last) / HOUR, tuple(endings), tuple(expected))
+
+    def continued(self, spans: Iterable[AvailabilitySpan], passed: int, now: int) -> "KnownSpells":
+        """This knowledge after some time, with what was observed since."""
+        later, weight = KnownSpells.of(spans, now), 0.5 ** (passed / HALF_LIFE)
+        (down, up), (down_before, up_before) = later.endings, self.endings
+        (few, many), (few_before, many_before) = later.expected, self.expected
+        seen = later if later.up is not None else KnownSpells(self.up, self.age, self.ago + passed / HOUR)
+        return KnownSpells(
+            seen.up,
+            seen.age,
+            seen.ago,
+            (down + weight * down_before, up + weight * up_before),
+            (few + weight * few_before, many + weight * many_before),
+        )
+
+    def factor(self, side: int, luck: float) -> float:
+        """The factor of down (0) or up (1) spells that is not exceeded with a probability."""
+        shape = STRENGTH[side] + self.endings[side]
+        return float(gammaincinv(shape, luck)) / (STRENGTH[side] / MEAN_FACTOR[side] + self.expected[side])
+
+    def with_endings(self, seen: float, expected: float) -> "KnownSpells":
+        """The knowledge with more endings of up spells."""
+        (down, up), (few, many) = self.endings, self.expected
+        return KnownSpells(self.up, self.age, self.ago, (down, up + seen), (few, many + expected))
+
+
+UNSEEN: Final = KnownSpells()
+
+
+def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | None:
+    """The spell of markets of which any will do: up if one is, then as old as the oldest; None if nothing was seen.
+
+    `offered`: a market may be asked now. If all were down when they were last seen, the spell is what it would be if
+    one had returned: at any moment since.
+    """
+    seen = [spells for spells in known if spells.up is not None]
+    if not seen:
+        return None
+    up = any(spells.up for spells in seen)
+    ages = [spells.age + spells.ago for spells in seen if spells.up is up]
+    # Markets of which any will do are down only until the first of them returns.
+    age = max(ages) if up else min(ages)
+    if offered and not up:
+        up, age = True, min(spells.ago for spells in seen) / 2
+    steps = []
+    for side in (0, 1):
+        endings = STRENGTH[side] + sum(spells.endings[side] for spells in seen)
+        expected = STRENGTH[side] + MEAN_FACTOR[side] * sum(spells.expected[side] for spells in seen)
+        step = round(log(endings / expected, FACTOR_STEP))
+        steps += [min(max(step, -MOST_STEPS), MOST_STEPS)] * 2
+    age_class = int(np.searchsorted(AGES, round(age * HOUR), side="right")) - 1
+    return SpotSpell(age_class + CLASSES * up, tuple(steps))
+
+
+def known_spells(spans: Iterable[AvailabilitySpan], now: int) -> dict[Market, KnownSpells]:
+    """The knowledge of each market of which something was observed before a moment."""
+    by_market: defaultdict[Market, list[AvailabilitySpan]] = defaultdict(list)
+    for span in spans:
+        if span.since <= now:
+            by_market[span.market].append(span)
+    return {market: KnownSpells.of(seen, now) for market, seen in by_market.items()}
+
+
+# Endings per hour of a market where spot comes and goes as in the records of the prior.
+_USUAL_RATE: Final = 0.4
+_PUBLISHED_WEIGHT: Final = 1.0
+_MOST_SHIFT: Final = 4.0
+_ROUNDING: Final = 1e-9
+
+
+def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
+    """The known spells, with what the eviction rate says of them; a published rate only shifts the prior."""
+    rate = hazard.rate[0]
+    if hazard.kind == "observed":
+        return known.with_endings(rate * hazard.effective_hours, _USUAL_RATE * hazard.effective_hours)
+    usual = UNRECORDED.evictions / UNRECORDED.hours if hazard.kind == "prior" else _USUAL_RATE
+    shift = min(max(usual / rate, 1 / _MOST_SHIFT), _MOST_SHIFT)
+    return known if abs(shift - 1) < _ROUNDING else known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
+
+
+def _looks(spans: Iterable[AvailabilitySpan], now: int) -> Iterator[tuple[int, bool, bool]]:
+    """Moments, whether spot was there, and whether it stayed so until the next look."""
+    for whole in spans:
+        span = whole.before(now)
+        if span is None:
+            continue
+        yield span.since, span.up, span.until > span.since
+        if span.until > span.since:
+            yield span.until, span.up and span.ended != "evicted", False
