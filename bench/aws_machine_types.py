@@ -36,10 +36,10 @@ def lines(machines: Iterable[InstanceType], as_of: str) -> Iterator[str]:
         ways = traits.architecture or "", hypervisor, traits.boots or "", "yes" if traits.spot else "no"
         alike[family, *ways, machine.accelerator or "", gib].append(machine)
     yield HEADER
-    for (family, *ways), members in sorted(alike.items()):
+    for (family, *same), members in sorted(alike.items()):
         ratio = Counter(machine.memory_gib / machine.vcpus for machine in members).most_common(1)[0][0]
         members.sort(key=lambda machine: (machine.vcpus, machine.name))
-        yield ",".join((as_of, family, *ways, f"{ratio:g}", " ".join(_entries(members, float(f"{ratio:g}")))))
+        yield ",".join((as_of, family, *same, f"{ratio:g}", " ".join(_entries(members, float(f"{ratio:g}")))))
 
 
 def _entries(members: Sequence[InstanceType], ratio: float) -> Iterator[str]:

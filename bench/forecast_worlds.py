@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,8 @@ def job(
 ) -> JobSpec:
     """A trainer on up to eight machines of some types, with an image that ran on these when prices were recorded."""
     resources = Resources((cloud,), Range(1, 8), reliable, types, regions=regions)
-    image = Image(**{cloud: "recorded"}) if cloud in rented_clouds() else Image()
+    images: dict[str, Any] = {cloud: "recorded"} if cloud in rented_clouds() else {}
+    image = Image(**images)
     return JobSpec("job", Training("mf", Stop(clocks=10**6)), resources, Path(), image=image, strategy=strategy)
 
 

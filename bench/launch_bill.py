@@ -133,6 +133,9 @@ class ModelledWork:
         """Nothing is left of it."""
         return {}
 
+    def store(self, outcome: str) -> None:
+        """Nothing is left of it."""
+
     def close(self) -> None:
         """Nothing is open."""
 

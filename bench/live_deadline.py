@@ -196,4 +196,5 @@ def main(traces: str, hours: float = 48.0, starts: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2], *map(float, sys.argv[2:3]), *map(int, sys.argv[3:4]))
+    traces, hours, starts = [*sys.argv[1:], *("48", "5")[len(sys.argv) - 2 :]]
+    main(traces, float(hours), int(starts))

@@ -34,7 +34,7 @@ class _SpellLengths:
         at = bisect_right(_AGES, age) - 1
         total = self._sums[at] + self._rates[at] * (age - _AGES[at]) + endings
         at = bisect_right(self._sums, total) - 1
-        return _AGES[at] + (total - self._sums[at]) / self._rates[at] - age
+        return float(_AGES[at] + (total - self._sums[at]) / self._rates[at] - age)
 
     def age(self, share: float) -> float:
         """The age of a spell that is met at any moment: it is younger with this probability."""
@@ -43,7 +43,7 @@ class _SpellLengths:
         before = 0.0 if at == 0 else float(self._lived[at - 1])
         alive = np.exp(-self._sums[at])
         part = min((target - before) * self._rates[at] / alive, 1 - 1e-12)
-        return _AGES[at] - float(np.log1p(-part)) / self._rates[at]
+        return float(_AGES[at] - np.log1p(-part) / self._rates[at])
 
 
 def drawn_capacity(

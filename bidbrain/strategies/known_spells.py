@@ -60,7 +60,7 @@ class KnownSpells:
                 endings[side] += weight
                 begun = changed
         last, up, _ = looks[-1]
-        return cls(up, (last - begun) / HOUR, (now - last) / HOUR, tuple(endings), tuple(expected))
+        return cls(up, (last - begun) / HOUR, (now - last) / HOUR, (endings[0], endings[1]), (expected[0], expected[1]))
 
     def continued(self, spans: Iterable[AvailabilitySpan], passed: int, now: int) -> "KnownSpells":
         """This knowledge after some time, with what was observed since."""

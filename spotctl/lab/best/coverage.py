@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pricing_data.freshness import STALE, CloudPrices, freshness_of_stored
 from pricing_data.library import Selection
 from pricing_data.market import is_region_of
+from spotctl.clouds.accelerators import GPU_MEMORY_GIB
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
-from spotctl.lab.best.offers import GPU_MEMORY_GIB, MachineWish, RankedOffer, priced_markets
+from spotctl.lab.best.offers import MachineWish, RankedOffer, priced_markets
 
 if TYPE_CHECKING:
     from pricing_data.catalog import Catalog

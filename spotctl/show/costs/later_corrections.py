@@ -80,8 +80,8 @@ def _bill(events: Sequence[LogRow], corrections: Sequence[PriceCorrection], pric
     again = [row._replace(event=_corrected(row.event, prices, (before, corrections))) for row in _priced(events, later)]
     changed = {row.id: row for row in again}
     state = fold(events)
-    was = project_run(events, state, _NO_OTHERS).amount
-    would_be = project_run([changed.get(row.id, row) for row in events], state, _NO_OTHERS).amount
+    was = project_run(state, _NO_OTHERS).amount
+    would_be = project_run(fold([changed.get(row.id, row) for row in events]), _NO_OTHERS).amount
     return CorrectedBill(state.run, max(each.made for each in later), usd(would_be - was))
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
+from pricing_data.freshness import STALE
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY
@@ -74,9 +75,9 @@ def test_a_full_disk_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_old_prices_come_with_a_cure(home: Path) -> None:
     events = [PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), at, 5) for at in (0, DAY)]
     PriceStore(home / "prices").commit(FetchedRows(prices=PriceBatch.of(events)))
-    fresh = findings(home, DAY + here.STALE)["prices", "aws"]
+    fresh = findings(home, DAY + STALE)["prices", "aws"]
     assert (fresh.level, fresh.detail) == (Level.GOOD, "newest 7 d old")
-    stale = findings(home, 2 * DAY + here.STALE)["prices", "aws"]
+    stale = findings(home, 2 * DAY + STALE)["prices", "aws"]
     assert (stale.level, stale.cure) == (Level.NOTE, "run spotctl prices fetch --cloud aws")
 
 
