@@ -307,10 +307,11 @@ class NightRunner:
         ended = msgspec.structs.replace(
             record, reported=True, outcome=result.outcome, spent=totals.spent, replayed=totals.replayed
         )
-        self.state_dir.record(ended)
         # Metrics of nights are added up over jobs, and replayed money is not real.
         cost = 0 if totals.replayed else totals.spent
+        # A start that is killed between the two reports again; the other way round, monitoring would miss a report.
         self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=cost)
+        self.state_dir.record(ended)
         self.state_dir.delete_old(record.day, self.zone)
 
     def _publish_night(self, *, running: bool) -> None:
