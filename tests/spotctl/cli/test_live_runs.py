@@ -28,13 +28,17 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    """A session with a run in its log. Ctrl-C works also where SIGINT is ignored, as in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A session with a run in its log. Signals work also where they are ignored: in the background, and with nohup."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    }
     with EventLog(Paths(tmp_path).log) as log:
         for minutes, event in run_events()[:5]:
             log.append("small-1", at(minutes), event)
     yield Session(tmp_path)
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def logged(session: Session) -> RunState:

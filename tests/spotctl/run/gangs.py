@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.files.job.values import Nodes
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
+from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import LiveStrategy
 from spotctl.run.turn.patience import RunLimits
@@ -28,6 +29,7 @@ from tests.spotctl.run import worlds
 from tests.spotctl.run.worlds import ONCE, ROUND_SECONDS, RUN, TARIFF, MemoryLog
 
 if TYPE_CHECKING:
+    from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.planning.values import JobPlan
 
 
@@ -46,6 +48,7 @@ class GangRun:
     rounds: int = 0
     outputs: Mapping[str, str] = field(default_factory=dict)
     saves: bool = True
+    identity: StoreIdentity = LAUNCHER
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.log, RUN, self.cloud.now)
@@ -85,7 +88,7 @@ class GangRun:
         plan = SimpleNamespace(decider=decider, built=built, worded=str, job=job)
         live = LiveStrategy(cast("JobPlan", plan), lambda: self.journal.state, lambda: (inf, 0.0), self.tariff)
         terms = StrategyTerms(decider.offers, decider.baseline, decider.most_nu, self.work, None)
-        around = worlds.environment(self.cloud, self.folder)
+        around = replace(worlds.environment(self.cloud, self.folder), identity=self.identity)
         workload = CommandWorkload(spec, around, lambda *_: inf, 1)
         limits = RunLimits(least=decider.limits.least, shrinks=decider.limits.shrinks)
         runner = Runner(self.journal, around, workload, RunRules(lambda: (live, terms), self.tariff, limits), ONCE)

@@ -52,7 +52,6 @@ def test_a_command_is_started_again_unless_it_ended_on_all_nodes(
     kept: str,
 ) -> None:
     monkeypatch.setattr(command_workload, "PAUSE", 0.0)
-    monkeypatch.setattr(command_workload, "LAUNCHER", MACHINE)
     cloud = FakeProvider(Replayed.of(PRICES.values()), START)
 
     def each_round(run: GangRun) -> None:
@@ -69,7 +68,7 @@ def test_a_command_is_started_again_unless_it_ended_on_all_nodes(
                 cloud.finish(machine.id, 0)
 
     outputs = {"model": "gs://bucket/model/"} if kept == "outputs" else {}
-    run = GangRun(cloud, tmp_path, DECIDER, each_round, outputs=outputs, saves=kept == "checkpoint")
+    run = GangRun(cloud, tmp_path, DECIDER, each_round, outputs=outputs, saves=kept == "checkpoint", identity=MACHINE)
     assert run.run().outcome == "done"
     assert len(run.attempts) == attempts
     assert bucket.objects == {}
