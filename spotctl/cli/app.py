@@ -5,6 +5,7 @@ import copy
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -38,6 +39,9 @@ from spotctl.cli.gavel import commands as gavel
 from spotctl.cli.parallel import commands as parallel
 from spotctl.cli.prices import commands as prices, snapshot as prices_snapshot
 from spotctl.cli.session import Session
+
+_CLOSE_SECONDS = 2.0
+"""How long an interrupted command may take to close what it has open."""
 
 
 class _CommandGroup(TyperGroup):
@@ -229,12 +233,16 @@ def _end_at_once(code: int) -> None:
     if code == INTERRUPTED or is_work_left():
         from multiprocessing import active_children  # takes longer to import than most commands need to end
 
+        threading.excepthook = lambda _: None  # threads that lose their workers have nothing to say
         for worker in active_children():
             worker.kill()
         with suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        atexit._run_exitfuncs()  # all that Python does at its end, except to wait for threads
+        # All that Python does at its end, except to wait for threads. A queue waits for a worker to read from it.
+        closing = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_SECONDS)
         os._exit(code)
 
 

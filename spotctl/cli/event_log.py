@@ -9,7 +9,6 @@ import typer
 
 from pricing_data.units import counted, format_time
 from spotctl.cli.session import JsonOption, Session
-from spotctl.show.phrases import loss_text
 
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
@@ -77,6 +76,8 @@ def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> N
         dropped: what earlier repairs have dropped
         dropped[] -> _dropped
     """
+    from spotctl.show.phrases import loss_text
+
     if json_:
         damage = [asdict(flaw) for flaw in salvaged.damage]
         dropped = [_dropped(run, loss) for run, loss in salvaged.dropped]

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from pricing_data.store.lost import FOLDER
 from pricing_data.units import counted, parse_time, parse_usd
 from spotctl.cli.boundary import DONE, FAILED
 from spotctl.cli.session import JsonOption, Session
@@ -48,6 +47,7 @@ def check(
         set_aside[] -> spotctl.show.prices.lost:lost_json
         -> spotctl.show.prices.lost:losses
     """
+    from pricing_data.store.lost import FOLDER
     from spotctl.clouds import wiring
     from spotctl.show.prices.lost import losses, lost_json, lost_remarks
 
