@@ -18,7 +18,7 @@ from spotctl.planning.columns import columns_of, lowest_prices
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.job import Job
-from spotctl.planning.misspelled import misspelled, unknown_accelerator
+from spotctl.planning.misspelled import misspelled, unknown_accelerator, unknown_types
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
 from spotctl.planning.roaming import may_roam
 from spotctl.planning.share import Demand
@@ -104,6 +104,9 @@ def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> Spotct
         return BadRequest(f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}")
     if unknown := unknown_accelerator(job.spec.resources, snapshot.catalog):
         return BadRequest(f"{name}: resources: {unknown}")
+    if unknown_types(job.spec.resources, snapshot):
+        known, named = ", ".join(clouds), ", ".join(job.spec.resources.types)
+        return BadRequest(f"{name}: resources.types: no type of {known} matches {named}{f': {hint}' if hint else ''}")
     return NotInTime(
         f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches"
         f"{f': {hint}' if hint else ''}; widen types or regions (spotctl prices ls lists what is stored)"

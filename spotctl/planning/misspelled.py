@@ -14,15 +14,25 @@ from spotctl.planning.offers import MarketSnapshot
 
 def misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
     """Why nothing can match: a type, an accelerator or a region that does not exist."""
-    kinds = [kind for kind in snapshot.kinds if kind.cloud in resources.clouds]
-    listed = [machine for machine in snapshot.catalog.types if machine.cloud in resources.clouds]
-    yield from _types(resources, {kind.type for kind in kinds} or {machine.name for machine in listed})
+    stored = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    yield from _types(resources, stored or _listed_types(resources, snapshot.catalog))
     if sentence := unknown_accelerator(resources, snapshot.catalog):
         yield sentence
-    known = {kind.region for kind in kinds}
+    known = {kind.region for kind in snapshot.kinds if kind.cloud in resources.clouds}
     for region in resources.regions:
         if region not in known and (near := mistyped(region)):
             yield f"no region is named {region} (did you mean {near}?)"
+
+
+def unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
+    """Whether a job names types, of which no cloud of the job has any."""
+    known = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    known |= _listed_types(resources, snapshot.catalog)
+    return bool(resources.types) and not any(fnmatch.filter(known, glob) for glob in resources.types)
+
+
+def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
+    return {machine.name for machine in catalog.types if machine.cloud in resources.clouds}
 
 
 def _types(resources: Resources, known: Collection[str]) -> Iterator[str]:

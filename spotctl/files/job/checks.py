@@ -16,6 +16,7 @@ from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.programs import Command, Stop, Training
+from spotctl.files.job.reach import reach_problems
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.shell import script_problem, syntax_problem
@@ -45,13 +46,12 @@ def code_problems(spec: JobSpec) -> list[Problem]:
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
-    """Files that a job needs on its machines and that are not there; a plan does without them."""
-    program = spec.program
+    """What a job needs on its machines and does not find there; a plan does without it."""
+    program, found = spec.program, list(reach_problems(spec))
     # A setup may make the script.
-    if isinstance(program, Command) and spec.setup is None:
-        wrong = script_problem(program.run, spec.workdir)
-        return [Problem(("run",), wrong)] if wrong else []
-    return []
+    if isinstance(program, Command) and spec.setup is None and (wrong := script_problem(program.run, spec.workdir)):
+        found.append(Problem(("run",), wrong))
+    return found
 
 
 def _profile_problems(workdir: Path, program: Command) -> list[Problem]:

@@ -44,8 +44,6 @@ from spotctl.run.start.local_market import begin_market, continue_market
 from spotctl.run.start.quota_watch import QuotaWatch
 from spotctl.run.start.workloads import (
     check_checkpoint_is_free,
-    check_clouds,
-    check_paths,
     prepare_checkpoints,
     workload_of,
 )
@@ -207,8 +205,6 @@ def check_launchable(spec: JobSpec) -> None:
     """Refuses a job that cannot run where it asks for machines, before anything is rented."""
     for problem in launch_problems(spec):
         raise BadRequest(f"{spec.name}: {'.'.join(map(str, problem.loc))}: {problem.message}")
-    check_clouds(spec)
-    check_paths(spec)
     check_podman(spec)
     secrets_of(spec)
 

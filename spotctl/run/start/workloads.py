@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotctl.agent.errors import AgentError
-from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.programs import Command
+from spotctl.files.job.reach import paths_of
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.log.statuses import not_ended
@@ -62,58 +62,9 @@ def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Mark
     return split_text
 
 
-def check_clouds(spec: JobSpec) -> None:
-    """Refuses a job that needs something rented machines cannot do."""
-    resources = spec.resources
-    if spec.is_local or spec.on_ray:
-        return
-    if isinstance(spec.program, Training) and spec.data:
-        raise BadRequest(
-            f"{spec.name}: a training's data: is not copied to rented machines yet; put the data into the job's folder"
-        )
-    if isinstance(spec.program, Training) and len(resources.regions) != 1:
-        raise BadRequest(
-            f"{spec.name}: the nodes of a training reach each other at private addresses, so they share a region;"
-            " write one region, such as regions: [us-east-1]"
-        )
-
-
-def check_paths(spec: JobSpec) -> None:
-    """Refuses paths of a job that its machines cannot reach."""
-    paths = _paths_of(spec)
-    if not spec.is_local:
-        _check_remote_paths(spec, paths)
-        return
-    for field, path in paths.items():
-        if "://" in path:
-            raise BadRequest(
-                f"{spec.name}: {field} is {path}, which the local market cannot reach; write a path or file:///PATH"
-            )
-        if field.startswith("data.") and not Path(path).exists():
-            raise BadRequest(f"{spec.name}: {field} is {path}, but no such file or folder exists")
-
-
-def _paths_of(spec: JobSpec) -> dict[str, str]:
-    paths = {f"data.{name}": path for name, path in spec.data.items()}
-    paths |= {f"outputs.{name}": path for name, path in spec.outputs.items()}
-    if isinstance(spec.program, Command) and spec.program.checkpoint is not None:
-        paths["checkpoint.path"] = spec.program.checkpoint.path
-    return paths
-
-
-def _check_remote_paths(spec: JobSpec, paths: Mapping[str, str]) -> None:
-    for field, path in paths.items():
-        # The launcher itself writes the model of a training.
-        if "://" not in path and not (field == "outputs.model" and isinstance(spec.program, Training)):
-            raise BadRequest(
-                f"{spec.name}: {field} is {path}, a path on this computer, which rented machines cannot see;"
-                " write s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
-            )
-
-
 def checkpoint_place(spec: JobSpec) -> str | None:
     """The path or location where a command keeps its checkpoint."""
-    path = _paths_of(spec).get("checkpoint.path")
+    path = paths_of(spec).get(("checkpoint", "path"))
     return None if path is None else path.rstrip("/")
 
 

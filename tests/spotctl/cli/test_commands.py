@@ -311,17 +311,20 @@ def test_several_jobs_run_concurrently_and_the_worst_exit_code_counts(tmp_path: 
     [
         (
             "checkpoint: {path: 's3://bucket/ckpt/'}",
-            "checkpoint.path is s3://bucket/ckpt/, which the local market cannot reach",
+            "checkpoint.path: is s3://bucket/ckpt/, which the local market cannot reach; write a path or file:///PATH",
         ),
-        ("data: {ratings: 'gs://bucket/x'}", "data.ratings is gs://bucket/x, which the local market cannot reach"),
-        ("outputs: {model: 'az://box/x'}", "outputs.model is az://box/x, which the local market cannot reach"),
-        ("data: {ratings: nowhere}", "nowhere, but no such file or folder exists"),
+        ("data: {ratings: 'gs://bucket/x'}", "data.ratings: is gs://bucket/x, which the local market cannot reach; "),
+        ("outputs: {model: 'az://box/x'}", "outputs.model: is az://box/x, which the local market cannot reach; "),
+        ("data: {ratings: nowhere}", "nowhere, but no such file or folder exists; correct the path"),
     ],
 )
 def test_unreachable_locations_are_refused_before_anything_is_rented(
     tmp_path: Path, home: Path, line: str, message: str
 ) -> None:
-    refused = spotctl("launch", job(tmp_path, COUNT, line), "--yes")
+    file = job(tmp_path, COUNT, line)
+    refused = spotctl("launch", file, "--yes")
     assert refused.code == 2
+    number = file.read_text().splitlines().index(line) + 1
+    assert refused.error.startswith(f"spotctl: {file}:{number}: ")
     assert message in refused.error
     assert not (home / "log.sqlite").exists()

@@ -1,0 +1,57 @@
+"""Mistakes of a job about what its machines can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from spotctl.files.job.problems import Problem
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.spec import JobSpec
+
+
+def reach_problems(spec: JobSpec) -> Iterator[Problem]:
+    """Paths that the job's machines cannot reach, and what rented machines cannot do for a training."""
+    if not spec.is_local:
+        if not spec.on_ray and isinstance(spec.program, Training):
+            yield from _of_rented_training(spec)
+        yield from _of_rented_paths(spec, paths_of(spec))
+        return
+    for loc, path in paths_of(spec).items():
+        if "://" in path:
+            yield Problem(loc, f"is {path}, which the local market cannot reach; write a path or file:///PATH")
+        elif loc[0] == "data" and not Path(path).exists():
+            yield Problem(loc, f"is {path}, but no such file or folder exists; correct the path")
+
+
+def paths_of(spec: JobSpec) -> dict[tuple[str, str], str]:
+    """The paths and locations of the job, by their places in its file."""
+    paths = {("data", name): path for name, path in spec.data.items()}
+    paths |= {("outputs", name): path for name, path in spec.outputs.items()}
+    if isinstance(spec.program, Command) and spec.program.checkpoint is not None:
+        paths["checkpoint", "path"] = spec.program.checkpoint.path
+    return paths
+
+
+def _of_rented_training(spec: JobSpec) -> Iterator[Problem]:
+    if spec.data:
+        yield Problem(
+            ("data",), "of a training is not copied to rented machines yet; put the data into the job's folder"
+        )
+    if len(spec.resources.regions) != 1:
+        message = (
+            "must be one region, since the nodes of a training reach each other at private addresses; write one, such"
+            " as regions: [us-east-1]"
+        )
+        yield Problem(("resources", "regions"), message, is_missing=not spec.resources.regions)
+
+
+def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Iterator[Problem]:
+    for loc, path in paths.items():
+        # The launcher itself writes the model of a training.
+        if "://" not in path and not (loc == ("outputs", "model") and isinstance(spec.program, Training)):
+            message = (
+                f"is {path}, a path on this computer, which rented machines cannot see; write s3://BUCKET/PATH,"
+                " gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
+            )
+            yield Problem(loc, message)
