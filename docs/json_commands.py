@@ -14,7 +14,7 @@ from pathlib import Path
 JSON_COMMANDS = {
     "init first.yaml": "spotctl.cli.jobfile:init",
     "plan examples/quickstart.yaml --explain": "spotctl.cli.plan:plan",
-    "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plans.as_json:answer",
+    "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plans.as_json:answers",
     "launch job.yaml --yes": "spotctl.log.ledger.final_figures:final_figures",
     "status": "spotctl.cli.launch:status",
     "top greeting": "spotctl.show.top.snapshot:answer",

@@ -77,7 +77,7 @@ def launch(
     jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
     if dry_run and json_:
-        answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else [*map(plan_json.answer, plans)]
+        answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else plan_json.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     if not json_:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pricing_data.units import parse_time
 from spotctl.cli.session import JsonOption, Session
-from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from pricing_data.freshness import CloudPrices
@@ -46,8 +44,7 @@ def plan(
     \f
 
     Fields:
-        -> spotctl.show.plans.as_json:answer
-        -> spotctl.show.prices.freshness:freshness_json
+        -> spotctl.show.plans.as_json:answers
     """
     from spotctl.files.job.reader import load
 
@@ -56,8 +53,8 @@ def plan(
     # Imported here, so that a refused file costs none of it.
     from spotctl.run.start.launch_plans import stored_plans
     from spotctl.run.start.local_market import on_one_market
+    from spotctl.show.freshness import freshness_remarks
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
-    from spotctl.show.prices.freshness import freshness_json, freshness_remarks
 
     if len(specs) == 1 and specs[0].on_ray:
         session.answer(json_, cluster_tables.answer(specs[0]), cluster_tables.plan_text(specs[0]))
@@ -68,18 +65,17 @@ def plan(
 
         check_picture(plot)
     specs, shared = on_one_market(specs)
-    planned, now = stored_plans(specs, session.settings, at, hours), parse_time(at) if at else wall_us()
+    planned = stored_plans(specs, session.settings, at, hours)
     if plot is not None:
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
     if json_:
-        freshness = freshness_json(planned.clouds, now)
-        answers = [{**plan_json.answer(plan), **freshness} for plan in planned.plans]
+        answers = plan_json.answers(planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     for plan in planned.plans:
         session.out.print(plan_tables.plan_view(plan, session.out.width, explain=explain))
-    session.remark(*shared, *planned.remarks, *freshness_remarks(_worth_naming(planned.clouds, now), now))
+    session.remark(*shared, *planned.remarks, *freshness_remarks(_worth_naming(planned.clouds, planned.at), planned.at))
 
 
 def _worth_naming(clouds: Sequence[CloudPrices], now: int) -> list[CloudPrices]:

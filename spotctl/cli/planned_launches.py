@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
     from spotctl.run.start.concurrent_runs import Launched
+    from spotctl.run.start.launch_plans import JobPlans
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +22,32 @@ class Prepared:
     A job `on_ray` rents nothing, has no plan, and is alone.
     """
 
-    plans: Sequence[JobPlan]
+    planned: JobPlans
     moves: bool
     on_ray: JobSpec | None = None
+
+    @property
+    def plans(self) -> Sequence[JobPlan]:
+        return self.planned.plans
 
 
 def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
     from spotctl.cli import elsewhere
     from spotctl.run.start import concurrent_runs, runs
-    from spotctl.run.start.launch_plans import plans_to_launch
+    from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
     from spotctl.run.start.local_market import on_one_market
 
     for spec in specs:
         runs.check_launchable(spec)
     limit = runs.parse_max_cost(max_cost)
     if len(specs) == 1 and specs[0].on_ray:
-        return Prepared((), moves=False, on_ray=specs[0])
+        return Prepared(JobPlans(), moves=False, on_ray=specs[0])
     concurrent_runs.check_together(specs)
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
     moves = not attached and elsewhere.moves(specs, session)
-    return Prepared(plans_to_launch(specs, session.settings, limit).plans, moves)
+    return Prepared(plans_to_launch(specs, session.settings, limit), moves)
 
 
 def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> list[Launched]:

@@ -80,7 +80,7 @@ class PlannedJob(Drawn):
     def of(cls, planned: JobPlans) -> PlannedJob:
         """The plan of a single job."""
         (plan,) = planned.plans
-        answer = plan_json.answer(plan)
+        (answer,) = plan_json.answers(planned)
         expected = answer["expected"]
         return cls(
             answer,

@@ -75,14 +75,14 @@ def best(
     Fields:
         offers: offers in the order of --by, the best first
         offers[] -> spotctl.lab.best.offers:to_json
-        -> spotctl.show.prices.freshness:freshness_json
+        -> spotctl.show.freshness:freshness_json
         -> spotctl.show.prices.lost:losses
         removed_by: filter that leaves no offer; absent if an offer fits
         removed_by.option: the option
         removed_by.before: number of markets that passed the filters before it
     """
     from spotctl.lab.best import coverage, offers as analysis, tables as best_tables
-    from spotctl.show.prices.freshness import freshness_json, freshness_remarks
+    from spotctl.show.freshness import freshness_json, freshness_remarks
     from spotctl.show.prices.lost import losses, lost_remarks
 
     session: Session = context.obj

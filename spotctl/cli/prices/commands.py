@@ -185,12 +185,12 @@ def ls(
 
     Fields:
         markets: markets with stored prices
-        -> spotctl.show.prices.freshness:freshness_json
+        -> spotctl.show.freshness:freshness_json
         -> spotctl.show.prices.lost:losses
     """
     from pricing_data.freshness import freshness_of_stored
     from spotctl.show import terminal
-    from spotctl.show.prices.freshness import freshness_json
+    from spotctl.show.freshness import freshness_json
     from spotctl.show.prices.lost import losses, lost_remarks
 
     session: Session = context.obj

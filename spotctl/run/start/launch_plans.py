@@ -13,6 +13,7 @@ from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import check_names, check_rents
 from spotctl.home.cloud import is_replayed
 from spotctl.home.quotas import quotas_from
+from spotctl.home.wall_clock import wall_us
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.on_demand_needs import on_demand_remarks
 from spotctl.planning.plan_jobs import plan_jobs
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobPlans:
-    """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds are."""
+    """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds were."""
 
-    plans: list[JobPlan]
-    remarks: tuple[str, ...]
+    plans: Sequence[JobPlan] = ()
+    remarks: tuple[str, ...] = ()
     clouds: tuple[CloudPrices, ...] = ()
+    at: int = 0
 
 
 def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
@@ -43,7 +45,7 @@ def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
     check_names(specs)
     check_rents(specs)
     moment = PlanMoment(parse_time(at) if at else None, parse_duration(hours) / HOUR if hours else None)
-    return _plans(specs, settings, moment)
+    return _plans(specs, settings, moment, wall_us() if moment.at is None else moment.at)
 
 
 def plan_of_run(
@@ -55,16 +57,16 @@ def plan_of_run(
     """
     parts = quotas_from(began.quotas if quotas is None else quotas)
     terms = LoggedTerms(began.wall_us, started, began.deadline, parts, place)
-    (plan,) = _plans([restored(began.spec, settings.home)], settings, terms).plans
+    (plan,) = _plans([restored(began.spec, settings.home)], settings, terms, began.wall_us).plans
     return plan
 
 
-def _plans(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> JobPlans:
+def _plans(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms, at: int) -> JobPlans:
     facts = read_facts(specs, settings, terms)
     plans, account, catalog = plan_jobs(facts), facts.account, facts.snapshot.catalog
     lacking = on_demand_remarks(plans, account.on_demand, list(account.on_demand_held.values()), catalog)
     asked = dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds if not is_replayed(cloud))
-    return JobPlans(plans, facts.remarks + lacking, tuple(freshness_of(facts.snapshot.table, asked)))
+    return JobPlans(plans, facts.remarks + lacking, tuple(freshness_of(facts.snapshot.table, asked)), at)
 
 
 def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int | None = None) -> JobPlans:

@@ -8,11 +8,24 @@ from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.price_dates import PriceDate
 from spotctl.planning.values import Choice, JobPlan, PlannedMixture
+from spotctl.run.start.launch_plans import JobPlans
+from spotctl.show.freshness import freshness_json
 from spotctl.show.plans.tables import moment
 from spotctl.show.plans.zones import zones_json
 
 
-def answer(plan: JobPlan) -> dict[str, Any]:
+def answers(planned: JobPlans) -> list[dict[str, Any]]:
+    """Jobs that were planned together, with how current the prices of their clouds are.
+
+    Fields:
+        -> _plan_json
+        -> spotctl.show.freshness:freshness_json
+    """
+    freshness = freshness_json(planned.clouds, planned.at)
+    return [{**_plan_json(plan), **freshness} for plan in planned.plans]
+
+
+def _plan_json(plan: JobPlan) -> dict[str, Any]:
     """A job in the JSON of `spotctl plan --json`. Unknown values are null; keys may be added but never change.
 
     Fields:
