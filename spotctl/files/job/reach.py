@@ -40,8 +40,8 @@ def _of_rented_training(spec: JobSpec) -> Iterator[Problem]:
         )
     if len(spec.resources.regions) != 1:
         message = (
-            "must be one region, since the nodes of a training reach each other at private addresses; write one, such"
-            " as regions: [us-east-1]"
+            "the nodes of a training reach each other at private addresses, so they share a region; write one region,"
+            " such as regions: [us-east-1]"
         )
         yield Problem(("resources", "regions"), message, is_missing=not spec.resources.regions)
 

@@ -54,7 +54,10 @@ def test_show_and_stats_agree(history: Path) -> None:
     listed = spotctl("prices", "stats", "aws", "--json").json["markets"]
     assert shown.pop("machine")["vcpus"] == 2
     assert [{**one, "age_seconds": 0} for one in listed] == [{**shown, "age_seconds": 0}]
-    assert spotctl("prices", "ls", "--json").json == {"markets": [MARKET]}
+    listed = spotctl("prices", "ls", "--json").json
+    assert listed["markets"] == [MARKET]
+    assert [(prices["cloud"], prices["state"]) for prices in listed["clouds"]] == [("aws", "old")]
+    assert listed["fetch"] == "spotctl prices fetch --cloud aws"
     text = spotctl("prices", "show", MARKET).out
     assert "$0.0181/h" in text
     assert "▁" in text

@@ -125,7 +125,7 @@ def test_an_address_from_the_environment_is_not_logged(tmp_path: Path) -> None:
     written = b"".join(kept.read_bytes() for kept in (tmp_path / "home").rglob("*") if kept.is_file())
     assert b"$A_HOOK" in written
     assert receiver.url.encode() not in written
-    assert "A_HOOK is not in the environment" in spotctl("launch", path, "--yes").error
+    assert "A_HOOK is not in the environment" in spotctl("launch", path, "--yes").err
 
 
 def test_a_failed_delivery_does_not_fail_the_launch(tmp_path: Path) -> None:
