@@ -46,12 +46,12 @@ def code_problems(spec: JobSpec) -> list[Problem]:
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
-    """What a job needs on its machines and does not find there; a plan does without it."""
-    program, found = spec.program, list(reach_problems(spec))
+    """Mistakes about files and places that a job needs on its machines; a plan does without them."""
+    program, mistakes = spec.program, list(reach_problems(spec))
     # A setup may make the script.
     if isinstance(program, Command) and spec.setup is None and (wrong := script_problem(program.run, spec.workdir)):
-        found.append(Problem(("run",), wrong))
-    return found
+        mistakes.append(Problem(("run",), wrong))
+    return mistakes
 
 
 def _profile_problems(workdir: Path, program: Command) -> list[Problem]:
