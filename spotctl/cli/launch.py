@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from pricing_data.units import SECOND, format_time
 from spotctl.cli.options import JobArgument, MetricsOption, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
@@ -378,10 +380,15 @@ def _end_all(session: Session, *, json_: bool) -> None:
 def _end(session: Session, job: str, *, json_: bool) -> None:
     from spotctl.log.errors import BrokenLog, LogFailed
 
+    asked = wall_us()
     try:
         state, ended = _stop_run(session, job)
     except (BrokenLog, LogFailed) as error:
         _emergency(session, str(error), job, json_=json_)
+    if not json_ and ended.wall_us < asked:
+        when = format_time(ended.wall_us // SECOND * SECOND)
+        session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")
+        return
     if json_ or ended.outcome != "stopped":
         finish(session, (state, ended), json_=json_)
     session.remark(f"{state.run}: {ended.outcome}; all machines returned")

@@ -233,3 +233,35 @@ def test_no_figure_is_infinite_where_the_first_hour_does_no_work(tmp_path: Path)
     assert "no work" in shown
     assert "for an expected work of 0," in shown
     assert "inf" not in shown.replace("infor", "")
+
+
+COMMAND = """
+name: sums
+kind: command
+run: echo done
+hours: 4h
+resources: {{ clouds: [local], types: [c4.2xlarge] }}
+strategy: {strategy}
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "says"),
+    [
+        ("proteus", "", "none: each eviction, about every "),
+        ("proteus", "checkpoint: {path: kept}", "every "),
+        ("on-demand", "", None),
+    ],
+)
+def test_a_plan_says_what_an_eviction_costs_a_command_that_saves_nothing(
+    tmp_path: Path, strategy: str, more: str, says: str | None
+) -> None:
+    file = tmp_path / "sums.yaml"
+    file.write_text(COMMAND.format(strategy=strategy, more=more))
+    shown = spotctl("plan", file, "--at", AT).out
+    lines = [line.removeprefix("checkpoints").strip() for line in shown.splitlines() if line.startswith("checkpoints")]
+    assert len(lines) == (says is not None)
+    assert all(line.startswith(says or "") for line in lines)
+    if says and not more:
+        assert re.search(r"loses up to \$0\.\d\d of\b", lines[0])

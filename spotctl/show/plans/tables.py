@@ -11,7 +11,7 @@ from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Rent
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, bid_usd, counted, format_time, to_datetime, usd_text
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, bid_usd, counted, format_time, to_datetime, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
@@ -129,6 +129,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "deadline", _deadline(plan, plan.job.deadline)
     if plan.first.checkpoints is not None:
         yield "checkpoints", _checkpoints(plan.first.checkpoints)
+    elif isinstance(plan.job.spec.program, Command) and any(choice.rent.bid is not None for choice in plan.choice):
+        yield "checkpoints", _without_checkpoints(plan)
     yield "policy", f"{plan.allocated.share.policy} (Gavel)"
     if plan.first.mixture is not None:
         yield "machines", plan.first.mixture.words()
@@ -159,6 +161,17 @@ def _checkpoints(interval: CheckpointInterval) -> str:
     if interval.is_fixed:
         return f"every {every}, set in the job file ({life})"
     return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once measured"
+
+
+def _without_checkpoints(plan: JobPlan) -> str:
+    """The cost of an eviction to a command that saves nothing."""
+    interval, hours = plan.first.interval, plan.work.hours
+    often = f", about every {hours_text(interval.life / HOUR)}," if interval and isfinite(interval.life) else ""
+    lost = ""
+    if hours is not None and not plan.work.assumed:
+        per_hour = sum(choice.price * choice.rent.machines for choice in plan.choice)
+        lost = f" and loses up to {usd_text(per_hour / NANOS_PER_DOLLAR * hours)} of work"
+    return f"none: each eviction{often} starts the command from nothing{lost}; add checkpoint: {{path: ...}}"
 
 
 def _expected(plan: JobPlan) -> str:

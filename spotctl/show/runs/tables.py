@@ -300,7 +300,7 @@ def summary(state: RunState, ended: RunEnded) -> Group:
         lines.append(f"  nodes      {nodes_text(cluster)}")
     elif answer["cost_usd"] is not None:
         lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])} of market time")
-        lines.append(_compared(answer))
+        lines.append(_compared(answer, "" if state.began is None else state.began.job))
     if cluster is None:
         utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
         lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
@@ -312,17 +312,21 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     return Group(*map(Text, lines))
 
 
-def _compared(answer: Mapping[str, Any]) -> str:
+def _compared(answer: Mapping[str, Any], job: str) -> str:
     if answer["outcome"] == FAILED:
         return f"  loss       {_money(answer['cost_usd'])}: the run failed, so nothing was saved"
-    return f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer)}"
+    return f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer, job)}"
 
 
-def _comparison(answer: Mapping[str, Any]) -> str:
+def _comparison(answer: Mapping[str, Any], job: str) -> str:
     cost, on_demand = answer["cost_usd"], answer["on_demand_usd"]
     if not on_demand or cost == on_demand:
         return ""
-    return f": {abs(1 - cost / on_demand):.0%} {'saved' if cost < on_demand else 'more expensive'}"
+    if cost < on_demand:
+        return f": {1 - cost / on_demand:.0%} saved"
+    # The steps from one cost to the other say why.
+    report = f"spotctl report cost{' --local' if answer['replayed'] else ''} --job {job}"
+    return f": {cost / on_demand - 1:.0%} more expensive (why: {report})"
 
 
 def _evictions(answer: Mapping[str, Any]) -> str:

@@ -111,6 +111,13 @@ def test_summary() -> None:
     ]
 
 
+def test_a_summary_of_a_run_that_saved_nothing_names_the_report_that_says_why() -> None:
+    costly = replace(ENDED, facts={**ENDED.facts, "spent": 2 * ENDED.facts["on_demand"]})
+    said = " ".join(text(run_tables.summary(state(), costly))[2:4])
+    why = "why: spotctl report cost --local --job small"
+    assert said == f"  on demand  $8.00 for the same work: 100% more expensive ({why})"
+
+
 def test_evictions_are_the_same_number_everywhere() -> None:
     """Even if the job reports a fact of its own under that name."""
     now = state()
