@@ -27,7 +27,7 @@ from spotctl.show.runs.view import RunView
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
-    from spotctl.log.events import BudgetExceeded, RunEnded
+    from spotctl.log.events import Alarm, RunEnded
     from spotctl.run.notify.webhook import Delivery
     from spotctl.run.start.runs import RunObserver
 
@@ -58,7 +58,7 @@ def live_view(
         publish(state)
         live.show_turn(state)
 
-    observer = runs.RunObserver(show_turn, partial(_notify, session), partial(_notify_of_short_budget, session))
+    observer = runs.RunObserver(show_turn, partial(_notify, session), partial(_notify_of_alarm, session))
     try:
         with (
             stop_signals(live.stopped),
@@ -157,14 +157,14 @@ def _left(state: RunState, *, attended: bool) -> str:
     )
 
 
-def _notify_of_short_budget(session: Session, spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
-    from spotctl.run.notify.runs import notify_of_short_budget
+def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Alarm) -> None:
+    from spotctl.run.notify.runs import notify_of_alarm
 
     def done(delivery: Delivery) -> None:
         if delivery.failure:
             session.remark(delivery.text)
 
-    notify_of_short_budget(spec, state, exceeded, done)
+    notify_of_alarm(spec, state, alarm, done)
 
 
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:

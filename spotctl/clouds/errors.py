@@ -28,6 +28,10 @@ class NotPermitted(ProviderError):
     """Credentials are missing, have expired or do not allow the call."""
 
 
+class LoginNeeded(NotPermitted):
+    """Credentials are missing, wrong or have expired. The same call succeeds once the user has signed in again."""
+
+
 class NotFound(ProviderError):
     """Something does not exist (any more): the `ids`. The call was carried out for the others."""
 

@@ -13,10 +13,10 @@ from pricing_data.errors import (
     RateLimited,
     UnknownResource,
 )
-from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Throttled, Unanswered
+from spotctl.clouds.errors import LoginNeeded, NotFound, NotPermitted, ProviderError, Throttled, Unanswered
 
 _MEANINGS: Final[dict[type[CloudError], type[ProviderError]]] = {
-    MissingCredentials: NotPermitted,
+    MissingCredentials: LoginNeeded,
     AccessDenied: NotPermitted,
     MissingExtra: NotPermitted,
     RateLimited: Throttled,

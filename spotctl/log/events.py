@@ -358,6 +358,19 @@ class BudgetExceeded:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginAwaited:
+    """A cloud refuses the login, for the reason `message`: decisions wait for it `until` then, at most."""
+
+    message: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoginWorks:
+    """The cloud accepts the login again."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The run is to end with this `outcome` and all machines returned; `facts` are the known figures."""
 
@@ -417,6 +430,8 @@ class RunEnded:
 
 
 Intended = RentIntended | RenewIntended | ReturnIntended
+Alarm = BudgetExceeded | LoginAwaited
+"""Things that the user may want to change while a run goes on."""
 Event = (
     RunBegan
     | QuotasShared
@@ -443,6 +458,8 @@ Event = (
     | Checkpointed
     | SetupFailed
     | BudgetExceeded
+    | LoginAwaited
+    | LoginWorks
     | StopRequested
     | Priced
     | Corrected

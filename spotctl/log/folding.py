@@ -339,6 +339,8 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.Progressed: _progressed,
     **dict.fromkeys(attempts.STEPS, _worked),
     ev.BudgetExceeded: _over_budget,
+    ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
+    ev.LoginWorks: lambda state, _event, _at: _changed(state, login=None),
     ev.StopRequested: _stop,
     ev.RunEnded: _over,
     ev.Priced: _priced,

@@ -124,7 +124,8 @@ class RunState:
     nothing since, by whether it was for spot machines, and `sold_out` are the orders that were refused because there
     were no machines. `refusal` is why the last order that brought nothing did not.
     `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned. `prices`
-    are those that the log has, by market. `lost` says which of its rows a repair of the log has dropped.
+    are those that the log has, by market. `login` is the one that decisions wait for. `lost` says which of its rows a
+    repair of the log has dropped.
     """
 
     run: str = ""
@@ -154,6 +155,7 @@ class RunState:
     planned: ev.Planned | None = None
     reason: str = ""
     over_budget: Mapping[str, ev.BudgetExceeded] = field(default_factory=dict)
+    login: ev.LoginAwaited | None = None
     stopping: ev.StopRequested | None = None
     stopped: int | None = None
     ended: ev.RunEnded | None = None

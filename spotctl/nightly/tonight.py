@@ -24,7 +24,7 @@ from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.errors import AlreadyRunning
-from spotctl.log.events import BudgetExceeded, RunBegan, RunEnded, StopRequested
+from spotctl.log.events import Alarm, RunBegan, RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import DONE, NO_CAPACITY
 from spotctl.log.state import RunState
@@ -46,7 +46,7 @@ from spotctl.nightly.reporter import NightReporter
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
 from spotctl.run.notify.message import Message
-from spotctl.run.notify.runs import notify_of_short_budget, secret_values
+from spotctl.run.notify.runs import notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.runs import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
@@ -267,10 +267,10 @@ class NightRunner:
             self.log.write(run_tables.happened(last.pop(), state))
             last.append(state)
 
-        def short(spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
-            notify_of_short_budget(spec, state, exceeded, lambda delivery: self.log.write([delivery.text]))
+        def alarmed(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
+            notify_of_alarm(spec, state, alarm, lambda delivery: self.log.write([delivery.text]))
 
-        return RunObserver(on_turn=turned, on_short=short)
+        return RunObserver(on_turn=turned, on_alarm=alarmed)
 
     # -- report -------------------------------------------------------------------------------------------------------
 

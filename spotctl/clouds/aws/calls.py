@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from threading import Lock
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from spotctl.clouds.aws.records import machine_id
 from spotctl.clouds.aws.refusals import as_contract
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
-from spotctl.clouds.errors import PartlyListed, ProviderError
+from spotctl.clouds.errors import LoginNeeded, PartlyListed, ProviderError
 
 T = TypeVar("T")
 
@@ -42,12 +42,12 @@ class AwsCalls:
 
     def call(self, service: Service, region: str, operation: str, about: str = "", **arguments: object) -> AwsAnswer:
         """The answer of any service to one call."""
-        with as_contract(about):
+        with self._answered(about):
             return self._client(service, region).call(operation, **arguments)
 
     def rows(self, service: Service, region: str, operation: str, holding: str, **arguments: object) -> list[Row]:
         """The items under `holding` on all pages of an operation."""
-        with as_contract():
+        with self._answered():
             pages = self._client(service, region).pages(operation, holding, **arguments)
             return [row for page in pages for row in page[holding]]
 
@@ -64,6 +64,19 @@ class AwsCalls:
         with self._lock:
             self._open.close()
             self._clients.clear()
+
+    @contextmanager
+    def _answered(self, about: str = "") -> Iterator[None]:
+        """Turns AWS's errors into those of the provider contract."""
+        try:
+            with as_contract(about):
+                yield
+        except LoginNeeded:
+            # Other threads may still use the old clients, which `close` closes.
+            with self._lock:
+                self._clients.clear()
+            self._session.forget_login()
+            raise
 
     def _client(self, service: Service, region: str) -> AwsClient:
         with self._lock:

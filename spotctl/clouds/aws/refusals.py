@@ -16,7 +16,16 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pricing_data.errors import CloudError
-from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, TokenTaken, Unanswered
+from spotctl.clouds.errors import (
+    LoginNeeded,
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    QuotaReached,
+    Throttled,
+    TokenTaken,
+    Unanswered,
+)
 from spotctl.clouds.meanings import meaning_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
@@ -81,7 +90,7 @@ TABLE: dict[str, AwsRefusal] = {
     "OptInRequired": AwsRefusal(NotPermitted, "client", "subscribe to the service, or to the image's product"),
     "PendingVerification": AwsRefusal(NotPermitted, "client", "AWS is still verifying the account: wait for its mail"),
     "InvalidSecurity.RequestHasExpired": AwsRefusal(NotPermitted, "client", "set this computer's clock"),
-    "RequestExpired": AwsRefusal(NotPermitted, "client", "renew the credentials, or set this computer's clock"),
+    "RequestExpired": AwsRefusal(LoginNeeded, "client", "renew the credentials, or set this computer's clock"),
     "UnauthorizedOperation": AwsRefusal(NotPermitted, "client", "spotctl doctor --policy prints what is needed"),
     "OperationNotPermitted": AwsRefusal(NotPermitted, "action", "lift the machine's termination protection"),
     "TagPolicyViolation": AwsRefusal(NotPermitted, "action", "set the tags that the company requires: [aws.tags]"),

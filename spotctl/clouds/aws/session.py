@@ -146,6 +146,11 @@ class AwsSession:
             frozen = credentials.get_frozen_credentials()
             return str(frozen.access_key), str(frozen.secret_key), frozen.token or ""
 
+    def forget_login(self) -> None:
+        """Looks for credentials again when the next client is made: the user may have signed in since."""
+        with self._lock:
+            self._session = None
+
     @contextmanager
     def client(self, service: Service, region: str | None, endpoint_region: str = "") -> Iterator[AwsClient]:
         """A client for the duration of the `with` block.

@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from pricing_data.errors import CloudError
-from spotctl.clouds.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.errors import (
+    LoginNeeded,
+    NoCapacity,
+    NotPermitted,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+)
 from spotctl.clouds.meanings import meaning_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
@@ -69,8 +77,8 @@ REFUSALS: Final = (
     AzureRefusal("MissingSubscriptionRegistration", NotPermitted, _COMMON),
     AzureRefusal("SubscriptionNotRegistered", NotPermitted, _COMMON),
     AzureRefusal("SubscriptionNotFound", NotPermitted, _COMMON),
-    AzureRefusal("InvalidAuthenticationToken", NotPermitted, _COMMON),
-    AzureRefusal("ExpiredAuthenticationToken", NotPermitted, _COMMON),
+    AzureRefusal("InvalidAuthenticationToken", LoginNeeded, _COMMON),
+    AzureRefusal("ExpiredAuthenticationToken", LoginNeeded, _COMMON),
     # The same call succeeds after a pause.
     AzureRefusal("TooManyRequests", Throttled, _THROTTLING),
     AzureRefusal("SubscriptionRequestsThrottled", Throttled, _THROTTLING),

@@ -103,12 +103,12 @@ class GcpSession:
 
     def answer(self, call: ApiCall, service: str, method: str, request: Mapping[str, object]) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
         """The answer of a Compute Engine method; for example service `Regions`, method `get`."""
-        with translated(call):
+        with self._translated(call):
             return getattr(self._compute(service), method)(request=dict(request), **self._call_options())
 
     def pages(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[list[Any]]:
         """The pages of a Compute Engine service's list."""
-        with translated(call):
+        with self._translated(call):
             listed = self._compute(service).list(request={**request, "max_results": PAGE_ROWS}, **self._call_options())
             for page in listed.pages:
                 yield list(page.items)
@@ -119,7 +119,7 @@ class GcpSession:
         Raises UnreachedScopes at the end if some did not answer.
         """
         unreached = set[str]()
-        with translated(call):
+        with self._translated(call):
             limited = {**request, "max_results": PAGE_ROWS}
             listed = self._compute(service).aggregated_list(request=limited, **self._call_options())
             for page in listed.pages:
@@ -155,6 +155,18 @@ class GcpSession:
             if answer.status_code != 200:
                 raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
             return set(answer.json().get("permissions", ())), answer.headers["date"]
+
+    @contextmanager
+    def _translated(self, call: ApiCall) -> Iterator[None]:
+        """Turns an SDK error into the `CloudError` to handle."""
+        try:
+            with translated(call):
+                yield
+        except MissingCredentials:
+            # Only new clients see that the user has signed in again.
+            self._clients.clear()
+            vars(self).pop("_default_identity", None)
+            raise
 
     def _compute(self, service: str) -> Any:  # noqa: ANN401  # the SDK's clients have no common type
         if service not in self._clients:

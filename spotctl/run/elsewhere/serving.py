@@ -24,7 +24,7 @@ from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home import config
 from spotctl.home.paths import Paths
-from spotctl.log.events import BudgetExceeded, StopRequested
+from spotctl.log.events import Alarm, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import RunState
@@ -38,7 +38,7 @@ from spotctl.run.elsewhere.log_copy import LogCopier, LogCopy, add_missing
 from spotctl.run.elsewhere.place import RunPlace
 from spotctl.run.elsewhere.runner_start import HOME, RENDEZVOUS, RunnerStart
 from spotctl.run.elsewhere.standby import StandbyKeeper, is_due
-from spotctl.run.notify.runs import notify_of_end, notify_of_short_budget
+from spotctl.run.notify.runs import notify_of_alarm, notify_of_end
 from spotctl.run.start import runs
 from spotctl.run.start.runs import RunObserver
 
@@ -103,7 +103,7 @@ def _serve(
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
     threading.Thread(target=_attend, args=(fence, copier, admission, stop), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
-    failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)), on_short=_warn)
+    failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)), on_alarm=_warn)
     try:
         runs.resume(start.job, settings, observer, stop_with, fenced, MACHINE)
     except Superseded:
@@ -172,8 +172,8 @@ def _return_machine(provider: FencedProvider) -> None:
         _note(f"this machine ends with its lease, because it cannot be returned: {error}")
 
 
-def _warn(spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
-    notify_of_short_budget(spec, state, exceeded, _note)
+def _warn(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
+    notify_of_alarm(spec, state, alarm, _note)
 
 
 def _note(what: object) -> None:

@@ -1,4 +1,4 @@
-"""The messages about a run: it has ended, or its budget will not last."""
+"""The messages about a run: it has ended, its budget will not last, or its login has expired."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from threading import Thread
 
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import counted, usd_text
+from pricing_data.units import SECOND, counted, format_time, usd_text
 from spotctl.files.job.spec import JobSpec
-from spotctl.log.events import BudgetExceeded, RunEnded
+from spotctl.log.events import Alarm, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import RunState
@@ -47,16 +47,20 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
     )
 
 
-def notify_of_short_budget(
-    spec: JobSpec, state: RunState, exceeded: BudgetExceeded, done: Callable[[Delivery], object]
-) -> None:
-    """Posts, in another thread, that the budget will not last; `done` gets the result. A job may have no webhook."""
+def notify_of_alarm(spec: JobSpec, state: RunState, alarm: Alarm, done: Callable[[Delivery], object]) -> None:
+    """Posts an alarm in another thread; `done` gets the result. A job may have no webhook."""
     webhook = spec.webhook
     if webhook is None:
         return
-    message = message_of_short_budget(spec.name, state, exceeded).without(secret_values(spec, os.environ))
+    message = _message_of_alarm(spec.name, state, alarm).without(secret_values(spec, os.environ))
     # The run goes on while a receiver is slow: leases have to be renewed.
     Thread(target=lambda: done(post(message, webhook)), daemon=True).start()
+
+
+def _message_of_alarm(job: str, state: RunState, alarm: Alarm) -> Message:
+    if isinstance(alarm, LoginAwaited):
+        return message_of_login(job, state, alarm)
+    return message_of_short_budget(job, state, alarm)
 
 
 def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded) -> Message:
@@ -70,6 +74,18 @@ def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded)
     }
     facts = {"event": "budget too low", "job": job, "run": state.run, "expected_usd": expected, "budget_usd": limit}
     return Message(f"{state.run}-budget", f"{job}: the budget will not last (run {state.run})", False, lines, facts)
+
+
+def message_of_login(job: str, state: RunState, awaited: LoginAwaited) -> Message:
+    """The message that a cloud refuses a run's login."""
+    until = format_time(awaited.until // SECOND * SECOND)
+    lines = {
+        "What happened": awaited.message,
+        "What follows": f"machines work on; from {until} on, they end with their leases, and the run ends",
+        "What to do": "sign in again; after that moment, launch the job again: it continues from its checkpoint",
+    }
+    facts = {"event": "login expired", "job": job, "run": state.run, "until": until}
+    return Message(f"{state.run}-login-{awaited.until}", f"{job}: sign in again (run {state.run})", False, lines, facts)
 
 
 def cost_text(spent: float | None, on_demand: float | None, *, replayed: bool) -> str:

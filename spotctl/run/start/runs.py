@@ -28,7 +28,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.errors import AlreadyRunning
-from spotctl.log.events import FINISH, BudgetExceeded, Planned, RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.log.events import FINISH, Alarm, Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.log.state import RunState
@@ -71,12 +71,13 @@ RunEnd = tuple["RunState", RunEnded]
 class RunObserver:
     """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run.
 
-    `on_short` is called once, when the budget is not expected to last.
+    `on_alarm` is called once for each thing that the user may want to change: a budget that is not expected to last, or
+    a login that has expired.
     """
 
     on_turn: Callable[[RunState], None] = lambda _: None
     on_end: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
-    on_short: Callable[[JobSpec, RunState, BudgetExceeded], None] = lambda *_: None
+    on_alarm: Callable[[JobSpec, RunState, Alarm], None] = lambda *_: None
 
 
 def launch(
@@ -261,17 +262,23 @@ def _conduct(
 
 
 def _turns(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
-    """Reports each turn, and once that the budget is too low, unless an earlier process reported it."""
-    reported = [FINISH in runner.state.over_budget]
+    """Reports each turn, and each alarm once, unless an earlier process reported it."""
+    reported = set(_alarms(runner.state))
 
     def report() -> None:
         state = runner.state
         observer.on_turn(state)
-        if FINISH in state.over_budget and not reported[0]:
-            reported[0] = True
-            observer.on_short(spec, state, state.over_budget[FINISH])
+        for alarm in _alarms(state):
+            if alarm not in reported:
+                reported.add(alarm)
+                observer.on_alarm(spec, state, alarm)
 
     return report
+
+
+def _alarms(state: RunState) -> list[Alarm]:
+    short = state.over_budget.get(FINISH)
+    return [alarm for alarm in (short, state.login) if alarm is not None]
 
 
 def _connections(provider: CloudProvider) -> AbstractContextManager[object]:

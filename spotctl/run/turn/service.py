@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import MINUTE
 from spotctl.clouds.base import Machine
-from spotctl.clouds.errors import NotPermitted, ProviderError
+from spotctl.clouds.errors import LoginNeeded, NotPermitted, ProviderError
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
@@ -24,6 +24,7 @@ from spotctl.run.turn import observe, reconcile
 from spotctl.run.turn.budget_check import BudgetCheck, described
 from spotctl.run.turn.ending import EndOfRun, orders_open
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
+from spotctl.run.turn.login import LoginWait
 from spotctl.run.turn.patience import Patience, RunLimits
 from spotctl.run.turn.reach import Reach
 from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
@@ -109,6 +110,7 @@ class Runner:
         self._left = 1.0
         self._listed_while_stopping = False
         self._patience = Patience(rules.limits)
+        self._login = LoginWait(journal, environment.lease_times)
         self._stalled_since: int | None = None
         self._rest_seconds = environment.list_every
 
@@ -156,7 +158,11 @@ class Runner:
             self._ending.record_prices()
         except NotPermitted as error:
             self._listed_while_stopping = stopping
-            self._stop_unpermitted(error)
+            if isinstance(error, LoginNeeded) and self._login.waits(error):
+                # Machines work on, although nothing is known of them, and nothing can be decided.
+                self._advance(self._workload.turn(self.state, (), self._journal.now()))
+            else:
+                self._stop_unpermitted(error)
             # The cloud refuses at once, and nothing else in this turn has taken time.
             time.sleep(self._rest_seconds)
         except BadRequest as error:
@@ -171,6 +177,7 @@ class Runner:
             time.sleep(self._rest_seconds)
         else:
             self._stalled_since = None
+            self._login.note_success()
 
     def _note_stall(self, error: ProviderError) -> None:
         """Logs, once, why nothing can be decided; ends the run if this lasts."""

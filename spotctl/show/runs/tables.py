@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
-from pricing_data.units import HOUR, counted, format_time, usd_text
-from spotctl.log.events import FINISH, BudgetExceeded, Progressed, RowsLost, RunEnded
+from pricing_data.units import HOUR, SECOND, counted, format_time, usd_text
+from spotctl.log.events import FINISH, BudgetExceeded, LoginAwaited, Progressed, RowsLost, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.outcomes import DONE, FAILED
@@ -213,6 +213,8 @@ def command_progress(state: RunState) -> str:
 def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
     lines = _milestone(before, after) + _new_checkpoint(before, after)
+    if after.login != before.login:
+        lines.append("the login works again" if after.login is None else login_text(after.login))
     if after.stopping is not None and before.stopping is None and after.alive:
         lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
     for allocation in after.allocations.values():
@@ -278,6 +280,11 @@ def _new_checkpoint(before: RunState, after: RunState) -> list[str]:
 
 def _halvings(loss: float) -> int | None:
     return floor(log2(loss)) if loss > 0 else None
+
+
+def login_text(awaited: LoginAwaited) -> str:
+    """A message that a run waits for the user to sign in, and until when."""
+    return f"waiting for a login until {format_time(awaited.until // SECOND * SECOND)}: {awaited.message}"
 
 
 def short_budget(exceeded: BudgetExceeded) -> str:

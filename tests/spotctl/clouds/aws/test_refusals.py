@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -14,6 +15,7 @@ from spotctl.clouds.aws.refusals import ABSENT, TABLE, as_contract, code_of
 from spotctl.clouds.aws.session import AwsSession, translated
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import (
+    LoginNeeded,
     NoCapacity,
     NotFound,
     NotPermitted,
@@ -32,7 +34,17 @@ from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider
 from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
 
 ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, {"run": "a"})
-CONTRACT = {NoCapacity, QuotaReached, Throttled, NotPermitted, NotFound, Unanswered, TokenTaken, BadRequest}
+CONTRACT = {
+    NoCapacity,
+    QuotaReached,
+    Throttled,
+    NotPermitted,
+    LoginNeeded,
+    NotFound,
+    Unanswered,
+    TokenTaken,
+    BadRequest,
+}
 
 
 def refusal(code: str, status: int = 400) -> SpotctlError:
@@ -65,9 +77,9 @@ def test_every_documented_code_is_an_error_of_the_contract(code: str) -> None:
         ("Invented", 500, Unanswered),
         ("Invented", 503, Unanswered),
         ("Invented", 429, Throttled),
-        ("ExpiredToken", 400, NotPermitted),
+        ("ExpiredToken", 400, LoginNeeded),
         ("AccessDenied", 403, NotPermitted),
-        ("InvalidClientTokenId", 403, NotPermitted),
+        ("InvalidClientTokenId", 403, LoginNeeded),
     ],
 )
 def test_an_unknown_code_keeps_the_words_of_the_cloud(code: str, status: int, kind: type[SpotctlError]) -> None:
@@ -218,6 +230,31 @@ def test_without_credentials_nothing_is_asked(ec2: Ec2, monkeypatch: pytest.Monk
 def test_expired_credentials_are_named(ec2: Ec2, code: str) -> None:
     ec2.server.faults.append(AwsFault("/", ec2_error(code), times=9))
     for call in (lambda: provider().list({}), lambda: provider().create(ORDER), lambda: provider().resources({})):
-        with pytest.raises(NotPermitted, match=code):
+        with pytest.raises(LoginNeeded, match=code):
             call()
     assert not ec2.machines()
+
+
+def test_a_new_login_is_seen_by_the_next_call(ec2: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`aws sso login` and its like write files; the process that waits for them goes on."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    keys = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+
+    def sign_in(key: str) -> None:
+        keys.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = secret\n")
+
+    sign_in("FIRST")
+    here = AwsProvider(AwsSession(ACCESS), SETTINGS, cast("RemoteAgents", Unreached()), SteadyPrices((MARKET,), 10**7))
+    here.list({})
+    ec2.server.faults.append(AwsFault("/", ec2_error("RequestExpired"), times=9))
+    with pytest.raises(LoginNeeded):
+        here.list({})
+    ec2.server.faults.clear()
+    sign_in("SECOND")
+    before = len(ec2.server.requests)
+    here.list({})
+    news = ec2.server.requests[before:]
+    assert news
+    assert all("Credential=SECOND/" in request.headers["authorization"] for request in news)

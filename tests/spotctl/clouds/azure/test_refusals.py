@@ -10,7 +10,15 @@ from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, permissions
 from spotctl.clouds.azure.permissions import PRICES
 from spotctl.clouds.azure.refusals import REFUSALS, AzureRefusal
 from spotctl.clouds.azure.session import cause_of
-from spotctl.clouds.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.errors import (
+    LoginNeeded,
+    NoCapacity,
+    NotPermitted,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+)
 from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 from tests.cloud.azure_fleet import IDENTITY
@@ -147,6 +155,7 @@ def test_bad_requests_are_no_provider_errors() -> None:
         NoCapacity,
         QuotaReached,
         NotPermitted,
+        LoginNeeded,
         Throttled,
         Unanswered,
         BadRequest,
