@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 from moto.core.responses import ActionResult, EmptyResult
 from moto.core.types import Base64EncodedString
@@ -23,6 +24,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
+from spotctl.clouds.aws.permissions import policy
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS, Books, Lease, SpotRequest
 from tests.cloud.aws_catalog import publish_advisor, publish_prices, publish_products, publish_scores
@@ -37,14 +39,22 @@ from tests.servers.aws import (
     AwsCloud,
     action_of,
     answered_by_moto,
+    arguments_of,
     ec2_error,
     price_list_error,
     region_of,
 )
+from tests.servers.iam import Access, accesses, allows
 from tests.servers.loopback import Fault, Reply, Request, serving
 
-RUNNER = "runner"
+RUNNER = "spotctl"
 """An instance profile that exists from the start."""
+
+OWNER = "AKIDOWNER"
+"""The access key of the account's owner, who may do everything."""
+
+_EC2 = "2016-11-15"
+"""The version of its API that a request to EC2 names."""
 
 _CONSOLE_BYTES = 64 * 1024
 _NOT_SIMULATED = set(
@@ -52,6 +62,13 @@ _NOT_SIMULATED = set(
 )
 _FIRST_ACCOUNT = 100_000_000_000 + os.getpid() % 1_000_000 * 1000
 _accounts = count(_FIRST_ACCOUNT)
+
+
+@contextmanager
+def as_owner() -> Iterator[None]:
+    """Clients that are made in the block may do everything in the account."""
+    with patch.dict(os.environ, AWS_ACCESS_KEY_ID=OWNER):
+        yield
 
 
 @dataclass
@@ -67,7 +84,8 @@ class _Served:
 class AwsServer:
     """An account of AWS. `unseen_for`: the number of DescribeInstances calls that do not list a new instance yet.
 
-    `denied` are actions that the credentials do not allow; if they have `expired`, they allow nothing. `breaks`
+    The `policy` is the one that we print; `refused` is what it did not allow. `denied` are actions that the credentials
+    do not allow either; if they have `expired`, they allow nothing. `breaks`
     schedules faults (`tests.servers.aws.AwsFault`).
     """
 
@@ -76,6 +94,8 @@ class AwsServer:
     unseen_for: int = 0
     denied: set[str] = field(default_factory=set)
     expired: bool = False
+    policy: Mapping[str, Any] | None = field(default_factory=policy)
+    refused: list[Access] = field(default_factory=list)
     market: AwsMarket = field(default_factory=AwsMarket)
     prices: AwsCloud = field(default_factory=AwsCloud)
 
@@ -168,13 +188,24 @@ class AwsServer:
         action = action_of(request)
         if action in _NOT_SIMULATED:
             return ec2_error("UnsupportedOperation", f"{action} would make or change instances without machines")
-        if action in self.denied:
+        if action in self.denied or not self._is_allowed(request):
             return ec2_error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
         if self.expired:
             return _expired(request)
         # moto's records are not thread-safe.
         with self.books.lock:
             return self._added(request) or answered_by_moto(request, self.account)
+
+    def _is_allowed(self, request: Request) -> bool:
+        """Whether the policy that `spotctl doctor --policy aws` prints allows a request to EC2."""
+        arguments = arguments_of(request)
+        if self.policy is None or arguments.get("Version") != _EC2 or OWNER in request.headers.get("authorization", ""):
+            return True
+        with self.books.lock:
+            asked = accesses(self.account, region_of(request), arguments)
+            refused = [access for access in asked if not allows(self.policy, access)]
+        self.refused += refused
+        return not refused
 
     def _added(self, request: Request) -> Reply | None:
         """The answer of a service that moto lacks."""

@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from tests.cloud.aws import AwsServer
+from tests.cloud.aws import OWNER, AwsServer
 from tests.waiting import eventually
 
 TYPE, ZONE = "c6i.large", "us-east-1a"
@@ -19,7 +19,8 @@ KINDS = ("instance", "volume", "network-interface", "spot-instances-request")
 
 def client_of(aws: AwsServer, service: str) -> Any:  # noqa: ANN401  # boto3's
     once = Config(retries={"total_max_attempts": 1})
-    return boto3.client(service, endpoint_url=aws.server.url, config=once)  # type: ignore[call-overload]
+    key = {"aws_access_key_id": OWNER, "aws_secret_access_key": "loopback"}
+    return boto3.client(service, endpoint_url=aws.server.url, config=once, **key)  # type: ignore[call-overload]
 
 
 def order(ec2: Any, **changes: Any) -> dict[str, Any]:  # noqa: ANN401

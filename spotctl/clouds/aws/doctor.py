@@ -10,11 +10,12 @@ from typing import Any
 from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
 from spotctl.clouds import verdicts
 from spotctl.clouds.aws.access import AwsSettings
-from spotctl.clouds.aws.permissions import LOOK, policy
+from spotctl.clouds.aws.permissions import LOOK, TAGGED_AT_PURCHASE, policy
 from spotctl.clouds.aws.quotas import STANDARD, raise_command
 from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.findings import Finding, Level
+from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.clouds.verdicts import any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
@@ -23,14 +24,25 @@ from spotctl.home.wall_clock import wall_us
 
 SETUP = "run aws configure, or set AWS_PROFILE"
 _NAME = "spotctl-doctor"
+_TAGS = [{"Key": INSTALLATION_TAG, "Value": _NAME}]
+"""A tag as on everything that is bought: the policy allows nothing without it."""
+
 DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
     **{name: {} for name in sorted(action.partition(":")[2] for action in LOOK)},
     # Without a filter these would describe everything that AWS offers.
     "DescribeImages": {"Owners": ["self"]},
     "DescribeInstanceTypeOfferings": {"Filters": [{"Name": "instance-type", "Values": ["t3.micro"]}]},
     "DescribeInstanceTypes": {"InstanceTypes": ["t3.micro"]},
-    "RunInstances": {"ImageId": "ami-00000000000000000", "MinCount": 1, "MaxCount": 1, "InstanceType": "t3.micro"},
-    "CreateSecurityGroup": {"GroupName": _NAME, "Description": _NAME},
+    "RunInstances": {"ImageId": "ami-00000000000000000", "MinCount": 1, "MaxCount": 1, "InstanceType": "t3.micro"}
+    | {
+        "InstanceMarketOptions": {"MarketType": "spot"},
+        "TagSpecifications": [{"ResourceType": kind, "Tags": _TAGS} for kind in TAGGED_AT_PURCHASE],
+    },
+    "CreateSecurityGroup": {
+        "GroupName": _NAME,
+        "Description": _NAME,
+        "TagSpecifications": [{"ResourceType": "security-group", "Tags": _TAGS}],
+    },
 }
 _QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
 
@@ -92,4 +104,9 @@ def _quotas(session: AwsSession, region: str, settings: Settings) -> Iterator[Fi
                 yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")
 
 
-POLICIES = {"aws": lambda settings: policy(settings.table("aws", AwsMachineSettings).kms_key)}
+def _policy(settings: Settings) -> dict[str, Any]:
+    chosen = settings.table("aws", AwsMachineSettings)
+    return policy(chosen.kms_key, chosen.roles)
+
+
+POLICIES = {"aws": _policy}

@@ -35,15 +35,16 @@ OWN = frozenset("ec2:AuthorizeSecurityGroupIngress ec2:GetConsoleOutput ec2:Revo
     f"ec2:{kind.remove}" for kind in KINDS
 }
 
-_TAGGED_AT_PURCHASE = ("instance", "volume", "network-interface", "spot-instances-request")
+TAGGED_AT_PURCHASE = ("instance", "volume", "network-interface", "spot-instances-request")
 _USED_AT_PURCHASE = ("subnet", "security-group")
 _KMS = (
     "kms:CreateGrant kms:Decrypt kms:DescribeKey kms:GenerateDataKeyWithoutPlaintext kms:ReEncryptFrom kms:ReEncryptTo"
 ).split()
 
 
-def policy(kms_key: str | None = None) -> dict[str, Any]:
-    """An IAM policy. If the company's own key encrypts disks, EC2 may use that key on the user's behalf."""
+def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> dict[str, Any]:
+    """An IAM policy. Only these `roles` may be given to machines. If the company's own key encrypts disks, EC2 may use
+    that key on the user's behalf."""
     tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
     own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
     creating = {"StringEquals": {"ec2:CreateAction": [_name(BUY), _name(GROUP)]}}
@@ -52,7 +53,7 @@ def policy(kms_key: str | None = None) -> dict[str, Any]:
     statements = [
         _allow("Look", sorted(LOOK | PRICES), "*"),
         _allow("Image", [IMAGE], "arn:aws:ssm:*:*:parameter/aws/service/*"),
-        _allow("BuyTagged", [BUY], _ec2(_TAGGED_AT_PURCHASE), tagged),
+        _allow("BuyTagged", [BUY], _ec2(TAGGED_AT_PURCHASE), tagged),
         _allow("BuyWith", [BUY], [*_ec2(_USED_AT_PURCHASE), "arn:aws:ec2:*::image/*"]),
         _allow("GroupTagged", [GROUP], _ec2(["security-group"]), tagged),
         _allow("GroupIn", [GROUP], _ec2(["vpc"])),
@@ -64,7 +65,7 @@ def policy(kms_key: str | None = None) -> dict[str, Any]:
             "arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/*",
             spot,
         ),
-        _allow("Identity", ["iam:PassRole"], "arn:aws:iam::*:role/*", passed),
+        _allow("Identity", ["iam:PassRole"], [f"arn:aws:iam::*:role/{role}" for role in roles], passed),
     ]
     if kms_key is not None:
         statements.append(_allow("DiskKey", _KMS, kms_key if kms_key.startswith("arn:") else "*"))

@@ -16,8 +16,9 @@ class AwsMachineSettings:
 
     Without `security_groups`, each run has one of its own, which admits ssh from `ssh_from` (address ranges such as
     203.0.113.7/32) and everything from machines of the run. With `private_ssh`, machines that have a public address
-    are nevertheless reached at their private one. `tags` are the company's, on everything that is made.
-    Without `regions`, machines are looked for in all regions that the account has enabled.
+    are nevertheless reached at their private one. `roles` are the IAM roles that machines may have. `tags` are the
+    company's, on everything that is made. Without `regions`, machines are looked for in all regions that the account
+    has enabled.
     """
 
     regions: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class AwsMachineSettings:
     private_ssh: bool = False
     kms_key: str | None = None
     image: str | None = None
+    roles: tuple[str, ...] = ("spotctl",)
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

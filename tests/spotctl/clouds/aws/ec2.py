@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,11 +29,12 @@ NO_INSTANCES = Reply(
 @dataclass
 class Ec2(AwsServer):
     """`hidden` is how many of the next lists are empty, `page` the largest page, and the answer to the next request of
-    the action `lost_after` is lost after it was carried out."""
+    the action `lost_after` is lost after it was carried out. Requests need no tags, unless a `policy` is set."""
 
     hidden: int = 0
     page: int = 1000
     lost_after: str = ""
+    policy: Mapping[str, Any] | None = None
 
     def answer(self, request: Request) -> Reply:
         action = action_of(request)

@@ -10,12 +10,14 @@ import pytest
 from spotctl.clouds.aws import leftovers
 from spotctl.clouds.aws.labels import tag_list
 from spotctl.clouds.aws.provider import AwsProvider
+from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.base import MachineRequest, MachineState, Resource
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.tags import INSTALLATION_TAG
+from tests.cloud.aws import as_owner
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2
-from tests.spotctl.clouds.aws.standins import BID, MARKET, provider, session
+from tests.spotctl.clouds.aws.standins import BID, MARKET, provider
 
 OURS, THEIRS = {INSTALLATION_TAG: "i1"}, {INSTALLATION_TAG: "i2"}
 ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, OURS)
@@ -32,7 +34,7 @@ def scatter(tags: dict[str, str]) -> None:
     def tagged(kind: str) -> list[dict[str, Any]]:
         return [{"ResourceType": kind, "Tags": tag_list(tags)}]
 
-    with session().client("ec2", "us-east-1") as ec2:
+    with as_owner(), AwsSession().client("ec2", "us-east-1") as ec2:
         zone = [{"Name": "availability-zone", "Values": ["us-east-1a"]}]
         subnet = ec2.call("DescribeSubnets", Filters=zone)["Subnets"][0]
         ec2.call("CreateVolume", Size=8, AvailabilityZone="us-east-1a", TagSpecifications=tagged("volume"))

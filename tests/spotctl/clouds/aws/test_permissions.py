@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from moto.iam.models import iam_backends
 
+from spotctl.clouds.aws import doctor
 from spotctl.clouds.aws.permissions import BUY, GROUP, IMAGE, LOOK, OWN, policy
+from spotctl.clouds.aws.provider import ACCESS
+from spotctl.clouds.aws.records import machine_id
+from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.errors import NotPermitted
+from spotctl.clouds.findings import Level
 from spotctl.clouds.tags import INSTALLATION_TAG
 from tests.servers.aws import AwsFault, action_of, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2
@@ -20,7 +26,7 @@ from tests.spotctl.clouds.aws.test_leftovers import scatter
 
 CALLS = LOOK | OWN | {IMAGE, BUY, GROUP}
 OURS = {INSTALLATION_TAG: "i1"}
-ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, OURS, identity="trainer")
+ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, OURS, identity="spotctl")
 
 
 def called(ec2: Ec2) -> set[str]:
@@ -31,7 +37,7 @@ def called(ec2: Ec2) -> set[str]:
 
 
 def test_the_policy_is_what_the_provider_calls(ec2: Ec2) -> None:
-    iam_backends[ec2.account]["aws"].create_instance_profile("trainer", "/", [])
+    ec2.policy = policy()
     provider(replace(SETTINGS, ssh_from=("198.51.100.9/32",))).create(ORDER)
     here = provider(replace(SETTINGS, regions=()))
     on_demand = here.create(replace(ORDER, token="t2", bid=None))
@@ -53,6 +59,32 @@ def test_a_permission_that_is_missing_is_named(ec2: Ec2) -> None:
     ec2.server.faults.append(AwsFault("/", ec2_error("UnauthorizedOperation", status=403), action="RunInstances"))
     with pytest.raises(Exception, match=r"ec2:RunInstances: denied \(UnauthorizedOperation\); spotctl doctor --policy"):
         provider().create(replace(ORDER, identity=None))
+
+
+def test_the_doctors_dry_runs_are_what_the_policy_allows(ec2: Ec2) -> None:
+    """A policy that demands tags refuses a dry run without them."""
+    ec2.policy = policy()
+    finding = doctor._permissions(AwsSession(ACCESS), "us-east-1")
+    assert (finding.level, ec2.refused) == (Level.GOOD, [])
+    assert {"RunInstances", "CreateSecurityGroup"} <= {action_of(request) for request in ec2.server.requests}
+
+
+def test_a_role_that_is_not_named_is_given_to_no_machine(ec2: Ec2) -> None:
+    ec2.policy = policy()
+    iam_backends[ec2.account]["aws"].create_instance_profile("admin", "/", [])
+    with pytest.raises(NotPermitted, match="ec2:RunInstances: denied"):
+        provider().create(replace(ORDER, identity="admin"))
+    assert [access.action for access in ec2.refused] == ["iam:PassRole"]
+    ec2.policy = policy(roles=("spotctl", "admin"))
+    provider().create(replace(ORDER, identity="admin"))
+
+
+def test_what_others_own_can_be_neither_ended_nor_changed(ec2: Ec2) -> None:
+    ec2.policy = policy()
+    backend = ec2.backend("us-east-1")
+    theirs = backend.run_instances("ami-12345678", 1, "", [], instance_type="t3.micro", is_instance_type_default=False)
+    with pytest.raises(NotPermitted, match="ec2:TerminateInstances: denied"):
+        provider().terminate((machine_id("us-east-1", theirs.instances[0].id),))
 
 
 def statements(kms_key: str | None = None) -> dict[str, dict[str, Any]]:

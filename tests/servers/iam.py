@@ -1,0 +1,126 @@
+"""Whether an IAM policy allows an EC2 request: by AWS's documented rules, for the parts of policies that we print.
+
+A request is allowed if a statement allows each of its actions on each of its resources, and none denies one. EC2
+evaluates RunInstances and CreateSecurityGroup for every resource that they make or use, tags at creation as an action
+of their own (ec2:CreateTags), and an instance profile as iam:PassRole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
+
+_CREATES = {
+    "RunInstances": ("instance", "volume", "network-interface", "spot-instances-request"),
+    "CreateSecurityGroup": ("security-group",),
+}
+_KINDS = {
+    "i": "instance",
+    "vol": "volume",
+    "eni": "network-interface",
+    "sir": "spot-instances-request",
+    "sg": "security-group",
+    "subnet": "subnet",
+    "vpc": "vpc",
+    "eipalloc": "elastic-ip",
+    "lt": "launch-template",
+}
+_TESTS: Mapping[str, Callable[[str | None, list[str]], bool]] = {
+    "Null": lambda value, wanted: [str(value is None).lower()] == wanted,
+    "StringEquals": lambda value, wanted: value in wanted,
+    "StringLike": lambda value, wanted: value is not None and any(fnmatchcase(value, glob) for glob in wanted),
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """An action on a resource, in the context that conditions may ask for."""
+
+    action: str
+    resource: str
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+def allows(policy: Mapping[str, Any], access: Access) -> bool:
+    effects = [statement["Effect"] for statement in policy["Statement"] if _applies(statement, access)]
+    return "Allow" in effects and "Deny" not in effects
+
+
+def _applies(statement: Mapping[str, Any], access: Access) -> bool:
+    actions, resources = _listed(statement["Action"]), _listed(statement["Resource"])
+    return (
+        any(fnmatchcase(access.action.lower(), glob.lower()) for glob in actions)
+        and any(fnmatchcase(access.resource, glob) for glob in resources)
+        and all(
+            _TESTS[operator](access.context.get(key), _listed(wanted))
+            for operator, conditions in statement.get("Condition", {}).items()
+            for key, wanted in conditions.items()
+        )
+    )
+
+
+def accesses(account: str, region: str, arguments: Mapping[str, str]) -> list[Access]:
+    """What an EC2 request asks for, given its form arguments."""
+    action = f"ec2:{arguments['Action']}"
+    asked = list(_accesses(account, region, arguments))
+    return asked if any(access.action == action for access in asked) else [Access(action, "*"), *asked]
+
+
+def _accesses(account: str, region: str, arguments: Mapping[str, str]) -> Iterator[Access]:
+    name = arguments["Action"]
+    action, arn = f"ec2:{name}", f"arn:aws:ec2:{region}:{account}"
+    if name.startswith("Describe"):
+        return
+    backend = ec2_backends[account][region]
+    tagged = _tag_specifications(arguments)
+    for kind in _CREATES.get(name, ()):
+        if kind == "spot-instances-request" and "InstanceMarketOptions.MarketType" not in arguments:
+            continue
+        context = {f"aws:RequestTag/{key}": value for key, value in tagged.get(kind, {}).items()}
+        yield Access(action, f"{arn}:{kind}/*", context)
+        if kind in tagged:
+            yield Access("ec2:CreateTags", f"{arn}:{kind}/*", {**context, "ec2:CreateAction": name})
+    for value in arguments.values():
+        if value.startswith(("ami-", "snap-")):
+            yield Access(action, f"arn:aws:ec2:{region}::image/{value}")
+        elif re.fullmatch(r"[a-z]+-[0-9a-f]+", value) and value.partition("-")[0] in _KINDS:
+            kind = _KINDS[value.partition("-")[0]]
+            yield Access(action, f"{arn}:{kind}/{value}", _resource_tags(backend, value))
+    if (pair := backend.key_pairs.get(arguments.get("KeyName", ""))) is not None:
+        yield Access(action, f"{arn}:key-pair/{arguments['KeyName']}", _resource_tags(backend, pair.id))
+    if name == "RunInstances" and "IamInstanceProfile.Name" in arguments:
+        role = _role_of(account, arguments["IamInstanceProfile.Name"])
+        context = {"iam:PassedToService": "ec2.amazonaws.com"}
+        yield Access("iam:PassRole", f"arn:aws:iam::{account}:role/{role}", context)
+
+
+def _resource_tags(backend: Any, resource: str) -> dict[str, str]:  # noqa: ANN401  # moto's
+    return {f"aws:ResourceTag/{key}": value for key, value in backend.tags.get(resource, {}).items()}
+
+
+def _tag_specifications(arguments: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The tags of a request by the kind of resource."""
+    tags: dict[str, dict[str, str]] = {}
+    for name, kind in arguments.items():
+        if match := re.fullmatch(r"(TagSpecification\.\d+)\.ResourceType", name):
+            begin = f"{match[1]}.Tag."
+            keys = [key for key in arguments if key.startswith(begin) and key.endswith(".Key")]
+            tags[kind] = {arguments[key]: arguments.get(f"{key[:-4]}.Value", "") for key in keys}
+    return tags
+
+
+def _role_of(account: str, profile: str) -> str:
+    """The role of an instance profile; one without a role is taken for a role of its name."""
+    found = iam_backends[account]["aws"].instance_profiles
+    roles = [one.roles for one in found.values() if one.name == profile]
+    return roles[0][0].name if roles and roles[0] else profile
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
