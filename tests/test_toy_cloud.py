@@ -102,9 +102,9 @@ def launched(home: Path) -> Ended:
     return spotctl(home, "launch", job(home, "small", "image: {toy: tin}\nidentity: {toy: trainer}"), "--yes", "--json")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def bill(home: Path, launched: Ended) -> list[dict[str, str]]:
-    """A bill with the amounts of the ledger."""
+    """A bill with the amounts of the ledger, to which other tests add runs."""
     assert launched.code == 0, launched.err
     rows = csv.DictReader(io.StringIO(spotctl(home, "report", "cost", "--format", "focus").out))
     return [
