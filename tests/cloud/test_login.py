@@ -18,6 +18,7 @@ from tests.cloud.laptop import Laptop
 JOB = """\
 name: sums
 kind: command
+workdir: work
 run: while [ ! -e /tmp/enough ]; do sleep 0.2; done
 hours: 10m
 resources: {{clouds: [aws], regions: [{region}], types: [{type}]}}
