@@ -2,7 +2,7 @@
 
 Each line of `.spotctlignore` is a pattern of paths or names, as in `.gitignore`: `*` and `?` match within a name, a
 pattern with a slash before its end is relative to the folder, a pattern that ends with a slash matches folders only,
-and `#` begins a comment. `.git` and `__pycache__` are never copied.
+and `#` begins a comment. `.git`, `__pycache__` and a home of spotctl are never copied.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ IGNORE_FILE = ".spotctlignore"
 MOST_BYTES = 256 << 20
 
 _NEVER_COPIED = (".git", "__pycache__")
+_OF_HOMES = ("installation", "log.sqlite")
+"""Files of a home of spotctl: with them lie the keys of machines, and files that change while they are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ def check_folder(folder: Path) -> None:
     """BadRequest: the folder is missing, too large to be copied to machines, or its `.spotctlignore` is wrong."""
     if not folder.is_dir():
         raise BadRequest(f"{folder}: no such folder; correct workdir in the job file")
+    if _is_home(folder):
+        raise BadRequest(f"{folder}: is a home of spotctl, with keys that no machine may have; use another workdir")
     size = sum(path.lstat().st_size for path, is_folder in _entries(folder) if not is_folder)
     if size > MOST_BYTES:
         raise BadRequest(
@@ -100,9 +104,15 @@ def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
                 yield path, False
 
 
+def _is_home(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in _OF_HOMES)
+
+
 def _ignored(path: Path, root: Path, patterns: Sequence[_Pattern], *, is_folder: bool) -> bool:
     relative = path.relative_to(root).as_posix()
-    return path.name in _NEVER_COPIED or any(pattern.matches(relative, folder=is_folder) for pattern in patterns)
+    if path.name in _NEVER_COPIED or (is_folder and _is_home(path)):
+        return True
+    return any(pattern.matches(relative, folder=is_folder) for pattern in patterns)
 
 
 def _patterns(path: Path) -> tuple[_Pattern, ...]:

@@ -35,6 +35,17 @@ def test_everything_is_copied_but_git_and_compiled_files(folder: Path, tmp_path:
     assert copied(folder, tmp_path) == {*FILES.split(), "link", "run.sh"} - never
 
 
+def test_a_home_is_never_copied(folder: Path, tmp_path: Path) -> None:
+    """It has the keys of machines, and its log changes while it is read."""
+    before = copied(folder, tmp_path)
+    for name in ("installation", "log.sqlite", "machines/ssh.key"):
+        (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "mine" / name).write_text("")
+    assert copied(folder, tmp_path) == before
+    with pytest.raises(BadRequest, match="mine: is a home of spotctl"):
+        check_folder(folder / "mine")
+
+
 @pytest.mark.parametrize(
     ("pattern", "ignored"),
     [
