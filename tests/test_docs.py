@@ -126,6 +126,9 @@ def test_the_tests_that_pages_name_exist() -> None:
     named = {(page.name, name) for page in PAGES for name in re.findall(r"`(?:[\w/.]*/)?(test_\w+)", page.read_text())}
     assert len(named) > 10
     assert [(page, name) for page, name in sorted(named) if name not in known] == []
+    for page in PAGES:
+        for path, name in re.findall(r"`(tests/[\w/.]+)::(test_\w+)`", page.read_text()):
+            assert f"def {name}(" in (ROOT / path).read_text(), f"{page.name}: {path}::{name}"
 
 
 def test_the_picture_shows_the_figures_that_the_readme_gives() -> None:
