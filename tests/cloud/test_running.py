@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.cloud.aws import OWNER
 from tests.cloud.ec2_client import described, on_demand, order, ran, reachable
 from tests.cloud.namespaces import namespaces
 from tests.cloud.ssh import Ssh
@@ -45,6 +46,7 @@ def test_a_person_uses_a_cloud(command: Command, monkeypatch: pytest.MonkeyPatch
     for line in up.stdout.splitlines():
         name, _, value = shlex.split(line)[1].partition("=")
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER)
     assert command("up", "aws").stdout == up.stdout
     assert "aws is up already" in command("up", "gcp").stderr
     ssh = Ssh.in_folder(tmp_path)

@@ -94,8 +94,8 @@ def _accesses(account: str, region: str, arguments: Mapping[str, str]) -> Iterat
             yield Access(action, f"{arn}:{kind}/{value}", _resource_tags(backend, value))
     if (pair := backend.key_pairs.get(arguments.get("KeyName", ""))) is not None:
         yield Access(action, f"{arn}:key-pair/{arguments['KeyName']}", _resource_tags(backend, pair.id))
-    if name == "RunInstances" and "IamInstanceProfile.Name" in arguments:
-        role = _role_of(account, arguments["IamInstanceProfile.Name"])
+    # EC2 says of an unknown profile that it is unknown, whatever the policy.
+    if role := _role_of(account, arguments.get("IamInstanceProfile.Name", "")):
         context = {"iam:PassedToService": "ec2.amazonaws.com"}
         yield Access("iam:PassRole", f"arn:aws:iam::{account}:role/{role}", context)
 
@@ -115,11 +115,12 @@ def _tag_specifications(arguments: Mapping[str, str]) -> dict[str, dict[str, str
     return tags
 
 
-def _role_of(account: str, profile: str) -> str:
-    """The role of an instance profile; one without a role is taken for a role of its name."""
-    found = iam_backends[account]["aws"].instance_profiles
-    roles = [one.roles for one in found.values() if one.name == profile]
-    return roles[0][0].name if roles and roles[0] else profile
+def _role_of(account: str, profile: str) -> str | None:
+    """The role of an instance profile, None if there is no such profile; one without a role has one of its name."""
+    for known in iam_backends[account]["aws"].instance_profiles.values():
+        if known.name == profile:
+            return str(known.roles[0].name) if known.roles else profile
+    return None
 
 
 def _listed(value: str | list[str]) -> list[str]:

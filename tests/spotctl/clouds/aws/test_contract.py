@@ -11,7 +11,6 @@ import pytest
 from pricing_data.units import SECOND
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.home.wall_clock import WallClock
-from tests.cloud.aws import AwsServer
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, UNKNOWN, provider
@@ -52,7 +51,7 @@ class TestMachines(LinkContract):
     @pytest.fixture
     def setting(self, host: Namespaces, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Setting]:
         agents = RemoteAgents(tmp_path / "agents", WallClock())
-        with running_ec2(monkeypatch, AwsServer, host):
+        with running_ec2(monkeypatch, Ec2, host):
             here = provider(agents=agents)
             yield Setting(
                 here,
