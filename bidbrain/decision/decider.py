@@ -28,7 +28,7 @@ from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.names import REGIONS
+from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.strategies.standard import cheapest_spot
 from bidbrain.values import Overheads
@@ -159,6 +159,8 @@ class Decider:
             return self._on_demand_if_granted(situation, left, PRESSED)
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
+        if self.strategy.name == ON_DEMAND:
+            return self._on_demand_if_granted(situation, left, "on demand, as the job says")
         why = self._stays_on_demand(situation) if self.limits.together else ""
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)

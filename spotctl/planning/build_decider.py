@@ -24,7 +24,7 @@ from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.fleet import FleetPlan, plan_fleet
-from spotctl.planning.forecasting import RATE_HOURS
+from spotctl.planning.forecasting import RATE_HOURS, launch_times
 from spotctl.planning.machine_options import MachineOption
 from spotctl.planning.market_history import ChosenStrategy, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.on_demand_limits import check_on_demand
@@ -129,7 +129,7 @@ def _decider(
     roaming: Roaming | None,
 ) -> Decider:
     fleet = fleet_plan.fleet
-    deadline = None if allocated.demand.work.assumed else allocated.job.deadline
+    deadline = _last_moment(allocated)
     return Decider(
         offers=fleet.offers,
         baseline=fleet.baseline,
@@ -145,6 +145,14 @@ def _decider(
         roaming=None if deadline is None else roaming,
         caps_bids=allocated.job.spec.strategy in (AUTO, DEADLINE),
     )
+
+
+def _last_moment(allocated: AllocatedJob) -> int | None:
+    """The deadline, less the time that a launch takes around its work; None if the job has none, or no known length."""
+    if allocated.demand.work.assumed or allocated.job.deadline is None:
+        return None
+    times = launch_times(allocated.job.spec)
+    return allocated.job.deadline - times.order - times.ending
 
 
 def _roaming(fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:

@@ -11,7 +11,8 @@ from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
-from pricing_data.units import HOUR, MINUTE, SECOND
+from bidbrain.strategies.on_demand import AlwaysOnDemand
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND
 from spotctl.planning.overheads import OVERHEADS
 from tests.bidbrain.decision.deciders import (
     BASELINE,
@@ -90,6 +91,14 @@ def test_a_job_with_slack_waits_for_spot_and_buys_on_demand_once_slack_is_worth_
     assert made.decide(down).actions == ()
     assert made.decide(down).reason == "waits for spot, with 2.00 h of slack"
     assert rents(replace(made, deadline=NOW + round(4.3 * HOUR)).decide(down)) == [BASELINE]
+
+
+def test_a_job_that_wants_machines_on_demand_gets_them_at_once() -> None:
+    made = replace(deciding(deadline=NOW + DAY), strategy=AlwaysOnDemand())
+    assert rents(made.decide(situation(work=WORK))) == [BASELINE]
+    part = made.decide(situation(held(1, A, 5, None), work=WORK))
+    assert rents(part) == [Rent(A, 3, None)]
+    assert not made.decide(situation(held(1, A, 8, None), work=WORK)).actions
 
 
 def test_on_demand_machines_give_way_to_spot_when_slack_allows_it() -> None:

@@ -12,6 +12,7 @@ from pricing_data.units import parse_time
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.log.events import RunBegan
+from spotctl.planning.forecasting import launch_times
 from spotctl.run.start.launch_plans import plan_of_run
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
@@ -71,11 +72,11 @@ def test_a_run_that_is_resumed_in_another_zone_keeps_its_deadline(
     began = RunBegan("job", "local", written(spec), "", 0, moment)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     plan = plan_of_run(began, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
-    assert plan.decider.deadline == moment
+    assert plan.job.deadline == moment
     # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
     before = RunBegan("job", "local", written(spec), "", 0)
     plan = plan_of_run(before, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
-    assert plan.decider.deadline == parse_time("2026-01-20T22:00:00Z")
+    assert plan.job.deadline == parse_time("2026-01-20T22:00:00Z")
 
 
 def test_a_launch_records_the_moment_of_its_deadline(tmp_path: Path) -> None:
@@ -85,3 +86,17 @@ def test_a_launch_records_the_moment_of_its_deadline(tmp_path: Path) -> None:
     began = state_of(tmp_path / "home").began
     assert began is not None
     assert began.deadline == parse_time("2026-01-15T13:00:00Z")
+
+
+def test_a_decider_with_a_deadline_keeps_the_time_that_a_launch_takes_around_its_work(tmp_path: Path) -> None:
+    spec = loads(
+        "name: job\nkind: command\nrun: 'true'\nhours: 2h\ndeadline: 10h\nresources: {clouds: [local]}\n"
+        "local: {speed: 600}\n",
+        tmp_path / "job.yaml",
+    )
+    began = RunBegan("job", "local", written(spec), "", 0, parse_time("2026-01-20T13:00:00Z"))
+    plan = plan_of_run(began, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
+    times = launch_times(plan.job.spec)
+    assert times.order > 0 < times.ending
+    assert plan.decider.deadline is not None and plan.job.deadline is not None
+    assert plan.decider.deadline + times.order + times.ending == plan.job.deadline
