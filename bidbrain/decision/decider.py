@@ -159,8 +159,6 @@ class Decider:
             return self._on_demand_if_granted(situation, left, PRESSED)
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
-        if self.strategy.name == ON_DEMAND:
-            return self._on_demand_if_granted(situation, left, "on demand, as the job says")
         why = self._stays_on_demand(situation) if self.limits.together else ""
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)
@@ -211,6 +209,8 @@ class Decider:
 
     def _slack_is_scarce(self, situation: Situation, left: TimeLeft) -> str:
         """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost less."""
+        if self.strategy.name == ON_DEMAND:
+            return "on demand, as the job says"
         on_demand = bool(situation.on_demand)
         if self.worth is None or (left.missing <= _ROUNDING and not on_demand):
             return ""

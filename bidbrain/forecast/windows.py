@@ -188,7 +188,7 @@ def played_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries
 
 def plays(market: PastMarket) -> list[Played]:
     """Plays over windows spread evenly over the past, which end within the past if it is long enough."""
-    first = _trials(market)
+    first = trials(market)
     longest = HOUR * float(np.quantile([played.hours for played, _ in first], HIGH))
     end = market.past.now - round(longest)
     if end - market.first < 2 * longest:
@@ -211,7 +211,7 @@ def clearly_costs_more(market: PastMarket, usd: float) -> bool:
     return all(market.play(start, number, most)[0].usd > most for number, start in _first_starts(market))
 
 
-def _trials(market: PastMarket) -> list[tuple[Played, int]]:
+def trials(market: PastMarket) -> list[tuple[Played, int]]:
     """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
     trials = [market.play(start, number) for number, start in _first_starts(market)]
     each = sum(decisions for _, decisions in trials) / len(trials)

@@ -11,6 +11,7 @@ from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command
 from spotctl.home.quotas import Quota
 from spotctl.planning.job import Job
+from spotctl.planning.market_history import ChosenStrategy
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
 from spotctl.planning.share import Demand, JobShare
@@ -62,7 +63,7 @@ class QuotaShare:
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocatedJob:
     """A job with its share of Gavel's allocation, the number of matching markets, the rows of unusable ones, and its
-    part of each quota of spot and of on-demand machines."""
+    part of each quota of spot and of on-demand machines. `strategy` replaces the one that its job file means."""
 
     job: Job
     demand: Demand
@@ -72,6 +73,7 @@ class AllocatedJob:
     unusable: tuple[int, ...]
     quotas: tuple[QuotaShare, ...]
     on_demand_quotas: tuple[Quota, ...] = ()
+    strategy: ChosenStrategy | None = None
 
     def work_amount(self, most_nu: float) -> float:
         """The work in microseconds times nu, if all machines together do `most_nu` per hour."""

@@ -90,7 +90,7 @@ def _strategy_inputs(allocated: AllocatedJob, fleet_plan: FleetPlan) -> Strategy
 
 def _chosen_strategy(allocated: AllocatedJob, known: StrategyInputs, *, roams: bool) -> tuple[ChosenStrategy, Strategy]:
     """The strategy by its name and reason, and made from what is known."""
-    named = strategy_for(allocated.job.spec, known.baseline.offer.market.cloud, roams=roams)
+    named = allocated.strategy or strategy_for(allocated.job.spec, known.baseline.offer.market.cloud, roams=roams)
     # Where `regions` decides, the deadline's net is all that is left to others.
     made = set_up("on-demand" if roams else named.name, known)
     return replace(named, reason=f"{named.reason}; {made.note}") if made.note else named, made.strategy

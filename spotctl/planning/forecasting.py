@@ -40,7 +40,7 @@ _LOCAL_SPREAD = 0.4
 @lru_cache(maxsize=64)
 def forecast_of(plan: JobPlan) -> Forecast:
     """The cost and the length of a plan that is launched now. Each plan is played only once."""
-    return forecast(forecast_job(plan), _known_past(plan))
+    return forecast(forecast_job(plan), known_past(plan))
 
 
 def finish_by(plan: JobPlan) -> int:
@@ -53,10 +53,11 @@ def clearly_over_budget(plan: JobPlan) -> bool:
     budget = plan.job.budget_usd
     if budget is None or plan.work.assumed:
         return False
-    return clearly_costs_more(PastMarket(forecast_job(plan), _known_past(plan)), budget)
+    return clearly_costs_more(PastMarket(forecast_job(plan), known_past(plan)), budget)
 
 
-def _known_past(plan: JobPlan) -> KnownPast:
+def known_past(plan: JobPlan) -> KnownPast:
+    """The past that a plan's job is played over."""
     history = plan.built.market_history
     return KnownPast(plan.at, history.histories, history.hazards, history.spells)
 

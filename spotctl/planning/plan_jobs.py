@@ -8,6 +8,7 @@ Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 6 are `can
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import floor
 
 from spotctl.home.errors import SpotctlError
@@ -22,10 +23,12 @@ from spotctl.planning.first_decision import first_decision
 from spotctl.planning.forecasting import clearly_over_budget, forecast_of
 from spotctl.planning.kept_limits import violation
 from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
+from spotctl.planning.market_history import ChosenStrategy
 from spotctl.planning.on_demand_needs import equal_parts, possible
 from spotctl.planning.plan_cost import estimate_cost
 from spotctl.planning.price_dates import price_dates
 from spotctl.planning.quota_use import left_of
+from spotctl.planning.rivals import better_plan
 from spotctl.planning.values import JobPlan
 
 
@@ -55,6 +58,7 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
         # The first refusal states a forecast; for the others a few plays mostly do.
         if refused and clearly_over_budget(plan):
             continue
+        plan = better_plan(plan, partial(_rival, allocated, option, facts, columns))
         wrong = violation(plan)
         if wrong is None:
             return plan
@@ -66,6 +70,16 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
         f"{allocated.job.spec.name}: its share of the quotas is below {least} machines of any type; raise a quota, or"
         " plan fewer jobs at a time"
     )
+
+
+def _rival(
+    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns, strategy: ChosenStrategy
+) -> JobPlan | None:
+    """The plan by another strategy; None if it rents nothing."""
+    try:
+        return _affordable_plan(replace(allocated, strategy=strategy), option, facts, columns)
+    except (OverBudget, NotInTime):
+        return None
 
 
 def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineOption]:

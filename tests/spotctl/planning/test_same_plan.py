@@ -98,5 +98,6 @@ def test_a_decider_with_a_deadline_keeps_the_time_that_a_launch_takes_around_its
     plan = plan_of_run(began, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
     times = launch_times(plan.job.spec)
     assert times.order > 0 < times.ending
-    assert plan.decider.deadline is not None and plan.job.deadline is not None
+    assert plan.decider.deadline is not None
+    assert plan.job.deadline is not None
     assert plan.decider.deadline + times.order + times.ending == plan.job.deadline
