@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.regions import ALL_ZONES, published_windows, random_windows
-from bidbrain.backtest.regions.chosen import ChosenRegions
+from bidbrain.backtest.regions.decided import DecidedRegions
 from bidbrain.backtest.regions.record import Floats
 from bidbrain.backtest.regions.replay import Field, Whereabouts
 from bidbrain.backtest.regions.rules import Window
@@ -33,7 +33,6 @@ class Step:
 
     did: str
     usd: float
-    probing: float
     kind: int
     zone: int
     lost: int
@@ -58,8 +57,7 @@ def show(name: str, windows: Sequence[Window]) -> None:
         to_go = costs_to_go(window, steps)
         least += to_go[0]
         for step, before, after in zip(steps, to_go, [*to_go[1:], 0.0], strict=True):
-            losses[step.did] += step.usd - step.probing + after - before
-            losses["probe"] += step.probing
+            losses[step.did] += step.usd + after - before
             count[step.did] += 1
     print(f"{name}: {len(windows)} windows, excess {sum(losses.values()) / least:.4f}, of which", flush=True)
     for did, usd in sorted(losses.items(), key=lambda loss: -loss[1]):
@@ -73,7 +71,7 @@ def parts_of(window: Window) -> int:
 
 def play_steps(window: Window) -> list[Step]:
     """Plays the window under `regions`, and records each step."""
-    field, policy, steps = Field(window), ChosenRegions(), list[Step]()
+    field, policy, steps = Field(window), DecidedRegions(), list[Step]()
     part = window.record.gap // parts_of(window)
     while field.work_left > 0 and field.now < field.steps:
         ran, home = field.machine, field.home
@@ -87,8 +85,7 @@ def play_steps(window: Window) -> list[Step]:
         did = _named(field, held, home)
         field.end_step()
         bill = field.this_step if field.work_left > 0 or not window.rules.published else None
-        usd, probing = (0.0, 0.0) if bill is None else (bill.total, bill.probing)
-        steps.append(Step(did, usd, probing, kind, zone, lost))
+        steps.append(Step(did, 0.0 if bill is None else bill.total, kind, zone, lost))
     return steps
 
 

@@ -76,11 +76,16 @@ class _ZoneFacts:
 
 @dataclass(frozen=True, eq=False)
 class Roaming:
-    """The markets of a gang, the price of sending a GB from one to another, and what their prices had shown."""
+    """The markets of a gang, the price of sending a GB from one to another, and what their prices had shown.
+
+    `gigabytes` is the size that the gang's checkpoint is expected to have as long as there is none: with moves that
+    cost nothing, waiting for the best market would look better than a start.
+    """
 
     offers: tuple[Offer, ...]
     usd_per_gb: Floats
     known: Known
+    gigabytes: float = 0.0
     strategy: RegionsStrategy = field(default_factory=RegionsStrategy)
     _folded: dict[tuple[Look, ...], Known] = field(default_factory=dict)
 
@@ -158,7 +163,7 @@ class Roaming:
             regions=facts.regions,
             spot=np.array([situation.price(offer) for offer in self.offers]) * slower * per_hour,
             on_demand=facts.on_demand * slower * per_hour,
-            moving=self.usd_per_gb * (0.0 if saved is None else saved.gigabytes),
+            moving=self.usd_per_gb * (self.gigabytes if saved is None else saved.gigabytes),
             known=known,
             work=situation.work_left / (gang.nodes * gang.nu * gang.speed) / HOUR,
             left=(gang.deadline - now) / HOUR,

@@ -5,8 +5,8 @@ last, plus what the plan says the rest then costs (`regions_plan`). The cheapest
 only for something that saves half of what the start costs, because estimates make other places look better than they
 are.
 
-A refused start is free, so options are tried in order. A probe costs money and is worth it in two cases: a cheaper zone
-may be up for long enough to move there, and little slack makes it worth knowing where to go after a loss.
+A refused start is free, so options are tried in order, and nothing else is asked: probes would cost more than they
+bring.
 
 No deadline is missed that on-demand machines can meet. The job waits for a step only while work and one delay still fit
 after it; a spot machine starts only while work and two delays fit; one that runs keeps its slack.
@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Known
+from bidbrain.strategies.regions_knowledge import HAZARDS, Known
 from bidbrain.strategies.regions_plan import PlacePrices, PlanTerms, RegionsPlan
 from pricing_data.series import Ints
 from pricing_data.units import usd_text
@@ -32,13 +32,7 @@ MOST_PLACES: Final = 6
 MOVE_HURDLE: Final = 0.5
 """A move must save this share of what its start costs."""
 PLAN_HOURS: Final = 2.0
-PROBE_PAUSE: Final = 0.5
 _GRID: Final = np.linspace(0.0, 1.0, 48)
-_PROBED_SHARE: Final = 0.6
-_SAVING_SHARE: Final = 0.1
-_SAVING_HOURS: Final = 12.0
-_FIRST_PROBE: Final = 6.0
-_NEAR_PRICE: Final = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +69,6 @@ class RegionsSituation:
     home: int | None = None
     refused: frozenset[int] = frozenset()
     share: float = 1.0
-    probe_hours: float = 1 / 60
     only_spot: frozenset[int] = frozenset()
     names: tuple[str, ...] = ()
 
@@ -139,7 +132,7 @@ class RegionsStrategy:
     def decide(self, at: RegionsSituation) -> RegionsDecision:
         """The cheapest option, or staying."""
         options = _options(at, self._planned(at))
-        best = min(options, key=lambda option: option.usd)
+        best = min(options, key=lambda option: (option.usd, option.action == WAIT))
         stays = next((option for option in options if option.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
             hurdle = MOVE_HURDLE * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
@@ -157,31 +150,6 @@ class RegionsStrategy:
         figures = (at.known.chances(at.now), lasts, _spot_usd(at, by), _on_demand_usd(at, by))
         outlooks = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
         return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
-
-    def probes(self, at: RegionsSituation) -> list[int]:
-        """The zones that are worth a probe now; nothing is probed while nothing runs, since a try is free."""
-        running = at.running
-        if running is None:
-            return []
-        map_of = self._planned(at)
-        slacks = np.array([max(at.slack - at.delay, 0.0), at.slack])
-        late, now = map_of.plan.lost(int(map_of.place[running.zone]), at.work, slacks)
-        a_start = float(late - now)
-        age = float(at.known.ages(at.now, up=True)[running.zone]) + PROBE_PAUSE
-        losses = float(HAZARDS[True].rate(age) * at.known.factors[1, running.zone]) if running.spot else 0.0
-        price = float((at.spot if running.spot else at.on_demand)[running.zone])
-        knowing = losses * a_start * _PROBED_SHARE / max(len(at.regions) - 1, 1)
-        worth = np.where(at.spot < price * _NEAR_PRICE, knowing, 0.0)
-        hours = min(at.work, _SAVING_HOURS)
-        saved = (price - at.spot) * hours - at.moves_usd - at.delay * at.spot - a_start
-        cheaper = (saved > 0) & (price > at.spot)
-        worth += np.where(cheaper, at.known.chances(at.now) * saved / max(hours, 1e-9) * _SAVING_SHARE, 0.0)
-        worth[running.zone] = 0.0
-        # The dollars an hour that knowing is worth have paid for a probe since the last look.
-        pause = np.maximum(PROBE_PAUSE, at.spot * at.probe_hours / np.maximum(worth, 1e-9))
-        due = np.where(at.known.up == UNSEEN, pause < _FIRST_PROBE, at.now - at.known.seen >= pause - 1e-9)
-        worthwhile: list[int] = np.flatnonzero((worth > 0) & due).tolist()
-        return worthwhile
 
     def _planned(self, at: RegionsSituation) -> "PlannedPlaces":
         key = (at.known.changes, int(at.now / PLAN_HOURS), at.home)
@@ -207,11 +175,14 @@ def _options(at: RegionsSituation, by: PlannedPlaces) -> list[RegionsOption]:
     """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
     running, options = at.running, list[RegionsOption]()
     spot, on_demand = _spot_usd(at, by), _on_demand_usd(at, by)
+    # Waiting can at best become a start, and a refused start is free: what may be up now is asked first.
+    soonest = float(spot.min())
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
         options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
     if running is None and at.fits(1, steps=1):
-        options.append(RegionsOption(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
+        idle = by.plan.idle(by.home(at), at.work, at.slack)
+        options.append(RegionsOption(WAIT, None, False, max(idle, soonest)))
     if running is None or running.spot:
         on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.

@@ -1,4 +1,4 @@
-"""How long spot lasts and stays away in each zone, learned from tries, machine lives and probes.
+"""How long spot lasts and stays away in each zone, learned from tries and machine lives.
 
 The older a spell, up or down, the less often it ends: a prior gives endings per hour by age (decision 4), and each zone
 corrects the prior by a factor for each side, with a Gamma prior on the factor. Capacity returns to the zones of a
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincinv
 
 from bidbrain.strategies.deadline_spells import AGES, Prior
 from pricing_data.units import HOUR
@@ -24,6 +25,7 @@ UNSEEN: Final = -1
 STRENGTH: Final = (5.0, 7.0)
 PEER_WEIGHT: Final = (0.2, 0.0)
 UNKNOWN_UP: Final = 0.5
+_HOPEFUL: Final = 0.25
 FIRST_AGE: Final = 2.0
 """The age of a spell when its zone is first seen: long spells are met more often than short ones."""
 _LONG: Final = 0.5
@@ -88,7 +90,7 @@ class Known:
         return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
 
     def observed(self, zone: int, now: float, *, up: bool) -> "Known":
-        """The knowledge with one more look at a zone: a try, a probe, or a step of a machine's life.
+        """The knowledge with one more look at a zone: a try, or a step of a machine's life.
 
         A change is taken to have happened halfway since the last look.
         """
@@ -119,10 +121,12 @@ class Known:
 
     @cached_property
     def factors(self) -> Floats:
-        """How much more often down and up spells of each zone end than the prior says."""
+        """How much more often down and up spells of each zone end than the prior says: for down spells what is
+        expected, for up spells the lower quartile. A zone that is thought better than it is shows that soon; one that
+        is thought worse is never tried again."""
         strength = np.array(STRENGTH)[:, None]
         endings, expected = (strength + self._with_peers(counts) for counts in (self.endings, self.expected))
-        factors: Floats = endings / expected
+        factors: Floats = np.stack([endings[0], gammaincinv(endings[1], _HOPEFUL)]) / expected
         return factors
 
     def _with_peers(self, counts: Floats) -> Floats:

@@ -28,7 +28,7 @@ from spotctl.planning.forecasting import RATE_HOURS, launch_times
 from spotctl.planning.machine_options import MachineOption
 from spotctl.planning.market_history import ChosenStrategy, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.on_demand_limits import check_on_demand
-from spotctl.planning.roaming import roaming_of
+from spotctl.planning.roaming import declared_gb, roaming_of
 from spotctl.planning.values import BuiltDecider
 
 
@@ -44,7 +44,7 @@ def build_decider(
     named, strategy = _chosen_strategy(allocated, known, roams=roams)
     if option.schedule is not None:
         strategy = Mixed(strategy, _mixing(allocated, option, fleet_plan, columns))
-    roaming = _roaming(fleet_plan, facts.snapshot.catalog.lists) if roams else None
+    roaming = _roaming(allocated, fleet_plan, facts.snapshot.catalog.lists) if roams else None
     decider = _decider(allocated, fleet_plan, known, strategy, roaming)
     types = [offer.market.instance_type for offer in decider.offers]
     return BuiltDecider(
@@ -155,9 +155,9 @@ def _last_moment(allocated: AllocatedJob) -> int | None:
     return allocated.job.deadline - times.order - times.ending
 
 
-def _roaming(fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:
-    history = fleet_plan.market_history
-    return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.at, lists)
+def _roaming(allocated: AllocatedJob, fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:
+    history, saved = fleet_plan.market_history, declared_gb(allocated.job.spec)
+    return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.at, lists, saved)
 
 
 def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy | None:

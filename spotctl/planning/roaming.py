@@ -26,6 +26,8 @@ from spotctl.planning.offers import MachineKind
 GB = 10**9
 _GB_PER_SECOND = 0.2
 """Assumed: about the rate at which one machine reads from an object store in another region."""
+_ASSUMED_GB = 10.0
+"""The size of a checkpoint that the job file does not declare, until one is written."""
 
 
 def may_roam(spec: JobSpec) -> bool:
@@ -78,9 +80,10 @@ def roaming_of(
     hazards: Mapping[Market, Hazard | None],
     at: int,
     lists: ListPrices | None = None,
+    gigabytes: float | None = None,
 ) -> Roaming:
-    """The markets of a job with the price of sending a GB between any two. Where only the price evicts, its past shows
-    when spot could be had."""
+    """The markets of a job with the price of sending a GB between any two, and the size that its checkpoint will have.
+    Where only the price evicts, its past shows when spot could be had."""
     regions = regions_of(offers)
     first = {name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)}
     usd = {(a, b): 0.0 if a == b else egress(first[a], first[b], at, lists).usd_per_gb for a in first for b in first}
@@ -88,7 +91,8 @@ def roaming_of(
     looks = [
         look for offer in offers if hazards[offer.market] is None for look in _looks(offer, histories[offer.market])
     ]
-    return Roaming(tuple(offers), per_gb, observed(Known.nothing(regions), offers, looks))
+    saved = _ASSUMED_GB if gigabytes is None else gigabytes
+    return Roaming(tuple(offers), per_gb, observed(Known.nothing(regions), offers, looks), saved)
 
 
 def _looks(offer: Offer, history: PriceSeries) -> list[Look]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bidbrain.backtest.regions.chosen import ChosenRegions
+from bidbrain.backtest.regions.decided import DecidedRegions
 from bidbrain.backtest.regions.optimum import BestSchedule, cheapest, published_plan
 from bidbrain.backtest.regions.replay import JobOutcome, Spending, ZonePolicy, play
 from bidbrain.backtest.regions.rules import Window
@@ -18,7 +18,7 @@ _POLICIES: dict[str, Callable[[Window], ZonePolicy]] = {
     ONE_ZONE: lambda _: UniformInOneZone(),
     "up-switch": lambda _: LastResort(UniformWithFailover()),
     "skynomad": lambda _: LastResort(SkyNomad()),
-    "regions": lambda _: ChosenRegions(),
+    "regions": lambda _: DecidedRegions(),
     "optimal": lambda window: BestSchedule(cheapest(window)),
     "optimal-published": lambda window: BestSchedule(published_plan(window)),
 }

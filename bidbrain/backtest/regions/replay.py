@@ -64,7 +64,6 @@ class Field:
         self._window = window
         self._record = window.record
         self.moving = window.moving
-        self.probe_hours = window.rules.probe / HOUR
         self._up = window.record.granted >= window.job.at_least
         self.job = window.job
         self.gap = window.record.gap

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bidbrain.backtest.regions.chosen import ChosenRegions
+from bidbrain.backtest.regions.decided import DecidedRegions
 from bidbrain.backtest.regions.policies import ELASTIC_NAMES, played
 from bidbrain.backtest.regions.record import Bools
 from bidbrain.backtest.regions.replay import Field, JobOutcome, play
@@ -41,7 +41,7 @@ def until_it_matters() -> Bools:
 )
 def test_hostile_traces_cost_no_deadline_and_little_money(up: Bools, slack: float) -> None:
     one = window(up, work=5, slack=slack)
-    outcome = play(one, ChosenRegions())
+    outcome = play(one, DecidedRegions())
     assert not outcome.missed
     # Each start on spot pays for its delay and a move; it starts only while slack for two more delays is left.
     on_demand = played(one, "on-demand")[0].outcome.bill.total
@@ -56,12 +56,12 @@ class LosesWhatItStarts:
 
     def __init__(self, one: Window) -> None:
         self.window = one
-        self._policy = ChosenRegions()
+        self._policy = DecidedRegions()
 
     def outcome(self) -> JobOutcome:
         up = np.ones(self.window.record.granted.shape, dtype=np.int64)
         for _ in range(STEPS):
-            outcome = play(replace(self.window, record=replace(self.window.record, granted=up)), ChosenRegions())
+            outcome = play(replace(self.window, record=replace(self.window.record, granted=up)), DecidedRegions())
             ran = [(step, held.zone) for step, held in enumerate(outcome.course) if held is not None and held.spot]
             caught = next(((step, zone) for step, zone in ran if step + 1 < STEPS and up[zone, step + 1]), None)
             if caught is None:
@@ -75,28 +75,34 @@ def test_zones_that_go_whenever_the_job_comes_cost_no_deadline() -> None:
     assert not LosesWhatItStarts(one).outcome().missed
 
 
-class ProbesAndRefuses(Field):
-    """A field in which every zone but the first answers probes, and refuses every start."""
+class Refuses(Field):
+    """A field in which every zone but the first refuses every start."""
 
     def start_spot(self, zone: int) -> bool:
         return zone == 0 and super().start_spot(zone)
 
 
-def test_zones_that_refuse_after_a_successful_probe_cost_no_deadline_and_little_money() -> None:
+def test_zones_that_look_cheap_and_refuse_cost_no_deadline_and_little_money() -> None:
     up = np.ones((3, STEPS), dtype=np.bool_)
     up[0] = every(6, 4)[0]
     one = window(up, work=5, slack=1.5)
-    # What refuses is the cheapest by far, so that a probe looks worth its price.
     one.record.spot[1:] *= 0.3
-    field, policy = ProbesAndRefuses(one), ChosenRegions()
+    field, policy = Refuses(one), DecidedRegions()
     while field.work_left > 0 and field.now < field.steps:
         field.begin_step()
         policy.step(field)
         field.end_step()
         field.pay_step()
     assert field.work_left <= 0
-    assert field.bill.probes
+    assert not field.bill.probes
     assert field.bill.total <= 1.1 * played(one, "on-demand")[0].outcome.bill.total
+
+
+def test_a_job_without_a_checkpoint_yet_does_not_wait_for_the_best_zone() -> None:
+    """With moves that cost nothing, waiting until the best zone comes up would look better than a start."""
+    up = np.ones((3, STEPS), dtype=np.bool_)
+    one = window(up, work=5, slack=1.9, gb=50)
+    assert play(one, DecidedRegions()).course[0] is not None
 
 
 @pytest.mark.parametrize("slack", [1.05, 1.5])
@@ -107,7 +113,7 @@ def test_prices_that_change_every_hour_and_pass_on_demand_cost_no_deadline_and_l
     turn = (np.arange(3)[:, None] + hours[None, :]) % 3
     spot = one.record.on_demand[:, None] * np.array([0.3, 0.8, 1.5])[turn]
     changing = replace(one, record=replace(one.record, spot=spot))
-    outcome = play(changing, ChosenRegions())
+    outcome = play(changing, DecidedRegions())
     held = [(step, where) for step, where in enumerate(outcome.course) if where is not None]
     begun = [held[0], *(now for (_, before), now in pairwise(held) if before != now[1])]
     assert not outcome.missed
@@ -121,14 +127,14 @@ def test_prices_that_change_every_hour_and_pass_on_demand_cost_no_deadline_and_l
 def test_what_comes_later_changes_nothing_before(seed: int) -> None:
     up = flapping(seed, 3, STEPS)
     one = window(up, work=5, slack=1.4, seed=seed)
-    first = play(one, ChosenRegions()).course
+    first = play(one, DecidedRegions()).course
     for moment in (6, 17, 29):
         spot = one.record.spot.copy()
         changed = one.record.granted.copy()
         changed[:, moment:] = 1 - changed[:, moment:]
         spot[:, moment:] *= 1.7
         other = replace(one, record=replace(one.record, granted=changed, spot=spot))
-        assert play(other, ChosenRegions()).course[:moment] == first[:moment]
+        assert play(other, DecidedRegions()).course[:moment] == first[:moment]
 
 
 def test_it_stays_where_moving_costs_more_than_it_saves() -> None:
@@ -159,7 +165,7 @@ def test_an_elastic_job_takes_what_there_is_and_is_in_time(policy: str, slack: f
 
 def test_spot_above_on_demand_is_not_used() -> None:
     one = window(np.ones((2, STEPS), dtype=np.bool_), work=5, slack=1.5)
-    outcome = play(replace(one, record=replace(one.record, spot=one.record.spot * 10)), ChosenRegions())
+    outcome = play(replace(one, record=replace(one.record, spot=one.record.spot * 10)), DecidedRegions())
     assert (outcome.spot_steps, outcome.missed) == (0, False)
 
 
@@ -184,4 +190,6 @@ def test_a_decision_over_two_hundred_zones_says_why_in_dollars() -> None:
     decision = strategy.decide(replace(at, now=1 / 6))
     assert time.process_time() - began < 5
     assert decision.chosen.spot
-    assert decision.reason.startswith("start on spot in zone 0: $")
+    assert decision.chosen.zone is not None
+    assert spot[decision.chosen.zone] < 1.05
+    assert decision.reason.startswith(f"start on spot in zone {decision.chosen.zone}: $")
