@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from spotctl.log.errors import BrokenLog
-from spotctl.log.events import KINDS, Event
+from spotctl.log.events import KINDS, Event, RunBegan
+from spotctl.log.log_row import LogRow, StoredRow
 
 _FORMER_KINDS = {
     "Refrained": "BudgetExceeded",
@@ -41,6 +42,22 @@ def _adapter_of_many(kind: str) -> TypeAdapter[list[Event]]:
     # The class is known at run time only.
     of_kind: Any = GenericAlias(list, (KINDS[kind],))
     return TypeAdapter(of_kind)
+
+
+def log_rows(stored: Sequence[StoredRow]) -> list[LogRow]:
+    """The rows with their events."""
+    if not stored:
+        return []
+    numbers, runs, times, kinds, bodies, _ = zip(*stored, strict=True)
+    return list(map(LogRow, numbers, runs, times, all_from_json(kinds, bodies)))
+
+
+def job_of(rows: Sequence[StoredRow]) -> str:
+    """The job of a run. BrokenLog: the run has lost its beginning."""
+    (began,) = log_rows(rows[:1])
+    if not isinstance(began.event, RunBegan):
+        raise BrokenLog(f"event log is damaged: the beginning of run {began.run} is lost (spotctl log check)")
+    return began.event.job
 
 
 def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
