@@ -11,7 +11,8 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -59,6 +60,8 @@ _RUNS = """
 _FIRST_OF_EACH_RUN = f"{_RUNS} SELECT (SELECT min(id) FROM events WHERE run = runs.run) FROM runs WHERE run > ''"  # noqa: S608 - of constants
 
 _LAST_OF_EACH_RUN = f"{_RUNS} SELECT run, (SELECT max(id) FROM events WHERE run = runs.run) FROM runs WHERE run > ''"  # noqa: S608 - of constants
+
+_COUNTS = "SELECT run, count(*) FROM events INDEXED BY events_of_run WHERE id > ? GROUP BY run"
 
 _LAST_SINCE = "SELECT run, max(id) FROM events NOT INDEXED WHERE id > ? GROUP BY run"
 
@@ -115,10 +118,6 @@ class EventLog:
         """The events of a run in order, after a position in the log."""
         return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
 
-    def of_run_without(self, run: str, kinds: Collection[str]) -> list[LogRow]:
-        """The events of a run in order, except those of some kinds."""
-        return self._rows(f"WHERE run = ? AND kind NOT IN ({', '.join('?' * len(kinds))}) ORDER BY id", run, *kinds)
-
     def ended_runs(self) -> set[str]:
         """The runs that have ended."""
         with self._failing():
@@ -166,18 +165,23 @@ class EventLog:
 
     def stored_rows(self, after: int) -> Iterator[list[StoredRow]]:
         """The rows after a position, in portions. BrokenLog: not all are there as they were written."""
-        count, is_verified = after, False
+        count, of_run, has_checksums = after, Counter[str](), True
         for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", after):
             if [row[0] for row in portion] != list(range(count + 1, count + 1 + len(portion))):
                 raise BrokenLog(self.damaged(f"a row is missing after row {count}"))
-            if not is_verified and any(row[-1] is None for row in portion):
-                # Of a row without a checksum, only the index confirms the run.
-                self.verify()
-                is_verified = True
+            has_checksums = has_checksums and not any(row[-1] is None for row in portion)
+            of_run.update(row[1] for row in portion)
             count += len(portion)
             yield portion
         if (written := self.last()) != count:
             raise BrokenLog(self.damaged(f"{count} of {written} rows are there"))
+        # Of a row without a checksum, only the index confirms the run.
+        if not has_checksums and of_run != self._counts_of_runs(after):
+            raise BrokenLog(self.damaged("the index has other rows"))
+
+    def _counts_of_runs(self, after: int) -> dict[str, int]:
+        with self._failing():
+            return dict(self._db.execute(_COUNTS, (after,)))
 
     def stored_row(self, number: int) -> StoredRow | None:
         """The row at a position; None if there is none."""

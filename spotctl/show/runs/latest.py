@@ -1,7 +1,8 @@
 """The standings of the latest runs of all jobs. Those of ended runs are kept in a file next to the log.
 
 A log of years need not be read to show them: what is kept counts while the log goes on where it ended when that was
-written. Then only new rows are read, and the rows of runs that have not ended.
+written. Then only new rows are read, and the rows of runs that have not ended. Damage to other rows changes no answer;
+so that it is noticed all the same, the whole file is checked once a day.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from pricing_data.units import DAY
 from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
 from spotctl.log.errors import BrokenLog, LogFailed
 from spotctl.log.kept_file import keep, read_kept
@@ -50,10 +53,12 @@ class _Latest:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The latest run of each job, and digests of those runs whose standings are not kept."""
+    """The latest run of each job, digests of those runs whose standings are not kept, and when the whole log was
+    checked, by this computer's clock."""
 
     digests: LogDigests = field(default_factory=LogDigests)
     latest: dict[str, _Latest] = field(default_factory=dict)
+    checked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class _LogNow:
 
     latest: dict[str, _Latest]
     last: int
+    checked: int
     rows_of: Callable[[str], Sequence[StoredRow]]
 
 
@@ -76,7 +82,8 @@ def standings(settings: Settings, elsewhere: Collection[str] = ()) -> Standings:
             now, shown, lost = _read(log, before, settings, elsewhere)
     except (BrokenLog, LogFailed):
         return _salvaged(settings, elsewhere)
-    if now.latest != before.latest or now.digests.last > before.digests.last + _MANY_NEW_ROWS:
+    is_other = (now.latest, now.checked) != (before.latest, before.checked)
+    if is_other or now.digests.last > before.digests.last + _MANY_NEW_ROWS:
         keep(paths.standings, now)
     return Standings(shown, (), lost)
 
@@ -103,12 +110,14 @@ def _read(
         latest[job] = _Latest(known.run, standing if is_final else None)
         shown.append(standing)
     lost = present.rows_of("")
-    return _Kept(digests_at(log, present.last, {**unknown, "": digest_of(lost)}), latest), shown, _marks(lost)
+    digests = digests_at(log, present.last, {**unknown, "": digest_of(lost)})
+    return _Kept(digests, latest, present.checked), shown, _marks(lost)
 
 
 def _log_now(log: store.EventLog, before: _Kept) -> _LogNow:
-    reader = LogReader(log, before.digests)
-    if reader.goes_on and log.last() - before.digests.last <= _MOST_NEW_ROWS:
+    reader, now = LogReader(log, before.digests), wall_us()
+    is_checked = before.checked <= now < before.checked + DAY
+    if reader.goes_on and is_checked and log.last() - before.digests.last <= _MOST_NEW_ROWS:
         with suppress(OtherRows):
             return _continued(reader, before)
     from spotctl.log.events import RunBegan
@@ -116,7 +125,7 @@ def _log_now(log: store.EventLog, before: _Kept) -> _LogNow:
     log.verify()
     last = log.last()
     latest = {row.event.job: _Latest(row.run) for row in log.beginnings() if isinstance(row.event, RunBegan)}
-    return _LogNow(latest, last, lambda run: log.stored_rows_of(run, last))
+    return _LogNow(latest, last, now, lambda run: log.stored_rows_of(run, last))
 
 
 def _continued(reader: LogReader, before: _Kept) -> _LogNow:
@@ -128,7 +137,7 @@ def _continued(reader: LogReader, before: _Kept) -> _LogNow:
 
             latest[job_of(rows)] = _Latest(run)
     last = reader.digests().last
-    return _LogNow(latest, last, lambda run: changed[run] if run in changed else reader.rows_of(run))
+    return _LogNow(latest, last, before.checked, lambda run: changed[run] if run in changed else reader.rows_of(run))
 
 
 def _standing(rows: Sequence[StoredRow], settings: Settings, elsewhere: Collection[str]) -> tuple[Standing, bool]:

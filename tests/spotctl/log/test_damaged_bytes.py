@@ -20,8 +20,8 @@ from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.gather import gather
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.period import ALWAYS
-from spotctl.show.runs.standing import status_answer
 from spotctl.show.runs.latest import standings
+from spotctl.show.runs.standing import status_answer
 from tests.spotctl.log.test_losses import OTHER, ended
 from tests.spotctl.log.test_present import interrupted
 from tests.spotctl.show.costs.made import NOW, write_log

@@ -14,7 +14,7 @@ import pytest
 
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.store import PriceStore
-from pricing_data.units import HOUR
+from pricing_data.units import DAY, HOUR
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import events as ev, present
@@ -25,10 +25,12 @@ from spotctl.log.raw_log import raw_log, write_rows
 from spotctl.log.salvage import repair
 from spotctl.log.statuses import read_log, statuses
 from spotctl.log.store import EventLog
-from spotctl.show.runs.standing import standing_of
+from spotctl.show.runs import latest
 from spotctl.show.runs.latest import standings
+from spotctl.show.runs.standing import standing_of
 from tests.spotctl.log.ledger.random_runs import RandomRun
 from tests.spotctl.log.test_damaged_bytes import KEPT, answers
+from tests.spotctl.log.test_losses import ended
 from tests.spotctl.show.costs.made import AWS, NIGHT, NOW, MadeRun, write_log
 
 LOGS, STEPS = 5, 8
@@ -148,3 +150,17 @@ def test_a_price_that_becomes_known_counts(tmp_path: Path) -> None:
     status, report = answers(tmp_path)
     assert status["jobs"][0]["spent_usd"] == report["total_usd"] == pytest.approx(2.4)
     assert status["jobs"][0]["spent_high_usd"] == report["total_high_usd"] == pytest.approx(2.4)
+
+
+def test_damage_to_rows_that_no_answer_needs_is_found_within_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log([ended("a-00000a", "a"), ended("a-00000b", "a")], tmp_path)
+    monkeypatch.setattr(latest, "wall_us", lambda: NOW)
+    before = standings(Settings(tmp_path))
+    log = tmp_path / "log.sqlite"
+    EventLog(log).close()
+    log.write_bytes(log.read_bytes().replace(b"a-00000a", b"a-00000x"))
+    assert standings(Settings(tmp_path)) == before
+    monkeypatch.setattr(latest, "wall_us", lambda: NOW + DAY)
+    assert standings(Settings(tmp_path)).damage
