@@ -16,6 +16,8 @@ MINUTE = 60 * SECOND
 HOUR = 3600 * SECOND
 DAY = 24 * HOUR
 NANOS_PER_DOLLAR = 1_000_000_000
+NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
+"""Amounts that were paid are integers of nano-dollar-seconds: a price per hour times seconds."""
 
 # The most expensive machine on any price list costs a few hundred dollars an hour; a far higher price is an error.
 MOST_USD_PER_HOUR = 10_000
@@ -149,6 +151,11 @@ def format_usd(nanos: int) -> str:
 def bid_usd(bid: int) -> str:
     """`$0.0600`, rounded up to a hundredth of a cent: a bid is never shown below the price that it covers."""
     return f"${-(-bid // 100_000) / 10_000:.4f}"
+
+
+def usd(amount: float) -> float:
+    """Converts nano-dollar-seconds to dollars, for display."""
+    return amount / NANO_SECONDS_PER_DOLLAR
 
 
 def usd_text(value: float, digits: int = 2) -> str:

@@ -5,7 +5,7 @@ implements the providers' rules, `outlook` gives the expected cost of a life tha
 nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds them once, for display.
 """
 
-from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, usd
+from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices
 from bidbrain.billing.outlook import SampledSurvival, Survival, expected_seconds
 from bidbrain.billing.rules import (
     BillingRule,
@@ -16,6 +16,7 @@ from bidbrain.billing.rules import (
     UnknownBillingRule,
 )
 from bidbrain.billing.terms import CloudTerms, billing_rule, billing_rules, highest_price, rule_of_cloud, terms_of
+from pricing_data.units import usd
 
 __all__ = [
     "Bill",

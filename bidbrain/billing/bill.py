@@ -7,10 +7,7 @@ import numpy as np
 
 from bidbrain.errors import BidBrainError, TooLittleHistory
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, format_time
-
-NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
-"""Amounts are integers of nano-dollar-seconds."""
+from pricing_data.units import HOUR, SECOND, format_time
 
 Prices = PriceSeries | int
 """A market's history, or one price (nano-dollars per hour) that holds throughout, as on-demand prices do."""
@@ -76,11 +73,6 @@ class Bill:
     def amount(self) -> int:
         """Amount paid, in nano-dollar-seconds."""
         return sum(charge.amount for charge in self.charges)
-
-
-def usd(amount: float) -> float:
-    """Converts nano-dollar-seconds to dollars, for display."""
-    return amount / (3600 * NANOS_PER_DOLLAR)
 
 
 def hourly_rates(life: Life, prices: Prices) -> tuple[list[int], list[int]]:

@@ -48,7 +48,7 @@ class _CommandGroup(TyperGroup):
     """A group of commands, whose own options are processed before those of every command, even for `COMMAND --help`.
 
     Typer converts values with pydantic, whose import takes longer than all else that a help page needs. Texts, defaults
-    and options that were not given have nothing to convert.
+    and options that were not given have nothing to convert, and a path can be read or does not exist.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  # Typer exports no type of its context's base
@@ -82,7 +82,11 @@ def _unwrapped(paragraph: str) -> str:
 
 
 def _converted(param: Any, convert: Callable[[Any, Any, Any], Any], ctx: typer.Context, value: object) -> object:  # noqa: ANN401  # Typer exports no type of its options
-    is_text = isinstance(value, str) and param.type_descriptor.annotation is str
+    kind = param.type_descriptor.annotation
+    if isinstance(value, str) and kind is Path and (os.access(value, os.R_OK) or not Path(value).exists()):
+        value = Path(value)
+    # An option of several choices has one of them as its default.
+    is_text = isinstance(value, str) and isinstance(kind, type) and isinstance(value, kind)
     is_default = not isinstance(value, str | list | tuple) and not (value is None and param.required)
     if is_text or is_default:
         return param.callback(ctx, param, value) if param.callback else value

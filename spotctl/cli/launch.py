@@ -21,10 +21,10 @@ from spotctl.home.wall_clock import wall_us
 if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
-    from spotctl.log.statuses import LogRead, RunStatus
     from spotctl.run.orphans import Orphans
     from spotctl.run.start.concurrent_runs import Launched
     from spotctl.run.start.runs import RunEnd
+    from spotctl.show.runs.latest import Standings
 
 EXIT_CODES = {
     "done": 0,
@@ -249,37 +249,33 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     \f
 
     Fields:
-        -> spotctl.show.runs.tables:status_answer
+        -> spotctl.show.runs.standing:status_answer
         -> _damaged_status
     """
     from spotctl.cli import elsewhere
-    from spotctl.home.paths import Paths
-    from spotctl.log.salvage import no_runs
-    from spotctl.log.statuses import read_log, statuses
-    from spotctl.show.runs import tables as run_tables
+    from spotctl.show.runs import standing
+    from spotctl.show.runs.latest import standings
 
     session: Session = context.obj
-    attended = elsewhere.refresh(session, job)
-    read = read_log(session.settings)
-    standings = statuses(session.settings, read, attended)
+    read = standings(session.settings, elsewhere.refresh(session, job))
     if read.damage:
-        _damaged_status(session, read, standings, json_=json_)
-    if job:
-        standings = [
-            standing for standing in standings if standing.state.began is not None and standing.state.began.job == job
-        ]
-        if not standings:
-            raise BadRequest(f"no job named {job!r} was launched (spotctl status lists the jobs)")
+        _damaged_status(session, read, json_=json_)
+    shown = [known for known in read.runs if job in ("", known.answer["name"])]
+    if job and not shown:
+        raise BadRequest(f"no job named {job!r} was launched (spotctl status lists the jobs)")
     if json_:
-        session.answer_json(run_tables.status_answer(standings, read.lost))
-    elif standings:
-        session.out.print(run_tables.status_table(standings, session.out.width))
-        session.remark(*run_tables.dropped(read.lost))
+        session.answer_json(standing.status_answer(shown, read.lost))
+    elif shown:
+        session.out.print(standing.status_table(shown, session.out.width))
+        session.remark(*standing.dropped(read.lost))
     else:
+        from spotctl.home.paths import Paths
+        from spotctl.log.salvage import no_runs
+
         session.remark(no_runs(Paths(session.settings.home)))
 
 
-def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStatus], *, json_: bool) -> NoReturn:
+def _damaged_status(session: Session, read: Standings, *, json_: bool) -> NoReturn:
     """Shows what can be read of a damaged log, and the machines that the providers list.
 
     Fields:
@@ -289,7 +285,7 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
         failures: clouds that could not be searched
     """
     from spotctl.run.emergency import shown_machines
-    from spotctl.show.runs import tables as run_tables
+    from spotctl.show.runs.standing import status_answer, status_table
 
     machines, failures = shown_machines(session.settings)
     if json_:
@@ -298,11 +294,11 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
             "shown": [asdict(machine) for machine in machines],
             "failures": failures,
         }
-        session.answer_json({**run_tables.status_answer(standings), **shown})
+        session.answer_json({**status_answer(read.runs), **shown})
         raise typer.Exit(1)
     session.remark(*read.damage)
-    if standings:
-        session.out.print(run_tables.status_table(standings, session.out.width))
+    if read.runs:
+        session.out.print(status_table(read.runs, session.out.width))
     session.out.print(f"machines that the providers show: {len(machines)}")
     for machine in machines:
         session.out.print(f"  {machine.id} of run {machine.run}, {machine.market}", soft_wrap=True, markup=False)

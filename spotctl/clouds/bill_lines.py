@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.home.errors import BadRequest
 
 DOLLARS = "USD"

@@ -25,6 +25,11 @@ class Paths:
         return self.home / "log.costs"
 
     @property
+    def standings(self) -> Path:
+        """The standings of the latest runs, as `spotctl status` keeps them; the file can be deleted like `costs`."""
+        return self.home / "log.status"
+
+    @property
     def locks(self) -> Path:
         """One lock per job, held by the process that runs it."""
         return self.home / "locks"

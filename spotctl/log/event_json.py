@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from functools import cache
+from math import inf, isfinite
+from pathlib import PurePath
 from types import GenericAlias
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
+from pricing_data.errors import BadMarket
+from pricing_data.market import Market
 from spotctl.log.errors import BrokenLog
-from spotctl.log.events import KINDS, Event
+from spotctl.log.events import KINDS, Event, JsonFloat, RunBegan
+from spotctl.log.log_row import LogRow, StoredRow
 
 _FORMER_KINDS = {
     "Refrained": "BudgetExceeded",
@@ -24,23 +30,70 @@ _FORMER_FIELDS = {"BudgetExceeded": {"what": "action"}, "AttemptStopped": {"by_i
 """Names in logs of version 0.1.0, which stay readable."""
 
 
+_NOT_READ = (msgspec.MsgspecError, BadMarket, RecursionError)
+
+
 @cache
-def _adapter(kind: str) -> TypeAdapter[Event]:
-    if kind not in KINDS:
-        raise BrokenLog(f"the event log contains an unknown event {kind!r}; upgrade spotctl to read it")
-    return TypeAdapter(KINDS[kind])
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - a class that is known at run time only
+    return msgspec.json.Decoder(kind, strict=False, dec_hook=_from_plain)
+
+
+def _from_plain(kind: type, given: object) -> object:
+    """The value of a field that JSON cannot have as it is."""
+    if kind is JsonFloat:
+        # Version 0.1.0 wrote an infinite number as null.
+        return inf if given is None else msgspec.convert(given, float, strict=False)
+    return Market.parse(str(given))
 
 
 def to_json(event: Event) -> str:
     """The body of an event in the log."""
-    return _adapter(type(event).__name__).dump_json(event).decode()
+    return msgspec.json.encode(_plain(event, type(event)), enc_hook=_plain_base).decode()
+
+
+def _plain(value: object, kind: object) -> object:
+    """A value of an event as JSON can have it; `kind` is the declared type of its field."""
+    if kind is JsonFloat:
+        assert isinstance(value, float | int)
+        return value if isfinite(value) else str(value)
+    if isinstance(value, Market):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(part, None) for part in value]
+    if is_dataclass(value):
+        return {name: _plain(getattr(value, name), of_field) for name, of_field in _fields(value.__class__)}
+    return value
 
 
 @cache
-def _adapter_of_many(kind: str) -> TypeAdapter[list[Event]]:
-    # The class is known at run time only.
-    of_kind: Any = GenericAlias(list, (KINDS[kind],))
-    return TypeAdapter(of_kind)
+def _fields(kind: Any) -> list[tuple[str, object]]:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind)
+    return [(field.name, hints[field.name]) for field in fields(kind)]
+
+
+def _plain_base(value: object) -> float | str:
+    """A number or text of a class that extends Python's own, such as numpy's; a path as text."""
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str | PurePath):
+        return str(value)
+    raise TypeError(f"an event cannot hold {value!r}")
+
+
+def log_rows(stored: Sequence[StoredRow]) -> list[LogRow]:
+    """The rows with their events."""
+    if not stored:
+        return []
+    numbers, runs, times, kinds, bodies, _ = zip(*stored, strict=True)
+    return list(map(LogRow, numbers, runs, times, all_from_json(kinds, bodies)))
+
+
+def job_of(rows: Sequence[StoredRow]) -> str:
+    """The job of a run. BrokenLog: the run has lost its beginning."""
+    (began,) = log_rows(rows[:1])
+    if not isinstance(began.event, RunBegan):
+        raise BrokenLog(f"event log is damaged: the beginning of run {began.run} is lost (spotctl log check)")
+    return began.event.job
 
 
 def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
@@ -54,8 +107,10 @@ def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
 
 def _of_one_kind(kind: str, bodies: list[str]) -> list[Event]:
     if kind in KINDS and kind not in _FORMER_FIELDS:
-        with suppress(ValidationError):
-            events = _adapter_of_many(kind).validate_json(f"[{','.join(bodies)}]")
+        with suppress(*_NOT_READ):
+            # The class is known at run time only.
+            of_kind: Any = GenericAlias(list, (KINDS[kind],))
+            events: list[Event] = _decoder(of_kind).decode(f"[{','.join(bodies)}]")
             # A damaged body may hold several values.
             if len(events) == len(bodies):
                 return events
@@ -67,9 +122,11 @@ def from_json(kind: str, body: str) -> Event:
     kind = _FORMER_KINDS.get(kind, kind)
     for former, name in _FORMER_FIELDS.get(kind, {}).items():
         body = body.replace(f'"{former}":', f'"{name}":', 1)
+    if kind not in KINDS:
+        raise BrokenLog(f"the event log contains an unknown event {kind!r}; upgrade spotctl to read it")
+    of_kind: Any = KINDS[kind]
     try:
-        return _adapter(kind).validate_json(body)
-    except ValidationError as error:
-        raise BrokenLog(
-            f"the event log contains a damaged {kind}: {error.errors()[0]['msg']} (spotctl log check)"
-        ) from error
+        event: Event = _decoder(of_kind).decode(body)
+    except _NOT_READ as error:
+        raise BrokenLog(f"the event log contains a damaged {kind}: {error} (spotctl log check)") from error
+    return event

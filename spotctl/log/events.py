@@ -8,31 +8,30 @@ those named `wall_us` on this computer's; prices are nano-dollars per hour.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf, isfinite
-from typing import Annotated, Any, get_args
-
-from pydantic import BeforeValidator, PlainSerializer, PlainValidator
+from typing import TYPE_CHECKING, Any, get_args
 
 from pricing_data.market import Market
 
+if TYPE_CHECKING:
+    JsonFloat = float
+    MarketText = Market
+else:
 
-def _market(given: object) -> Market:
-    return given if isinstance(given, Market) else Market.parse(str(given))
+    class _InJson(type):
+        """The type of fields that `event_json` writes and reads in its own way; `of` is that of their values."""
 
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, cls.of)
 
-def _number(given: object) -> object:
-    # Version 0.1.0 wrote an infinite number as null.
-    return inf if given is None else given
+    class JsonFloat(metaclass=_InJson):
+        """A float that survives JSON, which has no infinity: there it is the text `inf`."""
 
+        of = float
 
-def _number_json(number: float) -> float | str:
-    return number if isfinite(number) else str(number)
+    class MarketText(metaclass=_InJson):
+        """A market, which is text in JSON."""
 
-
-JsonFloat = Annotated[float, BeforeValidator(_number), PlainSerializer(_number_json, when_used="json")]
-"""A float that survives JSON, which has no infinity: there it is the text `inf`."""
-
-MarketText = Annotated[Market, PlainValidator(_market), PlainSerializer(str)]
+        of = Market
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
     """The state after events."""
     state, last = state or RunState(), None
     at, paces, progress = state.at, list(state.paces), state.progress
+    done = paces[-1][1] if paces else 0
     for last in rows:
         event = last.event
         at = max(at, last.at)
@@ -59,7 +60,9 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
         if event.ready or event.left or event.redone:
             state = _turns(state, event)
         progress = event
-        _add_pace(paces, last.at, event.clock)
+        if event.clock > done:
+            done = event.clock
+            _add_pace(paces, last.at, done)
     state = _changed(state, progress=progress, paces=tuple(paces))
     return state if last is None else _changed(state, run=last.run, at=at, last_row=last.id)
 

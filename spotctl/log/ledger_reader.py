@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,10 +15,12 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log import store
 from spotctl.log.budget import Tariff
-from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan
+from spotctl.log.event_json import job_of, log_rows
+from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan, RunEnded
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import Ledger, project_run
-from spotctl.log.log_row import LogRow
+from spotctl.log.log_reader import LogReader
+from spotctl.log.log_row import LogRow, StoredRow
 from spotctl.log.present import present_of
 from spotctl.log.state import RunState
 
@@ -41,31 +43,32 @@ def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     paths = Paths(settings.home)
     if not store.exists(paths.log):
         return []
-    with store.EventLog(paths.log) as log:
-        return list(read_from(log, settings, jobs))
+    with store.EventLog(paths.log) as log, log.snapshot():
+        runs = [rows for run, rows in LogReader(log).changed() if run and (not jobs or job_of(rows) in jobs)]
+        return list(read_from(sorted(runs), settings))
 
 
 def read_from(
-    log: store.EventLog,
-    settings: Settings,
-    jobs: Collection[str],
-    without: Collection[str] = (),
-    elsewhere: Collection[str] = (),
+    runs: Iterable[Sequence[StoredRow]], settings: Settings, elsewhere: Collection[str] = ()
 ) -> Iterator[RunRead]:
-    """The runs of some jobs, or of all, oldest first, without those that are known; to those `elsewhere`, a runner on
-    another computer attends."""
-    tariff, ended = stored_prices(settings), log.ended_runs()
-    for run in _runs_of(log, lambda began: not jobs or began.job in jobs):
-        if run not in without:
-            events = log.of_run_without(run, _NO_COSTS) if run in ended else log.of_run(run)
-            state = fold(events)
-            present = present_of(state, settings, elsewhere)
-            ledger = project_run(state, tariff, present.now, attended=present.attended)
-            yield RunRead(tuple(events), state, ledger)
+    """The runs with these rows; to those `elsewhere`, a runner on another computer attends."""
+    tariff = stored_prices(settings)
+    for rows in runs:
+        events = log_rows(_that_count(rows))
+        state = fold(events)
+        present = present_of(state, settings, elsewhere)
+        ledger = project_run(state, tariff, present.now, attended=present.attended)
+        yield RunRead(tuple(events), state, ledger)
 
 
-_NO_COSTS = tuple(kind.__name__ for kind in (Decided, QuotasShared, RenewIntended, Renewed))
+_NO_COSTS = frozenset(kind.__name__ for kind in (Decided, QuotasShared, RenewIntended, Renewed))
 """Events that change nothing about what a run that has ended did and cost: a third of a long log."""
+
+
+def _that_count(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
+    if RunEnded.__name__ not in [row[3] for row in rows]:
+        return rows
+    return [row for row in rows if row[3] not in _NO_COSTS]
 
 
 def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: int) -> list[tuple[LogRow, ...]]:

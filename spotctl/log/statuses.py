@@ -131,7 +131,7 @@ def unfinished_runs(settings: Settings) -> dict[str, RunState]:
 def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collection[str] = ()) -> list[RunStatus]:
     """The latest run of each job; to those `elsewhere`, a runner on another computer attends."""
     tariff = stored_prices(settings)
-    return [_status(state, settings, elsewhere, tariff) for state in (read or read_log(settings)).latest]
+    return [status_of(state, settings, elsewhere, tariff) for state in (read or read_log(settings)).latest]
 
 
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
@@ -160,6 +160,7 @@ def _latest_runs(settings: Settings) -> list[RunState]:
         return latest_runs(log)
 
 
-def _status(state: RunState, settings: Settings, elsewhere: Collection[str], tariff: Tariff) -> RunStatus:
+def status_of(state: RunState, settings: Settings, elsewhere: Collection[str], tariff: Tariff) -> RunStatus:
+    """The status of a run; to those `elsewhere`, a runner on another computer attends."""
     present = present_of(state, settings, elsewhere)
     return RunStatus(state, present.attended, spending(state, tariff, present.now, attended=present.attended))

@@ -11,10 +11,9 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
@@ -22,7 +21,7 @@ from zlib import crc32
 
 from spotctl.home.private import make_private_file, make_private_folder
 from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
-from spotctl.log.log_row import LogRow
+from spotctl.log.log_row import LogRow, StoredRow
 
 if TYPE_CHECKING:
     from spotctl.log.events import Event, RowsLost
@@ -52,20 +51,22 @@ _ADD_CHECKSUMS = "ALTER TABLE events ADD COLUMN checksum INTEGER"
 
 _INSERT = "INSERT INTO events (run, at_us, kind, body, checksum) VALUES (?, ?, ?, ?, ?)"
 
-_FIRST_OF_EACH_RUN = """
+_RUNS = """
     WITH RECURSIVE runs(run) AS (
         SELECT min(run) FROM events WHERE run > ''
-        UNION ALL SELECT (SELECT min(run) FROM events WHERE run > runs.run) FROM runs WHERE run IS NOT NULL)
-    SELECT (SELECT min(id) FROM events WHERE run = runs.run) FROM runs WHERE run IS NOT NULL"""
+        UNION ALL SELECT (SELECT min(run) FROM events WHERE run > runs.run) FROM runs WHERE run IS NOT NULL)"""
 """A step in the index per run; GROUP BY takes one per event. Marks of loss that belong to no run have none."""
 
-_RUNS_SINCE = "SELECT DISTINCT run FROM events WHERE id > ? AND run > ''"
+_FIRST_OF_EACH_RUN = f"{_RUNS} SELECT (SELECT min(id) FROM events WHERE run = runs.run) FROM runs WHERE run > ''"  # noqa: S608 - of constants
 
-_CONTENTS = (
-    "SELECT run, CAST(group_concat(kind) AS BLOB), CAST(group_concat(at_us) AS BLOB), "
-    "CAST(group_concat(body) AS BLOB) FROM events INDEXED BY events_of_run"
-)
-"""The index has the events of a run in their order."""
+_LAST_OF_EACH_RUN = f"{_RUNS} SELECT run, (SELECT max(id) FROM events WHERE run = runs.run) FROM runs WHERE run > ''"  # noqa: S608 - of constants
+
+_COUNTS = "SELECT run, count(*) FROM events INDEXED BY events_of_run WHERE id > ? GROUP BY run"
+
+_LAST_SINCE = "SELECT run, max(id) FROM events NOT INDEXED WHERE id > ? GROUP BY run"
+
+_PORTION = 5000
+"""Rows that are read at once."""
 
 _TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN")
 """Errors of the disk or of another process. Any other one means that the file is damaged."""
@@ -117,10 +118,6 @@ class EventLog:
         """The events of a run in order, after a position in the log."""
         return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
 
-    def of_run_without(self, run: str, kinds: Collection[str]) -> list[LogRow]:
-        """The events of a run in order, except those of some kinds."""
-        return self._rows(f"WHERE run = ? AND kind NOT IN ({', '.join('?' * len(kinds))}) ORDER BY id", run, *kinds)
-
     def ended_runs(self) -> set[str]:
         """The runs that have ended."""
         with self._failing():
@@ -130,7 +127,7 @@ class EventLog:
         """The first event of every run. BrokenLog: a run has lost its own."""
         rows = self._rows(f"WHERE id IN ({_FIRST_OF_EACH_RUN}) ORDER BY id")
         if others := [row.run for row in rows if type(row.event).__name__ != "RunBegan"]:
-            raise BrokenLog(f"event log {self._path} is damaged: the beginning of run {others[0]} is lost; {CURE}")
+            raise BrokenLog(self.damaged(f"the beginning of run {others[0]} is lost"))
         return rows
 
     def losses(self) -> tuple[RowsLost, ...]:
@@ -145,34 +142,54 @@ class EventLog:
             written = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
         if finding != "ok" or set(counts) != set(written):
             what = f"{finding}" if finding != "ok" else f"{counts[0]} of {written[0]} rows are there"
-            raise BrokenLog(f"event log {self._path} is damaged: {' '.join(what.split())}; {CURE}")
+            raise BrokenLog(self.damaged(" ".join(what.split())))
 
-    def digests(self, before: LogDigests | None = None) -> LogDigests:
-        """A digest of all events of each run, whatever their positions in the log. With those of an earlier time, only
-        the runs that have more events since are read: triggers keep events as they are, and a log from elsewhere is
-        another file, has dropped the triggers, or has another event where the earlier reading ended.
-        """
+    def place(self) -> tuple[int, int, int]:
+        """Device and inode of the file, and the number of changes of its tables and triggers: while these are the same,
+        triggers have kept its rows as they are."""
         with self._failing():
             file = self._path.stat()
             (schema,) = self._db.execute("PRAGMA schema_version").fetchone()
-            (last,) = self._db.execute("SELECT ifnull(max(id), 0) FROM events").fetchone()
-            place = (file.st_dev, file.st_ino, schema)
-            is_grown = before is not None and before.place == place and before.end == self._event(before.last)
-            if before is not None and is_grown:
-                new = self._db.execute(
-                    "SELECT DISTINCT run FROM events WHERE id > ? AND run > ''", (before.last,)
-                ).fetchall()
-                changed = [row for run in new for row in self._db.execute(f"{_CONTENTS} WHERE run = ?", run)]
-            else:
-                changed = list(self._db.execute(f"{_CONTENTS} WHERE run > '' GROUP BY run"))
-            known = before.of_run if before is not None and is_grown else {}
-            of_run = known | {run: _digest(*contents) for run, *contents in changed}
-            return LogDigests(of_run, place, last, self._event(last))
+        return file.st_dev, file.st_ino, schema
 
-    def _event(self, number: int) -> str:
-        """A digest of the event with this number; empty if there is none."""
-        row = self._db.execute("SELECT run, kind, at_us, body FROM events WHERE id = ?", (number,)).fetchone()
-        return "" if row is None else _digest(*(str(value).encode() for value in row))
+    def last(self) -> int:
+        """The number of the last row that was written."""
+        with self._failing():
+            written = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        return 0 if written is None else int(written[0])
+
+    def last_of_runs(self, after: int) -> dict[str, int]:
+        """The number of each run's last row, by the index; for all rows, or those after a position."""
+        with self._failing():
+            return dict(self._db.execute(_LAST_SINCE, (after,)) if after else self._db.execute(_LAST_OF_EACH_RUN))
+
+    def stored_rows(self, after: int) -> Iterator[list[StoredRow]]:
+        """The rows after a position, in portions. BrokenLog: not all are there as they were written."""
+        count, of_run, has_checksums = after, Counter[str](), True
+        for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", after):
+            if [row[0] for row in portion] != list(range(count + 1, count + 1 + len(portion))):
+                raise BrokenLog(self.damaged(f"a row is missing after row {count}"))
+            has_checksums = has_checksums and not any(row[-1] is None for row in portion)
+            of_run.update(row[1] for row in portion)
+            count += len(portion)
+            yield portion
+        if (written := self.last()) != count:
+            raise BrokenLog(self.damaged(f"{count} of {written} rows are there"))
+        # Of a row without a checksum, only the index confirms the run.
+        if not has_checksums and of_run != self._counts_of_runs(after):
+            raise BrokenLog(self.damaged("the index has other rows"))
+
+    def _counts_of_runs(self, after: int) -> dict[str, int]:
+        with self._failing():
+            return dict(self._db.execute(_COUNTS, (after,)))
+
+    def stored_row(self, number: int) -> StoredRow | None:
+        """The row at a position; None if there is none."""
+        return next((portion[0] for portion in self._stored("WHERE id = ?", number)), None)
+
+    def stored_rows_of(self, run: str, until: int) -> list[StoredRow]:
+        """The rows of a run up to a position."""
+        return [row for portion in self._stored("WHERE run = ? AND id <= ? ORDER BY id", run, until) for row in portion]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -193,19 +210,32 @@ class EventLog:
             self._db.executemany(_INSERT, [(*row, checksum(*row)) for row in rows])
 
     def _rows(self, clause: str, *values: object) -> list[LogRow]:
-        with self._failing():
-            statement = f"SELECT id, run, at_us, kind, body, checksum FROM events {clause}"  # noqa: S608 - no clause is given from outside
-            rows = self._db.execute(statement, values).fetchall()
+        rows = [row for portion in self._stored(clause, *values) for row in portion]
         if not rows:
             return []
-        for id_, *content, expected in rows:
-            if expected is not None and expected != checksum(*content):
-                raise BrokenLog(f"event log {self._path} is damaged: row {id_} was changed; {CURE}")
         # This import takes longer than a whole report on ended runs, which reads no event.
-        from spotctl.log.event_json import all_from_json
+        from spotctl.log.event_json import log_rows
 
-        numbers, runs, times, kinds, bodies, _ = zip(*rows, strict=True)
-        return [LogRow(*row) for row in zip(numbers, runs, times, all_from_json(kinds, bodies), strict=True)]
+        return log_rows(rows)
+
+    def _stored(self, clause: str, *values: object) -> Iterator[list[StoredRow]]:
+        """Rows in portions, each row checked by its checksum if it has one."""
+        statement = f"SELECT id, run, at_us, kind, body, checksum FROM events {clause}"  # noqa: S608 - no clause is given from outside
+        with self._failing():
+            cursor = self._db.execute(statement, values)
+        while True:
+            with self._failing():
+                portion = cursor.fetchmany(_PORTION)
+            if not portion:
+                return
+            for id_, run, at, kind, body, expected in portion:
+                if expected is not None and expected != checksum(run, at, kind, body):
+                    raise BrokenLog(self.damaged(f"row {id_} was changed"))
+            yield portion
+
+    def damaged(self, what: str) -> str:
+        """The message that the log is damaged."""
+        return f"event log {self._path} is damaged: {what}; {CURE}"
 
     def _prepare(self) -> None:
         self._switch_to_wal()
@@ -262,7 +292,7 @@ class EventLog:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # Where the names of tables are damaged, even SQLite's messages are no text.
             if not getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT):
-                raise BrokenLog(f"event log {self._path} is damaged: {error}; {CURE}") from error
+                raise BrokenLog(self.damaged(str(error))) from error
             raise LogFailed(
                 f"event log {self._path}: {error}; nothing is rented without it; free disk space or use another --home"
             ) from error
@@ -277,22 +307,6 @@ def _add_checksums(cursor: sqlite3.Cursor) -> None:
 def checksum(run: str, at: int, kind: str, body: str) -> int:
     """The checksum of what a row says: one changed byte is always found."""
     return crc32(f"{run}\0{at}\0{kind}\0{body}".encode(errors="replace"))
-
-
-@dataclass(frozen=True, slots=True)
-class LogDigests:
-    """A digest of the events of each run, and how far they were read in which file."""
-
-    of_run: dict[str, str]
-    place: tuple[int, int, int]
-    """Device and inode of the file, and the number of changes of its tables and triggers."""
-    last: int
-    end: str
-    """The last event."""
-
-
-def _digest(*contents: bytes) -> str:
-    return blake2b(b"\n".join(contents), digest_size=16).hexdigest()
 
 
 def begun_marker(path: Path) -> Path:

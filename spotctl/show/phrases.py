@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from bidbrain.billing import usd
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import bid_usd, counted, format_time, usd_text
+from pricing_data.units import bid_usd, counted, format_time, usd, usd_text
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import CPU
 from spotctl.files.job.sections import MapOf, key, needed
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.values import RAY, Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Training:
         forms.ENGINE,
         "For agileml: ray trains on a Ray cluster that is there already, and nothing is rented. If left out, machines"
         " are rented.",
-        forms.RAY,
+        RAY,
     )
     address: str | None = key(
         forms.RAY_ADDRESS,

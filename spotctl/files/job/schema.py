@@ -7,11 +7,11 @@ from inspect import getdoc
 from typing import Any
 
 from bidbrain.strategies.names import DEADLINE
-from spotctl.files.job.forms import RAY, Form
+from spotctl.files.job.forms import Form
 from spotctl.files.job.programs import Stop
 from spotctl.files.job.sections import Entry, Key, ListOf, MapOf, OneOf, entries_of, selected
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.job.values import Objective, ProgramKind
+from spotctl.files.job.values import RAY, Objective, ProgramKind
 
 Schema = dict[str, Any]
 

@@ -20,7 +20,7 @@ from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
-from spotctl.files.job.values import Accelerators, ByClock, Objective, ProgramKind, Range, Within
+from spotctl.files.job.values import RAY, Accelerators, ByClock, Objective, ProgramKind, Range, Within
 from spotctl.home.cloud import identities
 from spotctl.home.errors import BadRequest
 
@@ -189,7 +189,7 @@ class JobSpec:
     @property
     def on_ray(self) -> bool:
         """Whether the job trains on a Ray cluster, and rents nothing."""
-        return isinstance(self.program, Training) and self.program.engine == forms.RAY
+        return isinstance(self.program, Training) and self.program.engine == RAY
 
     @property
     def cluster(self) -> dict[str, Any]:

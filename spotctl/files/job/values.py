@@ -14,6 +14,9 @@ from pricing_data.units import to_datetime, to_micros
 
 LimitT = TypeVar("LimitT", int, float)
 
+RAY = "ray"
+"""The engine, and the provider of a run, that rents nothing: a Ray cluster."""
+
 
 class ProgramKind(StrEnum):
     """The kind of program that a job runs."""

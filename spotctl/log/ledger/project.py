@@ -37,10 +37,12 @@ _UNKNOWN_PRICE = (PricingDataError, TooLittleHistory, SpotctlError)
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The rows of some runs. `is_least`: there are costs that are not in the rows."""
+    """The rows of some runs. `is_least`: there are costs that are not in the rows. `is_settled`: the rows follow from
+    the log alone, because the run has ended, and all its prices are in the log."""
 
     rows: tuple[LedgerRow, ...] = ()
     is_least: bool = False
+    is_settled: bool = False
 
     @property
     def amount(self) -> int:
@@ -70,7 +72,7 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
         return Ledger()
     until = state.at if now is None or state.ended is not None else max(now, state.at)
     watched = attended if state.ended is None else not state.lost
-    tariff, settled = recorded(state, tariff), _is_settled(state)
+    tariff, settled = recorded(state, tariff), is_settled(state)
     seen = state if watched else charged(state, until)
     billing, rows, is_whole = tariff if watched else at_most(state, tariff), list[LedgerRow](), True
     renewed = replacements(state)
@@ -88,7 +90,7 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
     if not is_whole and spent is not None:
         rows = [*(row._replace(doubtful=0) for row in rows), *_rest(state, spent - sum(row.amount for row in rows))]
     is_least = bool(state.lost) or (not is_whole and spent is None)
-    return Ledger((*rows, *_corrections(state)), is_least)
+    return Ledger((*rows, *_corrections(state)), is_least, settled)
 
 
 def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> CostSoFar:
@@ -175,7 +177,7 @@ def _is_spot(state: RunState, held: Held, market: Market) -> bool:
     return allocation.market == market and allocation.bid is not None
 
 
-def _is_settled(state: RunState) -> bool:
+def is_settled(state: RunState) -> bool:
     """Whether the run has ended and its log has all prices; a provider may no longer know some of them."""
     if state.ended is None or not state.prices.keys() >= {held.market for held in state.allocations.values()}:
         return False

@@ -7,8 +7,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 
 _PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from spotctl.files.job.spec import ProgramKind
+from spotctl.files.job.values import ProgramKind
 from spotctl.log.ledger.rows import Use
 from spotctl.log.state import EVICTED, Held, RunState
 

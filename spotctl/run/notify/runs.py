@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from threading import Thread
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import SECOND, counted, format_time, usd_text
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR, SECOND, counted, format_time, usd_text
 from spotctl.files.job.spec import JobSpec
 from spotctl.log.events import Alarm, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.final_figures import final_figures

@@ -21,9 +21,9 @@ from pricing_data.units import parse_amount
 from spotctl.clouds.capabilities import Closes
 from spotctl.clouds.wiring import library, provider_of
 from spotctl.files.job.checks import launch_problems
-from spotctl.files.job.forms import RAY
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
+from spotctl.files.job.values import RAY
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us

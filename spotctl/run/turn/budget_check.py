@@ -11,11 +11,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.billing import usd
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.errors import PricingDataError
-from pricing_data.units import counted, usd_text
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, usd_text
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev

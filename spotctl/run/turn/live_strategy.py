@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
 from bidbrain.strategies.known_spells import UNSEEN, spot_spell
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, SECOND
+from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, SECOND
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.log import budget

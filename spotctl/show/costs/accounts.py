@@ -5,27 +5,21 @@ their sums. It is used only if the run's events, and the code that reads them, a
 repaired log or another version replaces the account, and the file can be deleted at any time.
 """
 
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cache
-from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import msgspec
 
-import bidbrain
-import pricing_data
-from pricing_data.atomic_write import WriteFailed, atomic_write
-from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from spotctl.home.config import Settings
-from spotctl.home.paths import PACKAGE, Paths
+from spotctl.home.paths import Paths
 from spotctl.log import store
+from spotctl.log.kept_file import keep, read_kept
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.log.log_reader import LogDigests, LogReader, OtherRows
+from spotctl.log.log_row import StoredRow
 from spotctl.show.costs.cost import RunPart
 from spotctl.show.costs.figures import Sums
 from spotctl.show.costs.run_timeline import RunTimeline
@@ -33,16 +27,6 @@ from spotctl.show.costs.run_timeline import RunTimeline
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
     from spotctl.log.ledger_reader import RunRead
-
-MIN_FREE_BYTES = 256 << 20
-"""Disk space that stays free for what runs must write."""
-
-_CODE_FOLDERS = (
-    *(PACKAGE / folder for folder in ("log", "log/ledger", "files/job", "show/costs")),
-    Path(bidbrain.__path__[0], "billing"),
-    Path(pricing_data.__path__[0]),
-)
-"""Folders with the code that makes rows and timelines from events; if any of it changes, no kept account is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +43,82 @@ def accounts(settings: Settings, jobs: Collection[str] = (), elsewhere: Collecti
     if not store.exists(paths.log):
         return Accounts()
     with store.EventLog(paths.log) as log, log.snapshot():
-        log.verify()
-        before = _read_kept(paths.costs)
-        digests = log.digests(before.digests if before else None)
-        kept = {digest: _part(stored) for digest, stored in before.runs.items()} if before else {}
-        known = {run: kept[digest] for run, digest in digests.of_run.items() if digest in kept}
-        made = _from_events(log, settings, jobs, known, elsewhere) if len(known) < len(digests.of_run) else {}
-        lost = log.losses()
-    by_run = known | made
-    final = {digests.of_run[run]: part for run, part in by_run.items() if _is_final(part)}
-    if len(final) > len(known) or (before and before.digests.place != digests.place):
-        _keep(paths.costs, digests, final)
-    return Accounts([part for part in by_run.values() if not jobs or part.run.job in jobs], lost)
+        before = read_kept(paths.costs, _Kept)
+        try:
+            read = _read(log, before or _Kept(), settings, jobs, elsewhere)
+        except OtherRows:
+            if before is None:
+                raise
+            read = _read(log, replace(before, digests=LogDigests()), settings, jobs, elsewhere)
+    is_elsewhere = before is not None and before.digests.place != read.digests.place
+    if len(read.final) > read.kept or is_elsewhere:
+        keep(paths.costs, _Kept(read.digests, {digest: _stored(part) for digest, part in read.final.items()}))
+    return Accounts([part for part in read.parts if not jobs or part.run.job in jobs], read.lost)
 
 
-def _is_final(part: RunPart) -> bool:
-    """Whether the account follows from the log alone: the run has ended, and its prices are recorded."""
-    return isinstance(part.rows, _KeptRows) or (not part.run.is_running and all(row.settled for row in part.rows))
+@dataclass(frozen=True, slots=True)
+class _AccountsRead:
+    """The accounts of runs, those that are final by the digests of their events, and how many of these were kept."""
+
+    parts: Sequence[RunPart]
+    lost: "tuple[RowsLost, ...]"
+    digests: LogDigests
+    final: Mapping[str, RunPart]
+    kept: int
+
+
+def _read(
+    log: store.EventLog, before: "_Kept", settings: Settings, jobs: Collection[str], elsewhere: Collection[str]
+) -> _AccountsRead:
+    reader = LogReader(log, before.digests)
+    made = _from_events(_unknown(reader, before.runs, jobs), settings, elsewhere)
+    digests = reader.digests()
+    known = [digest for run, digest in digests.of_run.items() if digest in before.runs]
+    final = {digest: _part(before.runs[digest]) for digest in known}
+    parts = [*final.values(), *(part for part, _ in made)]
+    final |= {digests.of_run[part.run.run]: part for part, is_final in made if is_final}
+    return _AccountsRead(parts, _lost(reader), digests, final, len(known))
+
+
+def _unknown(reader: LogReader, kept: Collection[str], jobs: Collection[str]) -> Iterator[Sequence[StoredRow]]:
+    """The rows of each run of some jobs, or of all, without those whose accounts are kept."""
+    changed = set[str]()
+    for run, rows in reader.changed():
+        changed.add(run)
+        if run and reader.digest(run) not in kept and _is_wanted(rows, jobs):
+            yield rows
+    for run, digest in reader.digests().of_run.items():
+        if run and run not in changed and digest not in kept and _is_wanted(rows := reader.rows_of(run), jobs):
+            yield rows
+
+
+def _is_wanted(rows: Sequence[StoredRow], jobs: Collection[str]) -> bool:
+    from spotctl.log.event_json import job_of
+
+    job = job_of(rows)
+    return not jobs or job in jobs
+
+
+def _lost(reader: LogReader) -> "tuple[RowsLost, ...]":
+    if "" not in reader.digests().of_run:
+        return ()
+    from spotctl.log.event_json import log_rows
+
+    return tuple(cast("RowsLost", row.event) for row in log_rows(reader.rows_of("")))
 
 
 def _from_events(
-    log: store.EventLog,
-    settings: Settings,
-    jobs: Collection[str],
-    known: Collection[str],
-    elsewhere: Collection[str],
-) -> dict[str, RunPart]:
-    """The accounts of some jobs' runs, without those that are known."""
+    unknown: Iterator[Sequence[StoredRow]], settings: Settings, elsewhere: Collection[str]
+) -> list[tuple[RunPart, bool]]:
+    """The accounts of runs with these rows, and whether they follow from the log alone."""
+    first = next(unknown, None)
+    if first is None:
+        # The import takes longer than a whole report on accounts that are kept.
+        return []
     from spotctl.log.ledger_reader import read_from
 
-    runs = read_from(log, settings, jobs, known, elsewhere)
-    return {run.state.run: RunPart.whole(_timeline(run), run.ledger.rows) for run in runs}
+    runs = read_from(chain([first], unknown), settings, elsewhere)
+    return [(RunPart.whole(_timeline(run), run.ledger.rows), run.ledger.is_settled) for run in runs]
 
 
 def _timeline(run: "RunRead") -> RunTimeline:
@@ -146,18 +175,8 @@ class _Stored:
 class _Kept:
     """The accounts of ended runs by the digests of their events, and the digests of all runs."""
 
-    digests: store.LogDigests
-    runs: dict[str, _Stored]
-
-
-def _read_kept(path: Path) -> _Kept | None:
-    """The content of a file; None if the file is damaged or comes from other code."""
-    with suppress(OSError, msgspec.MsgspecError):
-        head, _, content = path.read_bytes().partition(b"\n")
-        if head == _head(content):
-            # The head matches only what this very code wrote, so the columns need no check.
-            return msgspec.json.decode(content, type=_Kept, dec_hook=lambda _, text: Fraction(text))
-    return None
+    digests: LogDigests = field(default_factory=LogDigests)
+    runs: dict[str, _Stored] = field(default_factory=dict)
 
 
 def _part(stored: _Stored) -> RunPart:
@@ -168,32 +187,6 @@ def _stored(part: RunPart) -> _Stored:
     rows = part.rows
     content = rows.content if isinstance(rows, _KeptRows) else msgspec.Raw(msgspec.json.encode(_columns(rows)))
     return _Stored(part.run, part.sums, len(rows), content)
-
-
-def _keep(path: Path, digests: store.LogDigests, final: Mapping[str, RunPart]) -> None:
-    """Writes the file, if there is room for it; otherwise the next report reads the events again."""
-    with suppress(OSError, OverflowError, UnicodeError, WriteFailed, PricingDataError):
-        if shutil.disk_usage(path.parent).free < MIN_FREE_BYTES:
-            return
-        kept = _Kept(digests, {digest: _stored(part) for digest, part in final.items()})
-        content = msgspec.json.encode(kept, enc_hook=str)
-        with atomic_write(path) as out:
-            out.write_bytes(_head(content) + b"\n" + content)
-
-
-def _head(content: bytes) -> bytes:
-    return f"{_code()} {blake2b(content, digest_size=16).hexdigest()}".encode()
-
-
-@cache
-def _code() -> str:
-    digest = blake2b(digest_size=16)
-    for folder in _CODE_FOLDERS:
-        # An installation may be without sources; one in an archive raises OSError here, and nothing is kept.
-        for path in sorted(folder.iterdir()):
-            if path.suffix in (".py", ".pyc"):
-                digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _columns(rows: Sequence[LedgerRow]) -> _Columns:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import NANOS_PER_DOLLAR
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs.run_timeline import RunTimeline

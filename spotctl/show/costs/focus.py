@@ -17,9 +17,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import NO_ZONE
-from pricing_data.units import DAY, NANOS_PER_DOLLAR, SECOND, format_time, to_datetime, to_micros
+from pricing_data.units import (
+    DAY,
+    NANO_SECONDS_PER_DOLLAR,
+    NANOS_PER_DOLLAR,
+    SECOND,
+    format_time,
+    to_datetime,
+    to_micros,
+)
 from spotctl.home.cloud import cloud_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.cost import Report

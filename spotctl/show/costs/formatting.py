@@ -1,7 +1,6 @@
 """Figures, times and runs of a report as text, the same in every format."""
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
+from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.grouping import BY_TIME, WHOLE_RUNS

@@ -8,8 +8,8 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.charts.bars import Bar, BarPart
 from spotctl.show.costs.charts.steps import Layer, PriceLine

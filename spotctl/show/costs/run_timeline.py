@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pricing_data.market import Market
-from spotctl.files.job.forms import RAY
+from spotctl.files.job.values import RAY
 from spotctl.home.cloud import is_replayed
 from spotctl.log.ledger.rows import SameWork
 from spotctl.log.outcomes import FAILED

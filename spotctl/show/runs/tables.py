@@ -2,164 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor, isfinite, log2
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from bidbrain.billing import usd
-from pricing_data.units import HOUR, SECOND, counted, format_time, usd_text
-from spotctl.log.events import FINISH, BudgetExceeded, LoginAwaited, Progressed, RowsLost, RunEnded
+from pricing_data.units import HOUR, SECOND, counted, format_time, usd, usd_text
+from spotctl.log.events import FINISH, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
-from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
-from spotctl.show.layout import RankedColumn, ranked_table
-from spotctl.show.phrases import bid_text, hours_text, loss_text, machines_text, spending_text
+from spotctl.show.phrases import bid_text, hours_text, machines_text, spending_text
 from spotctl.show.plans.on_cluster import nodes_text
+from spotctl.show.runs.standing import shown_loss
 
 if TYPE_CHECKING:
-    from spotctl.log.statuses import RunStatus
     from spotctl.show.runs.figures import RunFigures
-
-
-def status_answer(statuses: Sequence[RunStatus], lost: Sequence[RowsLost] = ()) -> dict[str, Any]:
-    """The JSON of `spotctl status --json`.
-
-    Fields:
-        jobs: the latest run of each job
-        jobs[] -> _job
-        rows_lost: rows that a repair of the log has dropped, and that may be of any run
-    """
-    return {"jobs": [_job(status) for status in statuses], "rows_lost": sum(loss.rows for loss in lost)}
-
-
-def _job(status: RunStatus) -> dict[str, Any]:
-    """The latest run of a job.
-
-    Fields:
-        name: name of the job
-        run: id of the run
-        state: `running`, `stopping` or `interrupted`; after the end its outcome
-        stage: stage of a training, 1 to 3; null for commands
-        machines: machines that are held
-        machines[] -> _machine
-        clock: clocks that a training has done
-        loss: loss at the last clock, and of the model once that is made; null for commands
-        spent_usd: cost so far
-        spent_low_usd: the least that this can be
-        spent_high_usd: the most that this can be; null if that is unknown, because rows of the log or prices are lost
-        rows_lost: rows of the run that a repair of the log has dropped
-        replayed: whether the run is on the local market: then nothing is billed
-        evictions: number of evictions
-        attempt: number of the attempt of a command
-        checkpoint: newest checkpoint of a command; null before the first
-        checkpoint -> _checkpoint
-    """
-    state = status.state
-    # Commands report no clocks.
-    progress = None if state.work.attempt is not None else state.progress
-    assert state.began is not None
-    return {
-        "name": state.began.job,
-        "run": state.run,
-        "state": status.word,
-        "stage": None if progress is None else progress.stage,
-        "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
-        "clock": None if progress is None else progress.clock,
-        "loss": None if progress is None else _last_loss(state, progress),
-        **spending_json(status.spent),
-        "rows_lost": state.rows_lost,
-        "replayed": state.is_replayed,
-        "evictions": state.evictions,
-        **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
-    }
-
-
-def spending_json(spent: CostSoFar | None) -> dict[str, float | None]:
-    """The cost of a run so far, and its bounds."""
-    if spent is None:
-        return dict.fromkeys(("spent_usd", "spent_low_usd", "spent_high_usd"))
-    high = None if spent.high is None else usd(spent.high)
-    return {"spent_usd": usd(spent.amount), "spent_low_usd": usd(spent.low), "spent_high_usd": high}
-
-
-def _last_loss(state: RunState, progress: Progressed) -> float | None:
-    """The loss of the finished model, if there is one: the last clock's loss was measured before its update."""
-    made: float | None = progress.loss if state.ended is None else state.ended.facts.get("loss", progress.loss)
-    return made
-
-
-def _checkpoint(state: RunState) -> dict[str, Any] | None:
-    """The newest checkpoint of a command.
-
-    Fields:
-        number: its number, which grows with every checkpoint of the run
-        seconds: time that saving it took
-        bytes: its size
-        every_seconds: time between two checkpoints; null if only an eviction warning causes one
-    """
-    newest = state.work.checkpoint
-    if newest is None:
-        return None
-    every = newest.every_seconds if isfinite(newest.every_seconds) else None
-    return {**{name: getattr(newest, name) for name in ("number", "seconds", "bytes")}, "every_seconds": every}
-
-
-def _machine(state: RunState, name: str) -> dict[str, Any]:
-    """A machine that a run holds.
-
-    Fields:
-        id: id of the machine
-        market: its market
-        kind: `spot`, `on-demand`, or `reliable` (on demand, for the state of a training)
-        since: moment from which it is billed
-        warned_until: moment at which it will be evicted; null without a warning
-        lease_until: moment at which it shuts down unless its lease is renewed
-    """
-    held = state.machines[name]
-    allocation = state.allocations[held.allocation]
-    return {
-        "id": held.id,
-        "market": str(allocation.market),
-        "kind": "reliable" if allocation.reliable else "on-demand" if allocation.bid is None else "spot",
-        "since": format_time(held.started),
-        "warned_until": None if held.warned_until is None else format_time(held.warned_until),
-        "lease_until": format_time(held.lease_until),
-    }
-
-
-def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
-    """One row per job. A narrow terminal leaves out columns, but never breaks a name."""
-    jobs = status_answer(statuses)["jobs"]
-
-    def column(heading: str, cells: Iterable[object], rank: int = 0) -> RankedColumn:
-        return RankedColumn(heading, [_cell(cell) for cell in cells], rank)
-
-    return ranked_table(
-        width,
-        (
-            column("job", (job["name"] for job in jobs)),
-            column("run", (job["run"] for job in jobs), 6),
-            column("state", (job["state"] for job in jobs)),
-            column("stage", (job["stage"] for job in jobs), 5),
-            column("machines", (len(job["machines"]) for job in jobs), 1),
-            column("clock", (job["clock"] for job in jobs), 3),
-            column("loss", (_loss(job["loss"]) for job in jobs), 4),
-            column("spent", (spending_text(status.spent) for status in statuses)),
-            column("evictions", (job["evictions"] for job in jobs), 2),
-        ),
-        names=3,
-    )
-
-
-def dropped(lost: Iterable[RowsLost]) -> list[str]:
-    """Lines about what repairs of the log have dropped, and what may be of any run."""
-    return [f"a repair of the event log has dropped {loss_text('', loss)}" for loss in lost]
 
 
 def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
@@ -179,7 +40,7 @@ def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
         lines.append(Text(f"  {command_progress(state)}"))
     elif progress is not None:
         clock = f"{progress.clock:,}{'' if figures.goal is None else f' of {figures.goal:,}'}"
-        lines.append(Text(f"  stage {progress.stage}   clock {clock}   loss {_loss(progress.loss)}"))
+        lines.append(Text(f"  stage {progress.stage}   clock {clock}   loss {shown_loss(progress.loss)}"))
     lines += map(Text, _spend_and_end(figures))
     if state.reason:
         lines.append(Text(f"  {state.reason}", style="dim"))
@@ -267,7 +128,7 @@ def _milestone(before: RunState, after: RunState) -> list[str]:
     old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
     if after.progress is None or new is None or new <= 0 or (old is not None and _halvings(old) == _halvings(new)):
         return []
-    return [f"clock {after.progress.clock}   loss {_loss(new)}   stage {after.progress.stage}"]
+    return [f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}"]
 
 
 def _new_checkpoint(before: RunState, after: RunState) -> list[str]:
@@ -343,13 +204,5 @@ def _evictions(answer: Mapping[str, Any]) -> str:
     return f"survived {counted(count, 'eviction')}" if answer["outcome"] == DONE else str(count)
 
 
-def _loss(loss: float | None) -> str | None:
-    return None if loss is None else f"{loss:.4g}"
-
-
 def _money(dollars: float | None) -> str | None:
     return None if dollars is None else usd_text(dollars)
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else str(value)

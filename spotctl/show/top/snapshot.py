@@ -10,7 +10,8 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
 from spotctl.log.state import Allocation, RunState
 from spotctl.show.runs.figures import Money, cards_by_market
-from spotctl.show.runs.tables import command_progress, spending_json
+from spotctl.show.runs.standing import spending_json
+from spotctl.show.runs.tables import command_progress
 from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
 FindPrices = Callable[[Market], PriceSeries | None]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import rule_of_cloud
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec

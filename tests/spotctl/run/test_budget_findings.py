@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import billing_rule
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.decision.allowance import Allowance
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
-from pricing_data.units import MINUTE
+from pricing_data.units import MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.replayed import Replayed
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import rule_of_cloud
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, described as strategy_described
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.capabilities import Holdings
 from spotctl.clouds.replayed import Replayed
 from spotctl.log import budget, events as ev

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import stamina
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
 from spotctl.home.errors import BadRequest

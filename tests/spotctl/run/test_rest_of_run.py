@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR as DOLLAR
 from bidbrain.errors import BidBrainError
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR as DOLLAR
 from spotctl.files.job.reader import from_fields
 from spotctl.home.config import load
 from spotctl.run.start.launch_plans import stored_plans

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.bill_lines import DOLLARS, BillKind
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000

@@ -17,10 +17,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.log.folding import fold

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import FINISH, BudgetExceeded
 from spotctl.log.state import RunState
 from spotctl.run.notify.message import Message

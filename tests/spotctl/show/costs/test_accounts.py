@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spotctl.log import events as ev, ledger_reader as read
+from spotctl.log import events as ev, kept_file, ledger_reader as read
 from spotctl.log.raw_log import RawRow, raw_log, write_rows
 from spotctl.log.store import EventLog
-from spotctl.show.costs import accounts
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, night, started_hour, write_log
 
@@ -150,7 +149,7 @@ def test_nothing_is_kept_where_it_cannot_be_or_would_take_room_from_runs(
     file.mkdir()
     assert cost() == first
     file.rmdir()
-    monkeypatch.setattr(accounts, "MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(kept_file, "MIN_FREE_BYTES", 1 << 62)
     assert cost() == first
     assert not file.exists()
 

@@ -9,8 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import DAY, HOUR, MINUTE
+from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs import page_parts
 from spotctl.show.costs.charts import svg

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.columns import COLUMNS, JSON_GROUP, MARKDOWN, TERMINAL, TERMINAL_PRIORITY, Unit
 from spotctl.show.costs.tables import plain_text

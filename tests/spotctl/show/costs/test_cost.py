@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
-from pricing_data.units import DAY, HOUR
+from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.files.job.reader import loads, written
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev

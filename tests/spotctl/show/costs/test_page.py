@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import DAY, HOUR, MINUTE
+from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.log import events as ev
 from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
-from pricing_data.units import DAY, HOUR
+from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.cli import api
 from spotctl.log import events as ev
 from spotctl.show.costs import answers, cost_summary, focus, page, tables

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from pricing_data.units import DAY, HOUR
+from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.show.costs import cost_summary, focus
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, GCP, NIGHT, RELIABLE, MadeRun, night, report_of, started_hour, write_log

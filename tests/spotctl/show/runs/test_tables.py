@@ -21,6 +21,7 @@ from spotctl.log.statuses import RunStatus
 from spotctl.show.phrases import bid_text
 from spotctl.show.runs import tables as run_tables
 from spotctl.show.runs.figures import Money, RunFigures
+from spotctl.show.runs.standing import standing_of, status_answer, status_table
 from tests.spotctl.show.top.runs import at, rows, run_events
 from tests.spotctl.show.top.test_snapshot import text
 
@@ -123,8 +124,8 @@ def test_evictions_are_the_same_number_everywhere() -> None:
     now = state()
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
     status = RunStatus(now, attended=True, spent=CostSoFar(0, 0))
-    assert run_tables.status_answer([status])["jobs"][0]["replayed"] is True
-    assert final_figures(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
+    assert status_answer([standing_of(status)])["jobs"][0]["replayed"] is True
+    assert final_figures(now, ended)["evictions"] == status_answer([standing_of(status)])["jobs"][0]["evictions"] == 4
     assert "evictions 4" in live(figures(now))[0]
 
 
@@ -148,16 +149,15 @@ def test_a_checkpoint_interval_without_end() -> None:
         (3.0, ev.Checkpointed(1, 0, 1, 10, 0.5, inf)),
     ]
     status = RunStatus(fold(rows(events)), attended=True, spent=CostSoFar(0, 0))
-    (job,) = json.loads(json.dumps(run_tables.status_answer([status]), allow_nan=False))["jobs"]
+    (job,) = json.loads(json.dumps(status_answer([standing_of(status)]), allow_nan=False))["jobs"]
     assert job["checkpoint"] == {"number": 1, "seconds": 0.5, "bytes": 10, "every_seconds": None}
     assert live(figures(status.state))[1].endswith("checkpoint 1 (0.5 s each)")
 
 
 @pytest.mark.parametrize(("width", "columns"), [(70, 8), (200, 9)])
 def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
-    table = run_tables.status_table(
-        [RunStatus(state(), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS))], width
-    )
+    status = RunStatus(state(), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS))
+    table = status_table([standing_of(status)], width)
     head, line = text(table, width)
     assert len(head.split()) == columns
     assert line.split()[0] == "small"
@@ -172,7 +172,7 @@ def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
     status = RunStatus(
         replace(state(), began=replace(began, job=name)), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS)
     )
-    head, line = text(run_tables.status_table([status], 80), 80)
+    head, line = text(status_table([standing_of(status)], 80), 80)
     assert head.split() == ["job", "state", "spent"]
     assert line.split() == [name, "running", "$1.00"]
 

@@ -8,9 +8,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
-from pricing_data.units import DAY, HOUR, to_datetime
+from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR, to_datetime
 from spotctl.log.ledger.rows import LedgerRow
 from tests.spotctl.show.costs.made import AWS, AZURE, GCP, NIGHT, MadeRun
 

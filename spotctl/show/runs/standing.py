@@ -1,0 +1,176 @@
+"""`Standing`: a run as `spotctl status` shows it, in JSON and on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.units import format_time, usd
+from spotctl.log.ledger.rows import CostSoFar
+from spotctl.show.phrases import loss_text, spending_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from spotctl.log.events import Progressed, RowsLost
+    from spotctl.log.state import RunState
+    from spotctl.log.statuses import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The part of the answer that is about a run, and what the run has cost so far."""
+
+    answer: dict[str, Any]
+    spent: CostSoFar
+
+
+def standing_of(status: RunStatus) -> Standing:
+    return Standing(_job(status), status.spent)
+
+
+def status_answer(standings: Sequence[Standing], lost: Sequence[RowsLost] = ()) -> dict[str, Any]:
+    """The JSON of `spotctl status --json`.
+
+    Fields:
+        jobs: the latest run of each job
+        jobs[] -> _job
+        rows_lost: rows that a repair of the log has dropped, and that may be of any run
+    """
+    return {"jobs": [standing.answer for standing in standings], "rows_lost": sum(loss.rows for loss in lost)}
+
+
+def _job(status: RunStatus) -> dict[str, Any]:
+    """The latest run of a job.
+
+    Fields:
+        name: name of the job
+        run: id of the run
+        state: `running`, `stopping` or `interrupted`; after the end its outcome
+        stage: stage of a training, 1 to 3; null for commands
+        machines: machines that are held
+        machines[] -> _machine
+        clock: clocks that a training has done
+        loss: loss at the last clock, and of the model once that is made; null for commands
+        spent_usd: cost so far
+        spent_low_usd: the least that this can be
+        spent_high_usd: the most that this can be; null if that is unknown, because rows of the log or prices are lost
+        rows_lost: rows of the run that a repair of the log has dropped
+        replayed: whether the run is on the local market: then nothing is billed
+        evictions: number of evictions
+        attempt: number of the attempt of a command
+        checkpoint: newest checkpoint of a command; null before the first
+        checkpoint -> _checkpoint
+    """
+    state = status.state
+    # Commands report no clocks.
+    progress = None if state.work.attempt is not None else state.progress
+    assert state.began is not None
+    return {
+        "name": state.began.job,
+        "run": state.run,
+        "state": status.word,
+        "stage": None if progress is None else progress.stage,
+        "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
+        "clock": None if progress is None else progress.clock,
+        "loss": None if progress is None else _last_loss(state, progress),
+        **spending_json(status.spent),
+        "rows_lost": state.rows_lost,
+        "replayed": state.is_replayed,
+        "evictions": state.evictions,
+        **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
+    }
+
+
+def spending_json(spent: CostSoFar | None) -> dict[str, float | None]:
+    """The cost of a run so far, and its bounds."""
+    if spent is None:
+        return dict.fromkeys(("spent_usd", "spent_low_usd", "spent_high_usd"))
+    high = None if spent.high is None else usd(spent.high)
+    return {"spent_usd": usd(spent.amount), "spent_low_usd": usd(spent.low), "spent_high_usd": high}
+
+
+def _last_loss(state: RunState, progress: Progressed) -> float | None:
+    """The loss of the finished model, if there is one: the last clock's loss was measured before its update."""
+    made: float | None = progress.loss if state.ended is None else state.ended.facts.get("loss", progress.loss)
+    return made
+
+
+def _checkpoint(state: RunState) -> dict[str, Any] | None:
+    """The newest checkpoint of a command.
+
+    Fields:
+        number: its number, which grows with every checkpoint of the run
+        seconds: time that saving it took
+        bytes: its size
+        every_seconds: time between two checkpoints; null if only an eviction warning causes one
+    """
+    newest = state.work.checkpoint
+    if newest is None:
+        return None
+    every = newest.every_seconds if isfinite(newest.every_seconds) else None
+    return {**{name: getattr(newest, name) for name in ("number", "seconds", "bytes")}, "every_seconds": every}
+
+
+def _machine(state: RunState, name: str) -> dict[str, Any]:
+    """A machine that a run holds.
+
+    Fields:
+        id: id of the machine
+        market: its market
+        kind: `spot`, `on-demand`, or `reliable` (on demand, for the state of a training)
+        since: moment from which it is billed
+        warned_until: moment at which it will be evicted; null without a warning
+        lease_until: moment at which it shuts down unless its lease is renewed
+    """
+    held = state.machines[name]
+    allocation = state.allocations[held.allocation]
+    return {
+        "id": held.id,
+        "market": str(allocation.market),
+        "kind": "reliable" if allocation.reliable else "on-demand" if allocation.bid is None else "spot",
+        "since": format_time(held.started),
+        "warned_until": None if held.warned_until is None else format_time(held.warned_until),
+        "lease_until": format_time(held.lease_until),
+    }
+
+
+def status_table(standings: Sequence[Standing], width: int) -> Table:
+    """One row per job. A narrow terminal leaves out columns, but never breaks a name."""
+    from spotctl.show.layout import RankedColumn, ranked_table  # rich, which the answer in JSON does not need
+
+    jobs = [standing.answer for standing in standings]
+
+    def column(heading: str, cells: Iterable[object], rank: int = 0) -> RankedColumn:
+        return RankedColumn(heading, [_cell(cell) for cell in cells], rank)
+
+    return ranked_table(
+        width,
+        (
+            column("job", (job["name"] for job in jobs)),
+            column("run", (job["run"] for job in jobs), 6),
+            column("state", (job["state"] for job in jobs)),
+            column("stage", (job["stage"] for job in jobs), 5),
+            column("machines", (len(job["machines"]) for job in jobs), 1),
+            column("clock", (job["clock"] for job in jobs), 3),
+            column("loss", (shown_loss(job["loss"]) for job in jobs), 4),
+            column("spent", (spending_text(standing.spent) for standing in standings)),
+            column("evictions", (job["evictions"] for job in jobs), 2),
+        ),
+        names=3,
+    )
+
+
+def dropped(lost: Iterable[RowsLost]) -> list[str]:
+    """Lines about what repairs of the log have dropped, and what may be of any run."""
+    return [f"a repair of the event log has dropped {loss_text('', loss)}" for loss in lost]
+
+
+def shown_loss(loss: float | None) -> str | None:
+    return None if loss is None else f"{loss:.4g}"
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
