@@ -29,7 +29,7 @@ from spotctl.clouds.azure.names import (
     group_tags,
     index_of,
 )
-from spotctl.clouds.azure.refusals import meaning_of, translated
+from spotctl.clouds.azure.refusals import refused, translated
 from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
@@ -208,8 +208,9 @@ class AzureProvider(WallClock):
         if outcome.ended:
             self._clear_refused(order, outcome, group)
             if not outcome.granted:
-                raise meaning_of(outcome.code, outcome.message)(
-                    f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}"
+                raise refused(
+                    outcome.code,
+                    f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}",
                 )
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
         machines = tuple(machine for machine in self._inventory.machines(group) if machine.id in own)

@@ -11,16 +11,17 @@ from pricing_data.errors import CloudError
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
+    NotFound,
     NotPermitted,
-    ProviderError,
     QuotaReached,
     Throttled,
     Unanswered,
+    UnknownRefusal,
 )
-from spotctl.clouds.meanings import meaning_of_kind
+from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
-__all__ = ["REFUSALS", "AzureRefusal", "meaning_of", "translated"]
+__all__ = ["REFUSALS", "AzureRefusal", "refused", "translated"]
 
 _DOCS: Final = "learn.microsoft.com/azure/"
 _ALLOCATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-sku-not-available"
@@ -54,9 +55,10 @@ REFUSALS: Final = (
     AzureRefusal("AzureSpotIsNotSupportedForThisVMSize", NoCapacity, _SPOT),
     AzureRefusal("SpotPriceGreaterThanProvidedMaxPrice", NoCapacity, _SPOT),
     AzureRefusal("OperationNotAllowed", NoCapacity, _SPOT, r"max price .* is lower than the current spot price"),
-    AzureRefusal("BadRequest", NoCapacity, _GENERATIONS, r"hypervisor generation"),
-    AzureRefusal("InvalidParameter", NoCapacity, _GENERATIONS, r"hypervisor generation"),
-    AzureRefusal("LocationNotAvailableForResourceType", NoCapacity, _COMMON),
+    # No machine of this kind, ever.
+    AzureRefusal("BadRequest", NotFound, _GENERATIONS, r"hypervisor generation"),
+    AzureRefusal("InvalidParameter", NotFound, _GENERATIONS, r"hypervisor generation"),
+    AzureRefusal("LocationNotAvailableForResourceType", NotFound, _COMMON),
     # The account's limits.
     AzureRefusal("QuotaExceeded", QuotaReached, _QUOTA),
     AzureRefusal("OperationNotAllowed", QuotaReached, _QUOTA, r"quota"),
@@ -107,12 +109,12 @@ REFUSALS: Final = (
 )
 
 
-def meaning_of(code: str, text: str) -> type[SpotctlError]:
-    """The error to raise for one of Azure's errors. ProviderError: the error is not in the table."""
+def refused(code: str, text: str) -> SpotctlError:
+    """The error for one of Azure's errors. UnknownRefusal: the error is not in the table."""
     for refusal in REFUSALS:
         if refusal.code.lower() == code.lower() and re.search(refusal.text, text, re.IGNORECASE):
-            return refusal.meaning
-    return ProviderError
+            return refusal.meaning(text)
+    return UnknownRefusal(text, code)
 
 
 @contextmanager
@@ -121,7 +123,6 @@ def translated(subject: str = "") -> Iterator[None]:
     try:
         yield
     except CloudError as error:
-        meaning = meaning_of(error.code, str(error))
-        if meaning is ProviderError:
-            meaning = meaning_of_kind(error)
-        raise meaning(f"{subject}: {error}" if subject else str(error)) from error
+        text = f"{subject}: {error}" if subject else str(error)
+        known = refused(error.code, text)
+        raise (error_of_kind(error, text) if isinstance(known, UnknownRefusal) else known) from error

@@ -20,11 +20,11 @@ from spotctl.clouds.errors import (
     NotFound,
     NotPermitted,
     PartlyListed,
-    ProviderError,
     QuotaReached,
     Throttled,
     TokenTaken,
     Unanswered,
+    UnknownRefusal,
 )
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -72,7 +72,7 @@ def test_every_documented_code_is_an_error_of_the_contract(code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "status", "kind"),
     [
-        ("Invented", 400, ProviderError),
+        ("Invented", 400, UnknownRefusal),
         ("Invented.NotFound", 400, NotFound),
         ("Invented", 500, Unanswered),
         ("Invented", 503, Unanswered),

@@ -13,11 +13,13 @@ from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
+    NotFound,
     NotPermitted,
     ProviderError,
     QuotaReached,
     Throttled,
     Unanswered,
+    UnknownRefusal,
 )
 from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -53,7 +55,7 @@ def test_an_unknown_code_ends_with_the_words_of_azure(world: World) -> None:
     world.server.refusals.append({"code": "MoonIsFull", "message": "Come back at new moon."})
     with pytest.raises(ProviderError, match="MoonIsFull Come back at new moon") as caught:
         world.provider().create(order())
-    assert type(caught.value) is ProviderError
+    assert type(caught.value) is UnknownRefusal
 
 
 def test_quotas_capacity_and_prices_of_the_server_itself(world: World) -> None:
@@ -153,6 +155,7 @@ def test_a_machine_may_end_itself_and_nothing_else(world: World) -> None:
 def test_bad_requests_are_no_provider_errors() -> None:
     assert {one.meaning for one in REFUSALS} == {
         NoCapacity,
+        NotFound,
         QuotaReached,
         NotPermitted,
         LoginNeeded,
