@@ -33,15 +33,22 @@ _COMPUTE: Final = _DOCS + "virtual-machines/troubleshooting/error-messages"
 _THROTTLING: Final = _DOCS + "azure-resource-manager/management/request-limits-and-throttling"
 _GENERATIONS: Final = _DOCS + "virtual-machines/generation-2"
 _REGIONS: Final = _DOCS + "azure-resource-manager/troubleshooting/error-region-access-policy"
+_REGISTRATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-register-resource-provider"
+
+NAMESPACES: Final = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.ManagedIdentity")
+"""The resource providers that a subscription must have registered; a new subscription has not."""
+
+REGISTER: Final = f"run once, as an owner: {'; '.join(f'az provider register -n {name}' for name in NAMESPACES)}"
 
 
 class AzureRefusal(NamedTuple):
-    """One of Azure's error codes; if `text` is given, only in messages that match it."""
+    """One of Azure's error codes and the cure; if `text` is given, only in messages that match it."""
 
     code: str
     meaning: type[SpotctlError]
     source: str
     text: str = ""
+    cure: str = ""
 
 
 REFUSALS: Final = (
@@ -76,8 +83,8 @@ REFUSALS: Final = (
     AzureRefusal("ScopeLocked", NotPermitted, _COMMON),
     AzureRefusal("ReadOnlyDisabledSubscription", NotPermitted, _COMMON),
     AzureRefusal("DisallowedOperation", NotPermitted, _COMMON),
-    AzureRefusal("MissingSubscriptionRegistration", NotPermitted, _COMMON),
-    AzureRefusal("SubscriptionNotRegistered", NotPermitted, _COMMON),
+    AzureRefusal("MissingSubscriptionRegistration", NotPermitted, _REGISTRATION, cure=REGISTER),
+    AzureRefusal("SubscriptionNotRegistered", NotPermitted, _REGISTRATION, cure=REGISTER),
     AzureRefusal("SubscriptionNotFound", NotPermitted, _COMMON),
     AzureRefusal("InvalidAuthenticationToken", LoginNeeded, _COMMON),
     AzureRefusal("ExpiredAuthenticationToken", LoginNeeded, _COMMON),
@@ -113,7 +120,7 @@ def refused(code: str, text: str) -> SpotctlError:
     """The error for one of Azure's errors. UnknownRefusal: the error is not in the table."""
     for refusal in REFUSALS:
         if refusal.code.lower() == code.lower() and re.search(refusal.text, text, re.IGNORECASE):
-            return refusal.meaning(text)
+            return refusal.meaning(f"{text}; {refusal.cure}" if refusal.cure else text)
     return UnknownRefusal(text, code)
 
 

@@ -16,6 +16,7 @@ from google.cloud import compute_v1
 from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
+from spotctl.clouds.azure.refusals import NAMESPACES
 from spotctl.clouds.gcp import permissions as policies
 from spotctl.clouds.gcp.doctor import findings
 from spotctl.home import account_quotas
@@ -230,6 +231,7 @@ class AzureSubscription:
     )
     not_actions: tuple[str, ...] = ()
     cores: int = 100
+    unregistered: tuple[str, ...] = ()
     identity: str = (
         "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/spotctl"
     )
@@ -244,6 +246,9 @@ class AzureSubscription:
             return Reply.of_json(
                 {"value": [{"name": {"value": name}, "limit": limit} for name, limit in limits.items()]}
             )
+        if request.path.removeprefix(f"{root}/") in NAMESPACES:
+            state = "NotRegistered" if request.path.endswith(self.unregistered) else "Registered"
+            return Reply.of_json({"namespace": request.path, "registrationState": state})
         if request.path == self.identity:
             return Reply.of_json({"properties": {"principalId": "1", "clientId": "2"}})
         return azure_error("NotFound", status=404)
@@ -277,6 +282,14 @@ def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     assert (unset.code, found(unset, "azure")["identity"]["level"]) == (0, "note")
     assert (missing.code, found(missing, "azure")["identity"]["level"]) == (1, "fails")
     assert "az identity create" in found(missing, "azure")["identity"]["cure"]
+
+
+def test_resource_providers_that_a_new_subscription_lacks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription(unregistered=("Microsoft.Network",))):
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "azure")["providers"]
+    assert (ended.code, finding["level"], finding["told"]) == (1, "fails", "not registered: Microsoft.Network")
+    assert "az provider register -n Microsoft.Network" in finding["cure"]
 
 
 def test_missing_azure_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
