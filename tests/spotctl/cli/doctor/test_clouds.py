@@ -179,6 +179,7 @@ LIMITS = {
 
 
 def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPOTCTL_GCP", 'service_account = "machines@p.iam.gserviceaccount.com"')
     with gcp(monkeypatch, GcpProject(limits=LIMITS)):
         ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
@@ -188,6 +189,13 @@ def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "gcp/us-west1/g2-standard=16 GPUs" in kept(tmp_path, spot=True)
     assert kept(tmp_path, spot=False) == ["gcp/us-west1/g2-standard on demand=2 GPUs"]
     assert {each["level"] for each in one.values()} == {"good"}
+
+
+def test_machines_with_the_default_service_account_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcp(monkeypatch, GcpProject(limits=LIMITS)):
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "gcp")["service account"]
+    assert (ended.code, finding["level"], "may rent machines" in finding["told"]) == (0, "note", True)
 
 
 def test_missing_gcp_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +333,10 @@ def test_policies_have_their_clouds_format() -> None:
     named = spotctl("doctor", "--policy", "azure", AZURE_SUBSCRIPTION_ID=SUBSCRIPTION).json
     assert named["AssignableScopes"] == [f"/subscriptions/{SUBSCRIPTION}"]
     assert json.dumps(named)
+
+
+def test_the_role_of_machines_of_google_deletes_them_and_nothing_else() -> None:
+    assert spotctl("doctor", "--policy", "gcp-machines").json["includedPermissions"] == ["compute.instances.delete"]
 
 
 def test_the_role_of_machines_of_azure_ends_machines_and_makes_none() -> None:
