@@ -64,6 +64,7 @@ class AzureServer:
         self.page_limit = 1000
         self.refusals: list[Body] = []
         self.unregistered: set[str] = set()
+        self.deletion_seconds = 0.0
         self.failing_deletions = 0
         self.access = Access(self.fleet.tokens)
         self._groups: dict[str, Group] = {}
@@ -209,6 +210,7 @@ class AzureServer:
         def finish() -> None:
             for vm in machines:
                 self.fleet.stop(vm, GRACE_SECONDS)
+            threading.Event().wait(self.deletion_seconds)
             with self.fleet.lock:
                 self._groups.pop(group.lower(), None)
 

@@ -293,7 +293,8 @@ class AzureProvider(WallClock):
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. A group is deleted with everything in it, unless its tags have changed since the list.
 
-        A call without an answer is repeated. ProviderError: something still exists after `patience_seconds`.
+        A call without an answer is repeated. Groups that Azure is deleting after `patience_seconds` count as removed.
+        ProviderError: something else still exists then.
         """
         machines = [resource.id for resource in resources if MachineId.parse(resource.id)]
         removal, give_up = Removal(self._calls, resources), time.monotonic() + self._waits.patience_seconds
@@ -306,7 +307,7 @@ class AzureProvider(WallClock):
                 if time.monotonic() >= give_up:
                     raise
             else:
-                if not left:
+                if not left or (time.monotonic() >= give_up and removal.is_accepted):
                     return
                 if time.monotonic() >= give_up:
                     raise ProviderError(f"Azure is still deleting {', '.join(left)}; check again in a few minutes")
