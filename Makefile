@@ -52,13 +52,13 @@ all-tests: ## All tests without exception, in random order on all cores
 quick: ## The tests that take less than five seconds each
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow"
 
-cloud: ## The tests that need machines made of namespaces (root, openssh-server), and their count
+cloud: ## The tests that need machines made of namespaces (root, openssh-server), of many alike a sample, and their count
 	@report=$$(mktemp); \
-	$(PYTHON) -m pytest -n auto --dist loadfile -m cloud --junitxml=$$report tests/cloud tests/spotctl; \
+	SPOTCTL_TEST_SAMPLES=1 $(PYTHON) -m pytest -n auto --dist loadfile -m cloud --junitxml=$$report tests/cloud tests/spotctl; \
 	status=$$?; $(PYTHON) .ci/count.py $$report; rm -f $$report; exit $$status
 
 cloud-all: ## The longest of these on all three clouds: trainings, containers, remote and lost runners, doctor, try, refused launches
-	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py container_job.py admit.py remote_runner.py runner_lost.py slow_network.py doctor.py try.py bad_input.py)
+	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py container_job.py admit.py remote_runner.py remote_matrix.py runner_lost.py slow_network.py doctor.py try.py bad_input.py)
 
 ray: ## What every fleet must do, and random faults, on Ray clusters of this computer (as root: one of three hosts)
 	SPOTCTL_TEST_RAY=all $(PYTHON) -m pytest tests/agileml/engines/test_ray.py tests/agileml/engines/test_ray_hosts.py

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 X86, ARM = "x86_64", "arm64"
+XEN = "xen"
+"""The hypervisor of EC2's types before Nitro."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

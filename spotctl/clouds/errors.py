@@ -44,6 +44,18 @@ class Unanswered(ProviderError):
     """The call may or may not have been carried out. Repeat it with the same token, or list what exists."""
 
 
+class UnknownRefusal(ProviderError):
+    """A refusal that no table of the cloud lists; `code` is the cloud's own word for it."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Unusable(ProviderError):
+    """A machine that answers will never work for the run, nor will another like it."""
+
+
 class NotSent(ProviderError):
     """The call was not sent, because its run is to end."""
 

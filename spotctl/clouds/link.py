@@ -32,7 +32,7 @@ from spotctl.agent.traffic import Traffic
 from spotctl.agent.wire import SECRET_BYTES
 from spotctl.clouds.base import CloudProvider, ExecResult, Machine, MachineNotice, MachineState, MachineStatus
 from spotctl.clouds.capabilities import KeepsOutput
-from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered
+from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered, Unusable
 from spotctl.clouds.owner_only import read_or_create
 from spotctl.home.errors import BadRequest
 
@@ -138,7 +138,7 @@ class AgentLink:
             raise Unanswered(f"{self._machine}: its agent did not answer; it is asked again in a few seconds")
         try:
             return self._connect().call(operation, **arguments)
-        except Unanswered:
+        except (Unanswered, Unusable):
             self._raise_if_gone()
             raise
         except LinkLost as error:
@@ -182,7 +182,7 @@ def link_secret(key: bytes, machine: str) -> bytes:
 
 
 def with_status(
-    provider: CloudProvider, machine: Machine, on_silence: Callable[[str], None] = lambda _: None
+    provider: CloudProvider, machine: Machine, on_silence: Callable[[ProviderError], None] = lambda _: None
 ) -> Machine:
     """A listed machine with its agent's report. A machine whose agent does not answer counts as STARTING.
 
@@ -195,7 +195,7 @@ def with_status(
         status = link.status()
         notices = link.notices() if status.notices else ()
     except ProviderError as error:
-        on_silence(str(error))
+        on_silence(error)
         return replace(machine, state=MachineState.STARTING)
     warned_until = min((notice.until for notice in notices if notice.kind == "evict"), default=None)
     state = machine.state if warned_until is None else MachineState.LEAVING

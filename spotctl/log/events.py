@@ -144,11 +144,12 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class RentRefused:
-    """An order brought no machines; `why` is the name of the error."""
+    """An order brought no machines; `why` is the name of the error, and `unknown` the code of one in no table."""
 
     intent: int
     why: str
     message: str
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,8 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
     granted = (order.market, order.bid is not None) if came else None
     refused = {key: refusal for key, refusal in state.refused.items() if key != granted}
     machines = {**came, **state.machines}
-    return _changed(closed, allocations=allocations, machines=machines, denied=denied, refused=refused)
+    unknown = {} if came else state.unknown
+    return _changed(closed, allocations=allocations, machines=machines, denied=denied, refused=refused, unknown=unknown)
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
@@ -141,6 +142,8 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     order = state.orders[event.intent]
     market, spot = order.market, order.bid is not None
     state = _changed(state, refusal=event.message)
+    if event.unknown:
+        state = _changed(state, unknown={**state.unknown, event.intent: event.unknown})
     if event.why == NO_MARKET:
         missing = dict.fromkeys(((market, True), (market, False)), BackOff(at + DAY, 1, None, exists=False))
         return _changed(_closed(state, event.intent), back_offs={**state.back_offs, **missing})

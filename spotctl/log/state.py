@@ -122,7 +122,8 @@ class RunState:
     are markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so
     that none of its own can be what fills the quota. `refused` are the last refusals of markets that have granted
     nothing since, by whether it was for spot machines, and `sold_out` are the orders that were refused because there
-    were no machines. `refusal` is why the last order that brought nothing did not.
+    were no machines. `refusal` is why the last order that brought nothing did not, and `unknown` are the codes, in no
+    table, of orders since the last that brought machines.
     `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned. `prices`
     are those that the log has, by market. `login` is the one that decisions wait for. `lost` says which of its rows a
     repair of the log has dropped.
@@ -146,6 +147,7 @@ class RunState:
     refused: Mapping[tuple[Market, bool], RefusedOrder] = field(default_factory=dict)
     sold_out: frozenset[int] = frozenset()
     refusal: str = ""
+    unknown: Mapping[int, str] = field(default_factory=dict)
     evictions: int = 0
     progress: ev.Progressed | None = None
     work: CommandWork = field(default_factory=CommandWork)
@@ -204,6 +206,16 @@ class RunState:
                 known = sum(held.allocation == order.intent for held in self.machines.values())
                 counts[order.market] += order.machines - known
         return counts
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the agent of any machine has ever answered."""
+        return any(held.ran is not None for held in self.machines.values())
+
+    def is_unproven(self, since: int) -> bool:
+        """Whether a machine, of an order after number `since`, has ended before its agent answered, and none of the
+        others has answered yet."""
+        return self.useless(since) > 0 and not self.has_answered and any(not m.returning for m in self.alive)
 
     def useless(self, since: int) -> int:
         """How many machines in a row, of orders after number `since`, ended by themselves and were never running."""

@@ -1,4 +1,4 @@
-"""Whether a machine type suits a job: its processors, memory, credits and image. Pure."""
+"""Whether a machine type suits a job: its processors, memory, credits, image and console. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import InstanceType
 from pricing_data.machine_types import obstacle
-from pricing_data.traits import X86
+from pricing_data.traits import X86, XEN
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import ANY, JobSpec
 from spotctl.home.cloud import cloud_of
@@ -42,6 +42,8 @@ def _other_problems(machine: InstanceType, spec: JobSpec, at: int, own_images: C
     traits, job = machine.traits, cloud_of(machine.cloud).job
     if traits.retires is not None and traits.retires <= at:
         yield "its cloud has retired it"
+    if traits.hypervisor == XEN and not _is_named(machine, spec.resources):
+        yield "its console is shown minutes late, perhaps after its first lease (resources: {types: [...]} names it)"
     if traits.spot is False and spec.strategy != ON_DEMAND:
         yield "its cloud sells it only on demand (strategy: on-demand)"
     is_usual_image = spec.image.of(machine.cloud) is None and machine.cloud not in own_images
@@ -58,7 +60,10 @@ def _least_memory(machine: InstanceType, resources: Resources) -> float:
 
 def _may_burst(machine: InstanceType, resources: Resources) -> bool:
     """Whether the job allows burstable types, or names this one or its family."""
-    if resources.burstable is not None:
-        return resources.burstable
+    return _is_named(machine, resources) if resources.burstable is None else resources.burstable
+
+
+def _is_named(machine: InstanceType, resources: Resources) -> bool:
+    """Whether the job names a type or its family."""
     globs = (glob for glob in resources.types if glob[0] not in _WILDCARDS)
     return any(fnmatchcase(machine.name, glob) for glob in globs)

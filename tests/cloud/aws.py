@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -21,6 +21,7 @@ from unittest.mock import patch
 from moto.core.responses import ActionResult, EmptyResult
 from moto.core.types import Base64EncodedString
 from moto.ec2.models import ec2_backends
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
@@ -28,7 +29,7 @@ from spotctl.clouds.aws.permissions import policy
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS, Books, Lease, SpotRequest
 from tests.cloud.aws_catalog import publish_advisor, publish_prices, publish_products, publish_scores
-from tests.cloud.aws_market import ON_DEMAND_QUOTA, SPOT_QUOTA, AwsMarket, public_image, quota_answer
+from tests.cloud.aws_market import AwsMarket, public_image, quota_answer, quota_of
 from tests.cloud.aws_metadata import metadata_of
 from tests.cloud.aws_moto import ORIGINALS, SERVERS, admits_ssh, existing_in, install_hooks, without
 from tests.cloud.aws_orders import Order, checked, refuse, vcpus_of
@@ -82,7 +83,8 @@ class _Served:
 
 @dataclass
 class AwsServer:
-    """An account of AWS. `unseen_for`: the number of DescribeInstances calls that do not list a new instance yet.
+    """An account of AWS. `unseen_for`: the number of DescribeInstances calls that do not list a new instance yet;
+    `xen_console_seconds`: when the console of a machine without Nitro is first shown.
 
     The `policy` is the one that we print; `refused` is what it did not allow. `denied` are actions that the credentials
     do not allow either; if they have `expired`, they allow nothing. `breaks`
@@ -92,6 +94,7 @@ class AwsServer:
     host: MachineHost
     name: str = "aws"
     unseen_for: int = 0
+    xen_console_seconds: float = 600.0
     denied: set[str] = field(default_factory=set)
     expired: bool = False
     policy: Mapping[str, Any] | None = field(default_factory=policy)
@@ -194,7 +197,9 @@ class AwsServer:
             return _expired(request)
         # moto's records are not thread-safe.
         with self.books.lock:
-            return self._added(request) or answered_by_moto(request, self.account)
+            reply = self._added(request) or answered_by_moto(request, self.account)
+        # Among the errors of the server, in the EC2 API Reference.
+        return replace(reply, status=500) if b"<Code>InsufficientInstanceCapacity<" in reply.body else reply
 
     def _is_allowed(self, request: Request) -> bool:
         """Whether the policy that `spotctl doctor --policy aws` prints allows a request to EC2."""
@@ -261,20 +266,24 @@ class AwsServer:
         return int(min(free, order.most))
 
     def _check_quota(self, region: str, order: Order) -> None:
+        code = quota_of(order.type, spot=order.spot)
         held = sum(
             vcpus_of(lease.instance.instance_type)
             for lease in self.books.leases.values()
-            if lease.running and lease.region == region and lease.spot == order.spot
+            if lease.running
+            and lease.region == region
+            and lease.spot == order.spot
+            and quota_of(lease.instance.instance_type, spot=lease.spot) == code
         )
-        if order.spot and held + order.vcpus * order.most > self.market.quotas[SPOT_QUOTA]:
+        if held + order.vcpus * order.most <= self.market.quotas[code]:
+            return
+        if order.spot:
             raise refuse("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-        if not order.spot and held + order.vcpus * order.most > self.market.quotas[ON_DEMAND_QUOTA]:
-            raise refuse(
-                "VcpuLimitExceeded",
-                f"You have requested more vCPU capacity than your current vCPU limit of"
-                f" {self.market.quotas[ON_DEMAND_QUOTA]:.0f} allows for the instance bucket that the specified"
-                " instance type belongs to.",
-            )
+        raise refuse(
+            "VcpuLimitExceeded",
+            f"You have requested more vCPU capacity than your current vCPU limit of {self.market.quotas[code]:.0f}"
+            " allows for the instance bucket that the specified instance type belongs to.",
+        )
 
     def _lease(self, instance: Any, order: Order, region: str) -> Lease:  # noqa: ANN401
         request = None
@@ -365,7 +374,20 @@ class AwsServer:
 
     def get_console_output(self, response: Any) -> ActionResult:  # noqa: ANN401
         instance = response.ec2_backend.get_instance(response._get_param("InstanceId"))
+        if INSTANCE_TYPES[instance.instance_type].get("Hypervisor") == "xen":
+            return self._console_of_xen(response, instance)
         text = self.host.console(instance.id).encode()[-_CONSOLE_BYTES:].decode(errors="replace")
+        output = Base64EncodedString.from_raw_string(text)
+        return ActionResult({"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output})
+
+    def _console_of_xen(self, response: Any, instance: Any) -> ActionResult:  # noqa: ANN401
+        """EC2 shows the console of a machine without Nitro only as it was at some moments, the first after its boot."""
+        if response._get_param("Latest") in (True, "true"):
+            raise refuse(
+                "UnsupportedOperation", "This instance type does not support retrieving the latest console logs."
+            )
+        is_posted = now_micros() - self.books.leases[instance.id].started >= self.xen_console_seconds * 1_000_000
+        text = self.host.console(instance.id) if is_posted else ""
         output = Base64EncodedString.from_raw_string(text)
         return ActionResult({"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output})
 

@@ -26,8 +26,38 @@ _PRODUCT = "Linux/UNIX"
 _PUBLIC_IMAGES = re.compile(
     r"/aws/service/(?:canonical/ubuntu/server|debian/release|deeplearning/ami)/[\w./-]*(?P<arch>amd64|x86_64|arm64)[\w./-]*"
 )
-QUOTAS = {"L-34B43A08": "All Standard Spot Instance Requests", "L-1216C47A": "Running On-Demand Standard instances"}
-SPOT_QUOTA, ON_DEMAND_QUOTA = QUOTAS
+SPOT_QUOTA, ON_DEMAND_QUOTA = "L-34B43A08", "L-1216C47A"
+"""The quotas of the standard families."""
+
+# EC2 User Guide, "Spot Instance quotas" and "On-Demand Instance quotas": what the families of each line share.
+_SHARED = (
+    (SPOT_QUOTA, "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", r"[acdhimrtz]\d|im\d|is\d"),
+    ("L-88CF9481", "All F Spot Instance Requests", r"f\d"),
+    ("L-3819A6DF", "All G and VT Spot Instance Requests", r"gr?\d|vt\d"),
+    ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", r"p[234]"),
+    ("L-C4BD4855", "All P5 Spot Instance Requests", r"p5"),
+    ("L-E3A00192", "All X Spot Instance Requests", r"x\d"),
+    ("L-B5D1601B", "All Inf Spot Instance Requests", r"inf\d"),
+    ("L-6B0D517C", "All Trn Spot Instance Requests", r"trn\d"),
+    ("L-85EED4F7", "All DL Spot Instance Requests", r"dl\d"),
+    (ON_DEMAND_QUOTA, "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", r"[acdhimrtz]\d|im\d|is\d"),
+    ("L-74FC7D96", "Running On-Demand F instances", r"f\d"),
+    ("L-DB2E81BA", "Running On-Demand G and VT instances", r"gr?\d|vt\d"),
+    ("L-417A185B", "Running On-Demand P instances", r"p\d"),
+    ("L-7295265B", "Running On-Demand X instances", r"x\d"),
+    ("L-1945791B", "Running On-Demand Inf instances", r"inf\d"),
+    ("L-2C3B7624", "Running On-Demand Trn instances", r"trn\d"),
+    ("L-6E869C2A", "Running On-Demand DL instances", r"dl\d"),
+)
+QUOTAS = {code: name for code, name, _ in _SHARED}
+
+
+def quota_of(instance_type: str, *, spot: bool) -> str:
+    """The code of the quota of vCPUs that a type counts against; KeyError for a family that none covers."""
+    for code, name, families in _SHARED:
+        if ("Spot" in name) is spot and re.match(families, instance_type):
+            return code
+    raise KeyError(instance_type)
 
 
 @dataclass

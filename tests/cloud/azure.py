@@ -63,6 +63,8 @@ class AzureServer:
         self.polls = 1
         self.page_limit = 1000
         self.refusals: list[Body] = []
+        self.unregistered: set[str] = set()
+        self.deletion_seconds = 0.0
         self.failing_deletions = 0
         self.access = Access(self.fleet.tokens)
         self._groups: dict[str, Group] = {}
@@ -145,6 +147,7 @@ class AzureServer:
         yield "GET", re.escape(IDENTITY), self._get_identity
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/permissions", self._permissions
         yield "GET", rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/usages", self._usages
+        yield "GET", rf"{_PREFIX}/providers/(?P<namespace>[\w.]+)", self._get_provider
         yield "GET", _PROVIDER, self._list_items
         yield "GET", rf"{_PROVIDER}/(?P<name>[^/]+)", self._get_item
         yield "PUT", _RULES, self._put_rules
@@ -207,6 +210,7 @@ class AzureServer:
         def finish() -> None:
             for vm in machines:
                 self.fleet.stop(vm, GRACE_SECONDS)
+            threading.Event().wait(self.deletion_seconds)
             with self.fleet.lock:
                 self._groups.pop(group.lower(), None)
 
@@ -281,6 +285,13 @@ class AzureServer:
         for one in resources:
             for action, linked in actions_of(one):
                 self.access.check(request, action, one["name"], linked)
+        for namespace in {one["type"].partition("/")[0] for one in resources}:
+            if namespace.lower() in self.unregistered:
+                message = (
+                    f"The subscription is not registered to use namespace '{namespace}'. See"
+                    " https://aka.ms/rps-not-found for how to register subscriptions."
+                )
+                raise Refused("MissingSubscriptionRegistration", message, 409)
         vms = [one for one in resources if one["type"] == VMS]
         with suppress(IndexError):
             raise invalid_deployment(self.refusals.pop(0))
@@ -412,13 +423,21 @@ class AzureServer:
             {"value": [{"actions": ["*"], "notActions": sorted(self.access.denied)}]}, Date=formatdate(usegmt=True)
         )
 
+    def _get_provider(self, request: Request, namespace: str) -> Reply:
+        parameters(request, GROUPS)
+        self.access.check(request, "Microsoft.Resources/subscriptions/providers/read", _PREFIX)
+        state = "NotRegistered" if namespace.lower() in self.unregistered else "Registered"
+        return Reply.of_json({"namespace": namespace, "registrationState": state})
+
     def _usages(self, request: Request) -> Reply:
         parameters(request, VMS)
         self.access.check(request, "Microsoft.Compute/locations/usages/read", _PREFIX)
         spot = {"value": "lowPriorityCores", "localizedValue": "Total Regional Spot vCPUs"}
         cores = {"value": "cores", "localizedValue": "Total Regional vCPUs"}
         limit = 1000 if self.fleet.quota is None else self.fleet.quota
-        stated = ((spot, limit), (cores, 1000))
+        stated = [(spot, limit), (cores, self.fleet.cores)]
+        for family, most in self.fleet.family_cores.items():
+            stated.append(({"value": family, "localizedValue": f"{family} vCPUs"}, most))
         return Reply.of_json(
             {"value": [{"name": name, "limit": most, "currentValue": 0, "unit": "Count"} for name, most in stated]}
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import re
 import secrets
 import threading
 import uuid
@@ -66,6 +67,7 @@ class Fleet:
         self.late = 0
         self.capacity: dict[tuple[str, str], int] = {}
         self.quota: int | None = None
+        self.cores, self.family_cores = 1000, dict[str, int]()
         self.prices: dict[tuple[str, str], int] = {}
         self.log: list[Body] = []
         self.log_delay_seconds = 0.0
@@ -100,14 +102,31 @@ class Fleet:
         """Refuses machines that cannot be had, before any is made."""
         for one in vms:
             self._check(one)
-        spot = [one for one in vms if one["properties"].get("priority") == "Spot"]
-        used = sum(1 for vm in self.machines if vm.is_spot and vm.bill is not None and vm.bill.ended is None)
-        if self.quota is not None and used + len(spot) > self.quota:
+        held = [vm.body for vm in self.machines if vm.bill is not None and vm.bill.ended is None]
+        if self.quota is not None:
+            self._check_quota("LowPriorityCores", self.quota, _spot(held), _spot(vms))
+        on_demand, wanted = ([one for one in bodies if one not in _spot(bodies)] for bodies in (held, vms))
+        # Machines on demand count against the quota of their family, and against that of the region.
+        for family, most in self.family_cores.items():
+            of_family = [[one for one in bodies if family_of(_size(one)) == family] for bodies in (on_demand, wanted)]
+            self._check_quota(family, most, *of_family)
+        self._check_quota("Cores", self.cores, on_demand, wanted)
+
+    def _check_quota(self, name: str, most: int, held: list[Body], wanted: list[Body]) -> None:
+        used, more = (sum(self._vcpus(_size(one)) for one in bodies) for bodies in (held, wanted))
+        if more and used + more > most:
             message = (
-                "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
-                f" Additional details - Current Limit: {self.quota}, Current Usage: {used}, Required: {len(spot)}."
+                f"Operation could not be completed as it results in exceeding approved {name} quota."
+                f" Additional details - Current Limit: {most}, Current Usage: {used}, Additional Required: {more}."
             )
             raise invalid_deployment({"code": "QuotaExceeded", "message": message})
+
+    def _vcpus(self, size: str) -> int:
+        return int(next(self._capabilities(known)["vCPUs"] for known in self.sizes if known["name"] == size))
+
+    @staticmethod
+    def _capabilities(size: Body) -> dict[str, str]:
+        return {capability["name"]: capability["value"] for capability in size["capabilities"]}
 
     def _check(self, one: Body) -> None:
         properties, region = one["properties"], one["location"]
@@ -120,6 +139,11 @@ class Fleet:
         if "id" not in image and urn not in IMAGES:
             message = f"The platform image '{urn}:{image.get('version')}' is not available."
             raise invalid_deployment({"code": "PlatformImageNotFound", "message": message})
+        boots = next(self._capabilities(known) for known in self.sizes if known["name"] == size)
+        # All of the images are of generation 2.
+        if "id" not in image and "V2" not in boots.get("HyperVGenerations", "V1,V2"):
+            message = f"The selected VM size '{size}' cannot boot Hypervisor Generation '2'."
+            raise invalid_deployment({"code": "BadRequest", "message": message})
         for identity in (one.get("identity") or {}).get("userAssignedIdentities", {}):
             if identity.lower() not in self.identities:
                 raise invalid_deployment({"code": "FailedIdentityOperation", "message": f"{identity} was not found"})
@@ -300,6 +324,21 @@ class Fleet:
                 "visible": now + int(self.log_delay_seconds * 1e6),
             }
         )
+
+
+def _spot(bodies: list[Body]) -> list[Body]:
+    return [one for one in bodies if one["properties"].get("priority") == "Spot"]
+
+
+def _size(body: Body) -> str:
+    return str(body["properties"]["hardwareProfile"]["vmSize"])
+
+
+def family_of(size: str) -> str:
+    """The name of the quota of a size's family, such as `standardDSv5Family`."""
+    match = re.fullmatch(r"Standard_([A-Z]+)\d+([a-z]*)(?:_\w+?)??(?:_(v\d+))?", size)
+    assert match is not None, size
+    return f"standard{match[1]}{match[2].upper()}{match[3] or ''}Family"
 
 
 def invalid_deployment(cause: Body) -> Refused:

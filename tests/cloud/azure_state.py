@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, to_datetime
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, to_datetime
 from tests.cloud.api import Rented, now_micros
 from tests.cloud.host import Addresses
 
@@ -66,7 +66,7 @@ class Item:
 
 @dataclass
 class Bill:
-    """What a machine costs. `usd_per_hour` is the price at its start."""
+    """What a machine costs: full minutes, at the price at its start."""
 
     market: str
     spot: bool
@@ -82,7 +82,7 @@ class Bill:
     @property
     def usd(self) -> float:
         until = now_micros() if self.ended is None else self.ended
-        return self.nanos_per_hour / NANOS_PER_DOLLAR * (until - self.started) / HOUR
+        return self.nanos_per_hour / NANOS_PER_DOLLAR * ((until - self.started) // MINUTE * MINUTE) / HOUR
 
 
 @dataclass

@@ -16,6 +16,7 @@ from tests.cloud.buckets import ACCOUNT, RESULTS
 from tests.cloud.gcp import GcpServer
 from tests.cloud.host import LAPTOP, MachineHost, Records
 from tests.cloud.namespaces import namespaces
+from tests.servers.gcp import PROJECT
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def _gcp(host: MachineHost) -> SimulatedCloud:
     """Its network is not the default one, so only the firewall rules of the run admit ssh."""
     server = GcpServer(host)
     server.networks["research"] = "global/networks/research"
-    settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]'}
+    account = f'service_account = "spotctl-machines@{PROJECT}.iam.gserviceaccount.com"'
+    settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]\n{account}'}
     environment = {**server.environment(), **settings}
     return SimulatedCloud(
         "gcp", host, server, "us-central1", "n2-standard-4", "default", f"gs://{RESULTS}", environment

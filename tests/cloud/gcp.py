@@ -191,7 +191,34 @@ class GcpServer:
                 one.message.name == instance.name and one.zone == zone and not one.deleted for one in self.project.held
             ):
                 raise Refused(409, f"The resource '{zone}/instances/{instance.name}' already exists", "alreadyExists")
+            self._check_quotas(zone, instance, types[instance.machine_type.rpartition("/")[2]])
             return self.project.creation(call, types[instance.machine_type.rpartition("/")[2]], caller).message
+
+    def _check_quotas(self, zone: str, instance: compute_v1.Instance, kind: compute_v1.MachineType) -> None:
+        """Refuses a machine for which a quota of its series, of spot machines or of the project is too small."""
+        region, spot = zone.rpartition("-")[0], str(instance.scheduling.provisioning_model) == "SPOT"
+        metric = self._metric_of(str(kind.name), spot=spot)
+        held = [one for one in self.project.held if one.ended is None]
+        of_metric = [
+            one.vcpus
+            for one in held
+            if one.zone.rpartition("-")[0] == region
+            and self._metric_of(one.message.machine_type.rpartition("/")[2], spot=one.is_spot) == metric
+        ]
+        limits = [(metric, self.quotas.get(metric), sum(of_metric), region)]
+        if not spot:
+            everywhere = sum(one.vcpus for one in held if not one.is_spot)
+            limits.append(("CPUS_ALL_REGIONS", self.project_quotas.get("CPUS_ALL_REGIONS"), everywhere, "all regions"))
+        for name, most, used, where in limits:
+            if most is not None and used + kind.guest_cpus > most:
+                raise Refused(403, f"Quota '{name}' exceeded. Limit: {most} in {where}.", "quotaExceeded")
+
+    def _metric_of(self, type_: str, *, spot: bool) -> str:
+        """The quota of vCPUs that a machine counts against; spot machines share it where they have none."""
+        own = f"{type_.partition('-')[0].upper()}_CPUS"
+        if spot and self.quotas.get("PREEMPTIBLE_CPUS"):
+            return "PREEMPTIBLE_CPUS"
+        return own if own in self.quotas else "CPUS"
 
     def _check_references(self, instance: compute_v1.Instance, types: Mapping[str, compute_v1.MachineType]) -> None:
         kind = instance.machine_type.rpartition("/")[2]

@@ -173,7 +173,8 @@ def test_a_machine_deletes_itself_with_the_token_of_its_metadata(server: GcpServ
     assert (host.running(), server.resources()) == ((), ())
     (rented,) = server.machines()
     assert rented.ended is not None
-    assert rented.usd == pytest.approx(0.01 * 4 * (rented.ended - rented.started) / 3.6e9)
+    assert rented.ended - rented.started < 60_000_000
+    assert rented.usd == pytest.approx(0.01 * 4 / 60), "a minute at least"
 
 
 def test_an_eviction_is_announced_in_the_metadata_and_then_happens(server: GcpServer, host: Records) -> None:

@@ -78,35 +78,3 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
     assert second.answer("report", "cost")
     # The keys of the run are gone.
     assert not (second.home / "elsewhere" / "counting").exists()
-
-
-CHECKPOINTED = """\
-name: kept
-kind: command
-run: echo saved > $SPOTCTL_CHECKPOINT_DIR/step; sleep 15
-workdir: work
-hours: 1h
-checkpoint: {{path: {bucket}/kept/, every: 2s}}
-identity: {{{cloud}: {identity}}}
-resources:
-  clouds: [{cloud}]
-  regions: [{region}]
-  types: [{type}]
-  reliable: {{machines: 1}}
-"""
-
-
-@pytest.mark.parametrize("name", sampled("azure"))
-def test_a_job_with_a_checkpoint_is_done_by_its_moved_runner(name: str, tmp_path: Path) -> None:
-    """The runner has no sign-in of a person: it reads and marks the checkpoint with its machine's own identity."""
-    with simulated(name) as cloud:
-        laptop = Laptop(tmp_path, cloud.environment)
-        laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
-        places = {"bucket": cloud.bucket, "region": cloud.region, "type": cloud.type, "identity": cloud.identity}
-        job = laptop.job(CHECKPOINTED.format(cloud=cloud.name, **places))
-        ended = laptop.run("launch", job, "--yes", "--json")
-        assert ended.returncode == 0, ended.stderr
-        answer = json.loads(ended.stdout)
-        assert (answer["outcome"], answer["checkpoint"]) == ("done", f"{cloud.bucket}/kept/")
-        assert running(cloud.server) == []
-        assert cloud.server.resources() == ()

@@ -26,7 +26,7 @@ from spotctl.clouds.errors import (
     TokenTaken,
     Unanswered,
 )
-from spotctl.clouds.meanings import meaning_of_kind
+from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _TRY_ANOTHER_MARKET = "try another market, or this one later"
@@ -100,6 +100,7 @@ TABLE: dict[str, AwsRefusal] = {
     "InvalidZone.NotFound": AwsRefusal(NotFound, "action", "the zone is not available to the account"),
     "Unsupported": AwsRefusal(NotFound, "action", "the type does not exist in this zone"),
     "UnsupportedOperation": AwsRefusal(NotFound, "client", "the type does not support it"),
+    "EncryptedVolumesNotSupported": AwsRefusal(NotFound, "action", "the type cannot encrypt its disks"),
     "VolumeTypeNotAvailableInZone": AwsRefusal(NotFound, "action", "the zone has no gp3 disks"),
     "InvalidInstanceID.Malformed": AwsRefusal(NotFound, "action", ""),
     "InvalidInstanceID.NotFound": AwsRefusal(NotFound, "action", ""),
@@ -107,7 +108,6 @@ TABLE: dict[str, AwsRefusal] = {
     "InvalidSpotInstanceRequestID.NotFound": AwsRefusal(NotFound, "action", ""),
     # Settings that the cloud does not have or does not accept.
     "DefaultVpcDoesNotExist": AwsRefusal(BadRequest, "action", "create a default network, or set subnets in [aws]"),
-    "EncryptedVolumesNotSupported": AwsRefusal(BadRequest, "action", "the type cannot encrypt its disks: use another"),
     "InvalidAMIID.Malformed": AwsRefusal(BadRequest, "action", "correct the image"),
     "InvalidAMIID.NotFound": AwsRefusal(BadRequest, "action", "name an image of this region"),
     "InvalidAMIID.Unavailable": AwsRefusal(BadRequest, "action", "name another image"),
@@ -174,7 +174,7 @@ def refused(error: CloudError, about: str = "") -> SpotctlError:
     known = TABLE.get(error.code)
     if known is not None:
         return known.kind(f"{where}{error.problem}{known.cure and f'; {known.cure}'}")
-    return meaning_of_kind(error)(f"{where}{error}")
+    return error_of_kind(error, f"{where}{error}")
 
 
 def code_of(error: BaseException) -> str:

@@ -172,12 +172,14 @@ class AwsSession:
             retries={"total_max_attempts": self.settings.max_attempts, "mode": "standard"},
         )
         try:
-            return self._open_session().client(service, region_name=region, config=config)
+            client = self._open_session().client(service, region_name=region, config=config)
         except ValueError as error:
             raise RequestRejected(
                 f"aws/{region}: {error}",
                 f"correct AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_{service.upper().replace('-', '_')} or the region",
             ) from error
+        client.meta.events.register_first("needs-retry.ec2.RunInstances", _settle_missing_capacity)
+        return client
 
     def _open_session(self) -> Session:
         if self._session is None:
@@ -190,6 +192,12 @@ class AwsSession:
                 core.set_config_variable("region", _ANY_REGION)
             self._session = Session(botocore_session=core)
         return self._session
+
+
+def _settle_missing_capacity(response: tuple[Any, AwsAnswer] | None, **_: object) -> None:
+    """Keeps botocore from repeating an order for machines that are sold out: EC2 refuses it with status 500."""
+    if response is not None and response[1].get("Error", {}).get("Code", "").startswith("Insufficient"):
+        response[0].status_code = 400
 
 
 @contextmanager

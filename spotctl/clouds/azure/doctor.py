@@ -14,6 +14,7 @@ from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import AzureCalls, Operation
 from spotctl.clouds.azure.permissions import ALL, launcher_role, machine_role
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
+from spotctl.clouds.azure.refusals import NAMESPACES, REGISTER
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.findings import Finding, Level
@@ -25,6 +26,7 @@ from spotctl.home.wall_clock import wall_us
 
 SETUP = "run az login, and set AZURE_SUBSCRIPTION_ID"
 _AUTHORIZATION_VERSION = "2022-04-01"
+_PROVIDERS_VERSION = "2021-04-01"
 _ANY_LOCATION = "eastus"
 
 
@@ -47,6 +49,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         )
     )
     yield from _permissions(session)
+    yield _registration(session)
     yield from _quotas(session, settings)
     yield _identity(session, settings.table("azure", AzureMachineSettings).identity)
 
@@ -59,6 +62,16 @@ def _permissions(session: AzureSession) -> Iterator[Finding]:
     grants: list[dict[str, Any]] = answer.json()["value"]
     missing = [action for action in ALL if not any(_grants(grant, action) for grant in grants)]
     yield permissions("azure", missing, len(ALL))
+
+
+def _registration(session: AzureSession) -> Finding:
+    """Checks that the subscription may use what machines consist of."""
+    call = ApiCall("Azure resource providers", "Microsoft.Resources/subscriptions/providers/read")
+    states = {name: session.get(call, f"providers/{name}", _PROVIDERS_VERSION).json() for name in NAMESPACES}
+    missing = [name for name, answer in states.items() if answer.get("registrationState") != "Registered"]
+    if missing:
+        return Finding("azure", "providers", Level.FAILS, f"not registered: {', '.join(missing)}", REGISTER)
+    return Finding("azure", "providers", Level.GOOD, "registered")
 
 
 def _grants(grant: dict[str, Any], action: str) -> bool:

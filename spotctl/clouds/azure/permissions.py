@@ -15,7 +15,10 @@ PRICES: Final = (
 )
 """Needed to fetch prices."""
 
-ALL: Final = tuple(sorted({*permissions(), *PRICES}))
+DOCTOR: Final = ("Microsoft.Authorization/permissions/read", "Microsoft.Resources/subscriptions/providers/read")
+"""Needed to check what the account has."""
+
+ALL: Final = tuple(sorted({*permissions(), *PRICES, *DOCTOR}))
 """Needed by the launcher."""
 
 

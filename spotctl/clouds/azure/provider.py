@@ -29,7 +29,7 @@ from spotctl.clouds.azure.names import (
     group_tags,
     index_of,
 )
-from spotctl.clouds.azure.refusals import meaning_of, translated
+from spotctl.clouds.azure.refusals import refused, translated
 from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
@@ -208,8 +208,9 @@ class AzureProvider(WallClock):
         if outcome.ended:
             self._clear_refused(order, outcome, group)
             if not outcome.granted:
-                raise meaning_of(outcome.code, outcome.message)(
-                    f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}"
+                raise refused(
+                    outcome.code,
+                    f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}",
                 )
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
         machines = tuple(machine for machine in self._inventory.machines(group) if machine.id in own)
@@ -292,7 +293,8 @@ class AzureProvider(WallClock):
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. A group is deleted with everything in it, unless its tags have changed since the list.
 
-        A call without an answer is repeated. ProviderError: something still exists after `patience_seconds`.
+        A call without an answer is repeated. Groups that Azure is deleting after `patience_seconds` count as removed.
+        ProviderError: something else still exists then.
         """
         machines = [resource.id for resource in resources if MachineId.parse(resource.id)]
         removal, give_up = Removal(self._calls, resources), time.monotonic() + self._waits.patience_seconds
@@ -305,7 +307,7 @@ class AzureProvider(WallClock):
                 if time.monotonic() >= give_up:
                     raise
             else:
-                if not left:
+                if not left or (time.monotonic() >= give_up and removal.is_accepted):
                     return
                 if time.monotonic() >= give_up:
                     raise ProviderError(f"Azure is still deleting {', '.join(left)}; check again in a few minutes")

@@ -11,16 +11,17 @@ from pricing_data.errors import CloudError
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
+    NotFound,
     NotPermitted,
-    ProviderError,
     QuotaReached,
     Throttled,
     Unanswered,
+    UnknownRefusal,
 )
-from spotctl.clouds.meanings import meaning_of_kind
+from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
-__all__ = ["REFUSALS", "AzureRefusal", "meaning_of", "translated"]
+__all__ = ["REFUSALS", "AzureRefusal", "refused", "translated"]
 
 _DOCS: Final = "learn.microsoft.com/azure/"
 _ALLOCATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-sku-not-available"
@@ -32,15 +33,22 @@ _COMPUTE: Final = _DOCS + "virtual-machines/troubleshooting/error-messages"
 _THROTTLING: Final = _DOCS + "azure-resource-manager/management/request-limits-and-throttling"
 _GENERATIONS: Final = _DOCS + "virtual-machines/generation-2"
 _REGIONS: Final = _DOCS + "azure-resource-manager/troubleshooting/error-region-access-policy"
+_REGISTRATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-register-resource-provider"
+
+NAMESPACES: Final = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.ManagedIdentity")
+"""The resource providers that a subscription must have registered; a new subscription has not."""
+
+REGISTER: Final = f"run once, as an owner: {'; '.join(f'az provider register -n {name}' for name in NAMESPACES)}"
 
 
 class AzureRefusal(NamedTuple):
-    """One of Azure's error codes; if `text` is given, only in messages that match it."""
+    """One of Azure's error codes and the cure; if `text` is given, only in messages that match it."""
 
     code: str
     meaning: type[SpotctlError]
     source: str
     text: str = ""
+    cure: str = ""
 
 
 REFUSALS: Final = (
@@ -54,9 +62,10 @@ REFUSALS: Final = (
     AzureRefusal("AzureSpotIsNotSupportedForThisVMSize", NoCapacity, _SPOT),
     AzureRefusal("SpotPriceGreaterThanProvidedMaxPrice", NoCapacity, _SPOT),
     AzureRefusal("OperationNotAllowed", NoCapacity, _SPOT, r"max price .* is lower than the current spot price"),
-    AzureRefusal("BadRequest", NoCapacity, _GENERATIONS, r"hypervisor generation"),
-    AzureRefusal("InvalidParameter", NoCapacity, _GENERATIONS, r"hypervisor generation"),
-    AzureRefusal("LocationNotAvailableForResourceType", NoCapacity, _COMMON),
+    # No machine of this kind, ever.
+    AzureRefusal("BadRequest", NotFound, _GENERATIONS, r"hypervisor generation"),
+    AzureRefusal("InvalidParameter", NotFound, _GENERATIONS, r"hypervisor generation"),
+    AzureRefusal("LocationNotAvailableForResourceType", NotFound, _COMMON),
     # The account's limits.
     AzureRefusal("QuotaExceeded", QuotaReached, _QUOTA),
     AzureRefusal("OperationNotAllowed", QuotaReached, _QUOTA, r"quota"),
@@ -74,8 +83,8 @@ REFUSALS: Final = (
     AzureRefusal("ScopeLocked", NotPermitted, _COMMON),
     AzureRefusal("ReadOnlyDisabledSubscription", NotPermitted, _COMMON),
     AzureRefusal("DisallowedOperation", NotPermitted, _COMMON),
-    AzureRefusal("MissingSubscriptionRegistration", NotPermitted, _COMMON),
-    AzureRefusal("SubscriptionNotRegistered", NotPermitted, _COMMON),
+    AzureRefusal("MissingSubscriptionRegistration", NotPermitted, _REGISTRATION, cure=REGISTER),
+    AzureRefusal("SubscriptionNotRegistered", NotPermitted, _REGISTRATION, cure=REGISTER),
     AzureRefusal("SubscriptionNotFound", NotPermitted, _COMMON),
     AzureRefusal("InvalidAuthenticationToken", LoginNeeded, _COMMON),
     AzureRefusal("ExpiredAuthenticationToken", LoginNeeded, _COMMON),
@@ -107,12 +116,12 @@ REFUSALS: Final = (
 )
 
 
-def meaning_of(code: str, text: str) -> type[SpotctlError]:
-    """The error to raise for one of Azure's errors. ProviderError: the error is not in the table."""
+def refused(code: str, text: str) -> SpotctlError:
+    """The error for one of Azure's errors. UnknownRefusal: the error is not in the table."""
     for refusal in REFUSALS:
         if refusal.code.lower() == code.lower() and re.search(refusal.text, text, re.IGNORECASE):
-            return refusal.meaning
-    return ProviderError
+            return refusal.meaning(f"{text}; {refusal.cure}" if refusal.cure else text)
+    return UnknownRefusal(text, code)
 
 
 @contextmanager
@@ -121,7 +130,6 @@ def translated(subject: str = "") -> Iterator[None]:
     try:
         yield
     except CloudError as error:
-        meaning = meaning_of(error.code, str(error))
-        if meaning is ProviderError:
-            meaning = meaning_of_kind(error)
-        raise meaning(f"{subject}: {error}" if subject else str(error)) from error
+        text = f"{subject}: {error}" if subject else str(error)
+        known = refused(error.code, text)
+        raise (error_of_kind(error, text) if isinstance(known, UnknownRefusal) else known) from error

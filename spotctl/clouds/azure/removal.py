@@ -55,7 +55,12 @@ class Removal:
         ]
         ranks = [kind for kind, _ in _KINDS.values()]
         others.sort(key=lambda resource: ranks.index(resource.kind) if resource.kind in ranks else len(ranks))
-        self._left = [*others, *groups.values()]
+        self._left, self._accepted = [*others, *groups.values()], set[str]()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether nothing remains but groups that Azure is deleting, which takes minutes."""
+        return all(resource.id in self._accepted for resource in self._left)
 
     def advance(self) -> list[str]:
         """Asks for the deletion of all remaining resources, and returns their ids. A failure is raised at the end."""
@@ -99,6 +104,7 @@ class Removal:
             return True  # another group has taken its name since
         if body["properties"]["provisioningState"] != "Deleting":
             self._calls.send(Operation.DELETE_GROUP, group=group)
+        self._accepted.add(resource.id)
         return False
 
 

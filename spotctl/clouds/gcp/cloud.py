@@ -51,5 +51,5 @@ CLOUD = Cloud(
         "google-cloud-compute",
         optional=(OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
     ),
-    policies=("gcp",),
+    policies=("gcp", "gcp-machines"),
 )

@@ -12,9 +12,10 @@ from spotctl.clouds import verdicts
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.findings import Finding, Level
 from spotctl.clouds.gcp.access import GcpSettings
-from spotctl.clouds.gcp.permissions import ALL, role
+from spotctl.clouds.gcp.permissions import ALL, machine_role, role
 from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
 from spotctl.clouds.gcp.session import GcpSession
+from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.verdicts import any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
@@ -42,6 +43,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     with GcpSession(access) as session:
         yield from _permissions(session)
         yield from _quotas(session, settings)
+    yield _service_account(settings.table("gcp", GcpMachineSettings).service_account)
 
 
 def _permissions(session: GcpSession) -> Iterator[Finding]:
@@ -71,4 +73,16 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
     yield quota("gcp", f"on-demand quota in {best.name}", on_demand_vcpus(best), cure)
 
 
-POLICIES = {"gcp": lambda _: role()}
+def _service_account(account: str | None) -> Finding:
+    if account is not None:
+        return Finding("gcp", "service account", Level.GOOD, account)
+    return Finding(
+        "gcp",
+        "service account",
+        Level.NOTE,
+        "not set, so machines get the project's default one, which in many projects may rent machines",
+        "make one that may only delete them, see docs/google-cloud.md",
+    )
+
+
+POLICIES = {"gcp": lambda _: role(), "gcp-machines": lambda _: machine_role()}

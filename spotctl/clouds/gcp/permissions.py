@@ -15,6 +15,19 @@ PRICES = (
 ALL = tuple(sorted({*PRICES, *methods.PERMISSIONS}))
 
 
+MACHINES = ("compute.instances.delete",)
+
+
+def machine_role() -> dict[str, Any]:
+    """The role of the machines' service account, as `gcloud iam roles create spotctlMachine` reads it."""
+    return {
+        "title": "spotctl-machine",
+        "description": "Lets spotctl's machines delete themselves.",
+        "stage": "GA",
+        "includedPermissions": list(MACHINES),
+    }
+
+
 def role() -> dict[str, Any]:
     """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it."""
     return {

@@ -1,7 +1,7 @@
 """Converts Google's refusals to errors of the provider contract. Pure.
 
 Compute Engine refuses at the call, with a `reason` (`quotaExceeded`), or later, in the operation that the call began,
-with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as ProviderError with Google's own words.
+with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as UnknownRefusal with Google's own words.
 """
 
 from __future__ import annotations
@@ -9,8 +9,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pricing_data.errors import CloudError, RequestRejected
-from spotctl.clouds.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled
-from spotctl.clouds.meanings import meaning_of_kind
+from spotctl.clouds.errors import (
+    NoCapacity,
+    NotPermitted,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    UnknownRefusal,
+)
+from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _DOCS = "https://cloud.google.com/compute/docs"
@@ -84,7 +91,7 @@ REFUSALS = (
     GcpRefusal("INVALID_FIELD_VALUE", BadRequest, _CHECK, _CREATION),
     GcpRefusal("INVALID_USAGE", BadRequest, _CHECK, _CREATION),
     GcpRefusal("invalid", BadRequest, _CHECK, _BULK),
-    GcpRefusal("INTERNAL_ERROR", ProviderError, "", _CREATION),
+    GcpRefusal("INTERNAL_ERROR", NoCapacity, "", _CREATION),
 )
 
 _BY_CODE = {refusal.code: refusal for refusal in REFUSALS}
@@ -95,12 +102,11 @@ def of_call(error: CloudError) -> SpotctlError:
     known = _BY_CODE.get(error.code)
     if known is not None:
         return known.error(error.problem)
-    kind = BadRequest if isinstance(error, RequestRejected) else meaning_of_kind(error)
-    return kind(str(error))
+    return BadRequest(str(error)) if isinstance(error, RequestRejected) else error_of_kind(error, str(error))
 
 
 def of_operation(what: str, code: str, message: str) -> SpotctlError:
     """The error for an operation that Google accepted, and that failed."""
     problem = f"gcp: {what}: {message.strip() or 'no reason was given'} ({code})"
     known = _BY_CODE.get(code)
-    return ProviderError(problem) if known is None else known.error(problem)
+    return UnknownRefusal(problem, code) if known is None else known.error(problem)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from spotctl.agent import layout
 from spotctl.agent.rented import AgentStart
-from spotctl.clouds.errors import Unanswered
+from spotctl.clouds.errors import Unanswered, Unusable
 from spotctl.clouds.remote.bundle import Archive, platform_tag
-from spotctl.clouds.remote.ssh import SshConnection
+from spotctl.clouds.remote.ssh import SshConnection, StepFailed
 
 LEAST_PYTHON = (3, 11)
 TRANSFER_SECONDS = 1800.0
@@ -69,7 +69,10 @@ class Bringing:
         self._machine, self._ssh, self._progress = machine, ssh, progress
 
     def bring(self, archives: Callable[[], Archives], start: Callable[[Archives], AgentStart]) -> None:
-        """Copies missing archives, and starts the agent unless it was started. Unanswered: not possible (yet)."""
+        """Copies missing archives, and starts the agent unless it was started. Unanswered: not possible yet.
+
+        Unusable: its image does not suit.
+        """
         contents = self._probe()
         if self._is_started(contents):
             return
@@ -77,7 +80,7 @@ class Bringing:
         self._progress("packing what it needs")
         needed = archives()
         if needed.packages is not None and contents.tag != platform_tag():
-            raise Unanswered(
+            raise Unusable(
                 f"{self._machine}: it has Python {contents.tag} and this computer {platform_tag()}, so this computer's"
                 " packages do not run there; use an image with this Python, or launch from a computer like the image"
             )
@@ -112,7 +115,7 @@ class Bringing:
         if contents.version < LEAST_PYTHON:
             least = ".".join(map(str, LEAST_PYTHON))
             there = f"Python {contents.version[0]}.{contents.version[1]}" if contents.python else "no Python"
-            raise Unanswered(f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another image")
+            raise Unusable(f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another image")
 
     def _send(self, archive: Archive, what: str, target: str, contents: MachineContents) -> None:
         if target in contents.names:
@@ -131,7 +134,7 @@ class Bringing:
         service = f"{shlex.quote(contents.python)} -E -s -S -m spotctl.agent.rented"
         answer = self._ssh.run(f"cd {code} && exec env -i {service}", json.dumps(start.to_json()).encode())
         if answer.strip() != "running":
-            raise Unanswered(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
+            raise StepFailed(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
 
 
 def start_of(

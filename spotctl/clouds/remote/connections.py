@@ -13,10 +13,11 @@ from pathlib import Path
 
 from pricing_data.errors import PricingDataError
 from spotctl.clouds.capabilities import MachineSupplies, ReverseTunnel
-from spotctl.clouds.errors import ProviderError, Unanswered
+from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
+from spotctl.clouds.meanings import Course, course_of
 from spotctl.clouds.remote.bringing import Bringing
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.ssh import HostKeyDiffers, SshConnection, SshHost, host_key_of
+from spotctl.clouds.remote.ssh import HostKeyDiffers, SshConnection, SshHost, StepFailed, host_key_of
 from spotctl.home.errors import SpotctlError
 
 WAIT_SECONDS = 2.0
@@ -40,6 +41,15 @@ class SshFiles:
 
     def host_key_file(self, machine: str) -> Path:
         return self.known_hosts / hashlib.sha256(machine.encode()).hexdigest()[:32]
+
+
+def judged(failure: ProviderError | None, last: ProviderError | None) -> ProviderError | None:
+    """A failure of a machine's preparation: final if it is the second of its kind in a row, and no known delay."""
+    if failure is None or not (isinstance(failure, StepFailed) or course_of(failure) is Course.STOP_IF_REPEATED):
+        return failure
+    if not isinstance(last, type(failure)) and not isinstance(last, Unusable):
+        return failure
+    return Unusable(f"{failure}: twice in a row, so another machine like it would fail as well")
 
 
 class MachineConnection:
@@ -89,7 +99,10 @@ class MachineConnection:
         self._begin(work)
 
     def address(self) -> Path:
-        """The local end of the agent's socket. Unanswered, with the reason, while there is no connection."""
+        """The local end of the agent's socket. Unanswered, with the reason, while there is no connection.
+
+        Unusable: there will never be one.
+        """
         if self._idle.is_set() and not self._is_open:
             self._begin(self._connect)
             self._idle.wait(WAIT_SECONDS)
@@ -99,7 +112,7 @@ class MachineConnection:
         if not self._idle.is_set():
             raise Unanswered(f"{self.machine.id}: {self._progress}; try again")
         if self._failure is not None:
-            raise Unanswered(str(self._failure))
+            raise (Unusable if isinstance(self._failure, Unusable) else Unanswered)(str(self._failure))
         if not self._is_open:
             raise Unanswered(f"{self.machine.id}: the connection was lost; try again")
         return self._socket
@@ -137,7 +150,7 @@ class MachineConnection:
                 self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
             else:
                 self._pause = FIRST_PAUSE_SECONDS
-            self._failure = failure
+            self._failure = judged(failure, self._failure)
             self._idle.set()
             if self._closed and self._ssh is not None:
                 self._ssh.close()

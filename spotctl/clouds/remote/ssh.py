@@ -40,6 +40,10 @@ class HostKeyDiffers(NotPermitted):
     """The computer at the machine's address does not have the host key that the machine's console shows."""
 
 
+class StepFailed(Unanswered):
+    """A command on a machine that is connected has failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class SshHost:
     """Where to reach a machine, and the files with our private key and with the machine's host key."""
@@ -98,7 +102,10 @@ class SshConnection:
         return self._process.poll() is None
 
     def run(self, command: str, stdin: Path | bytes = b"", seconds: float = 60.0) -> str:
-        """Runs a command and returns its output. `stdin` may be secret. Unanswered: it failed, or took too long."""
+        """Runs a command and returns its output. `stdin` may be secret. StepFailed: the command failed.
+
+        Unanswered: it took too long, or the connection was lost.
+        """
         words = [*self._words(), "--", self._host.host, command]
         if isinstance(stdin, Path):
             with stdin.open("rb") as file:
@@ -146,7 +153,9 @@ class SshConnection:
         text = err.decode(errors="replace")
         if process.returncode == CLIENT_FAILED and not self.is_open:
             raise failure_of(self._host, text)
-        raise Unanswered(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(text)}")
+        # The client itself fails, for example, where a port of the machine is still in use by an earlier launcher.
+        kind = Unanswered if process.returncode == CLIENT_FAILED else StepFailed
+        raise kind(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(text)}")
 
     def _start(self, words: Sequence[str], stdin: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

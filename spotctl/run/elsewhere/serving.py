@@ -23,6 +23,7 @@ from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home import config
+from spotctl.home.errors import SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.log.events import Alarm, StopRequested
 from spotctl.log.folding import fold
@@ -101,7 +102,7 @@ def _serve(
 
     stop = threading.Event()
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
-    threading.Thread(target=_attend, args=(fence, copier, admission, stop), daemon=True).start()
+    threading.Thread(target=attend, args=(fence, copier, admission, stop), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
     failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)), on_alarm=_warn)
     try:
@@ -133,20 +134,24 @@ class _Stops:
         return self._known
 
 
-def _attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threading.Event) -> None:
-    """Copies the log, renews the claim and admits clients until the run has ended, or another runner has taken over."""
+def attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threading.Event) -> None:
+    """Copies the log, renews the claim and admits clients until the run has ended, or another runner has taken over.
+
+    If one of these fails, such as reading a log that is being written, the others go on, and it is tried again.
+    """
     beat = time.monotonic() + BEAT_SECONDS
     while not stop.wait(COPY_SECONDS):
-        try:
-            copier.copy()
-            if time.monotonic() >= beat:
-                beat = time.monotonic() + BEAT_SECONDS
-                fence.renew()
-            admission.turn()
-        except Superseded:
-            return
-        except (OSError, UnreadableBlob) as error:
-            _note(f"the object store: {error}")
+        turns = [copier.copy, admission.turn]
+        if time.monotonic() >= beat:
+            beat = time.monotonic() + BEAT_SECONDS
+            turns.insert(0, fence.renew)
+        for turn in turns:
+            try:
+                turn()
+            except Superseded:
+                return
+            except (OSError, SpotctlError, AgentError, UnreadableBlob) as error:
+                _note(f"not done, and tried again in {COPY_SECONDS:.0f} s: {error}")
 
 
 def _finish(place: RunPlace, paths: Paths, copier: LogCopier, fence: Fence, failure: str) -> None:

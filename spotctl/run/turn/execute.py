@@ -16,8 +16,9 @@ import stamina
 
 from spotctl.clouds.base import Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Prepares
-from spotctl.clouds.errors import NotFound, NotPermitted, NotSent, PartlyListed, ProviderError, Throttled, Unanswered
+from spotctl.clouds.errors import NotFound, NotPermitted, NotSent, PartlyListed, ProviderError, Unanswered, Unusable
 from spotctl.clouds.link import with_status
+from spotctl.clouds.meanings import Course, course_of, unknown_code
 from spotctl.clouds.requests import as_far_as_listed
 from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -92,6 +93,11 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
     )
 
 
+def _may_succeed(error: Exception) -> bool:
+    """Whether the same call may succeed if it is repeated at once."""
+    return isinstance(error, SpotctlError) and course_of(error) is Course.RETRY
+
+
 @dataclass(frozen=True, slots=True)
 class _Listed:
     """A provider's list, and the situation it was fetched in: number of intents, unclear orders, whether the run stops.
@@ -107,8 +113,8 @@ class _Listed:
 
 
 class Executor:
-    """Carries out instructions for one run. `silence` is the reason why an agent last did not answer, and `failure` the
-    reason why a call to the provider was last given up, or answered in part."""
+    """Carries out instructions for one run. `silence` is the reason why an agent last did not answer, `unusable` why a
+    machine will never work, and `failure` why a call to the provider was last given up, or answered in part."""
 
     def __init__(
         self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
@@ -120,7 +126,7 @@ class Executor:
         self._retries = retries or RetryPolicy()
         self._listed: _Listed | None = None
         self._unanswered = False
-        self.silence = self.failure = ""
+        self.silence = self.unusable = self.failure = ""
         self._kept = None if environment.output is None else KeptOutput(environment.output)
         self._environment = environment
         self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
@@ -211,8 +217,10 @@ class Executor:
                     provider.prepare(machine, supplies)
         return seen
 
-    def _unheard(self, reason: str) -> None:
-        self.silence = reason
+    def _unheard(self, reason: ProviderError) -> None:
+        self.silence = str(reason)
+        if isinstance(reason, Unusable):
+            self.unusable = str(reason)
 
     def remove_leftovers(self) -> tuple[Resource, ...] | None:
         """Removes all resources of the run besides machines; returns those that could not be removed, None if unknown.
@@ -320,8 +328,8 @@ class Executor:
         except (ProviderError, BadRequest) as error:
             # An earlier attempt that got no answer may have succeeded all the same.
             why = ABANDONED if unanswered else type(error).__name__
-            self._journal.write(ev.RentRefused(intent.intent, why, str(error)))
-            if isinstance(error, (NotPermitted, BadRequest)):
+            self._journal.write(ev.RentRefused(intent.intent, why, str(error), unknown_code(error)))
+            if course_of(error) is Course.STOP and not isinstance(error, NotSent):
                 raise
             return None
         if machines is None:
@@ -364,7 +372,7 @@ class Executor:
         retries = self._retries
         try:
             for attempt in stamina.retry_context(
-                on=(Throttled, Unanswered),
+                on=_may_succeed,
                 attempts=retries.attempts,
                 wait_initial=retries.first_pause,
                 wait_max=retries.longest_pause,
@@ -372,11 +380,9 @@ class Executor:
             ):
                 with attempt:
                     return call()
-        except (Throttled, Unanswered) as error:
-            self.failure = str(error)
-        except refusals:
-            raise
         except ProviderError as error:
+            if isinstance(error, refusals) and not _may_succeed(error):
+                raise
             # The next turn tries again.
             self.failure = str(error)
         return None

@@ -3,11 +3,12 @@ remembers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.log.events import StopRequested
-from spotctl.log.outcomes import BUDGET, NO_CAPACITY
+from spotctl.log.outcomes import BUDGET, FAILED, NO_CAPACITY
 from spotctl.log.state import RunState
 from spotctl.run.turn.budget_check import exhausted
 from spotctl.run.turn.reach import Reach
@@ -72,6 +73,17 @@ class Patience:
             return None
         message = f"the job's regions have not answered for {_minutes(now - since)}: {failure}"
         return StopRequested(NO_CAPACITY, message)
+
+
+def repeated_refusal(state: RunState, since: int) -> StopRequested | None:
+    """The end of a run without machines to work on, two of whose orders after number `since` were refused with the same
+    code, which is in no table."""
+    working = any(not state.allocations[held.allocation].reliable for held in state.alive)
+    codes = Counter(code for intent, code in state.unknown.items() if intent > since)
+    if working or not codes or max(codes.values()) < 2:
+        return None
+    message = f"refused twice for a reason that spotctl does not know, so nothing more is ordered: {state.refusal}"
+    return StopRequested(FAILED, message)
 
 
 def _earliest(since: int | None, now: int) -> int:

@@ -25,7 +25,7 @@ from spotctl.run.turn.budget_check import BudgetCheck, described
 from spotctl.run.turn.ending import EndOfRun, orders_open
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
 from spotctl.run.turn.login import LoginWait
-from spotctl.run.turn.patience import Patience, RunLimits
+from spotctl.run.turn.patience import Patience, RunLimits, repeated_refusal
 from spotctl.run.turn.reach import Reach
 from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.work.workload import Workload, WorkReport
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 DECIDE_EVERY = 5 * MINUTE
 """Longest market time between decisions of a strategy: its last wishes may have been refused."""
 
-MOST_SILENT_MACHINES = 4
-"""A run ends after this many machines in a row whose agents never answered: the image, the network or the start-up
-script is at fault, and the next machine would not answer either."""
+MOST_SILENT_MACHINES, MOST_SILENT_AT_FIRST = 4, 2
+"""A run ends after this many machines in a row whose agents never answered, and sooner if no agent ever has: the image,
+the network or the start-up script is at fault, and the next machine would not answer either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,8 @@ class Runner:
                 machines = self._observe()
                 self._listed_while_stopping = stopping and machines is not None
             self._advance(self._workload.turn(self.state, machines or (), self._journal.now()))
+            if self._executor.unusable and not self.state.has_answered:
+                self._stop(FAILED, self._executor.unusable)
             self._act()
             self._ending.record_prices()
         except NotPermitted as error:
@@ -272,8 +274,9 @@ class Runner:
         return bool(orders) and all(len(self.state.of(order.intent)) >= order.machines for order in orders)
 
     def _purchases(self, now: int) -> list[Instruction]:
-        # Until the result of an order is known, another order could buy the same again.
-        if orders_open(self.state):
+        # Until the result of an order is known, another order could buy the same again; and until it is known whether
+        # all machines have what made one of them end silently, another order could buy the same fault again.
+        if orders_open(self.state) or self.state.is_unproven(self._intents_before):
             return []
         reach = self._reach()
         self._check_capacity(reach, now)
@@ -332,11 +335,14 @@ class Runner:
 
     def _check_capacity(self, reach: Reach, now: int) -> None:
         """Stops a run that has wanted machines for too long and got none, or none that answered."""
-        if (useless := self.state.useless(self._intents_before)) >= MOST_SILENT_MACHINES:
+        since = self._intents_before
+        most = MOST_SILENT_MACHINES if self.state.has_answered else MOST_SILENT_AT_FIRST
+        if (useless := self.state.useless(since)) >= most:
             why = f": {self._executor.silence}" if self._executor.silence else ""
             self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
             return
-        over = self._patience.blocked(self.state, reach, self._strategy[1], now, self._executor.failure)
+        over = repeated_refusal(self.state, since)
+        over = over or self._patience.blocked(self.state, reach, self._strategy[1], now, self._executor.failure)
         over = over or self._patience.without_machines(self.state, now, waits=self._next.waits, short=self._next.short)
         if over is not None:
             self._stop(over.outcome, over.message)

@@ -35,7 +35,9 @@ FAULTS: dict[str, Fault] = {
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_failed_requests_are_repeated_and_nothing_is_bought_twice(tmp_path: Path, call: str, fault: str) -> None:
     one = life(tmp_path)
-    one.cloud.script(call, *[FAULTS[fault]] * 5)
+    # The second equal refusal of an order that is in no table ends the run.
+    times = 1 if (fault, call) == ("other", "create") else 5
+    one.cloud.script(call, *[FAULTS[fault]] * times)
     assert one.run().outcome == "done"
     clean(one)
     if fault != "other":

@@ -16,6 +16,7 @@ from google.cloud import compute_v1
 from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
+from spotctl.clouds.azure.refusals import NAMESPACES
 from spotctl.clouds.gcp import permissions as policies
 from spotctl.clouds.gcp.doctor import findings
 from spotctl.home import account_quotas
@@ -178,6 +179,7 @@ LIMITS = {
 
 
 def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPOTCTL_GCP", 'service_account = "machines@p.iam.gserviceaccount.com"')
     with gcp(monkeypatch, GcpProject(limits=LIMITS)):
         ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
@@ -187,6 +189,13 @@ def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "gcp/us-west1/g2-standard=16 GPUs" in kept(tmp_path, spot=True)
     assert kept(tmp_path, spot=False) == ["gcp/us-west1/g2-standard on demand=2 GPUs"]
     assert {each["level"] for each in one.values()} == {"good"}
+
+
+def test_machines_with_the_default_service_account_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcp(monkeypatch, GcpProject(limits=LIMITS)):
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "gcp")["service account"]
+    assert (ended.code, finding["level"], "may rent machines" in finding["told"]) == (0, "note", True)
 
 
 def test_missing_gcp_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +239,7 @@ class AzureSubscription:
     )
     not_actions: tuple[str, ...] = ()
     cores: int = 100
+    unregistered: tuple[str, ...] = ()
     identity: str = (
         "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/spotctl"
     )
@@ -244,6 +254,9 @@ class AzureSubscription:
             return Reply.of_json(
                 {"value": [{"name": {"value": name}, "limit": limit} for name, limit in limits.items()]}
             )
+        if request.path.removeprefix(f"{root}/") in NAMESPACES:
+            state = "NotRegistered" if request.path.endswith(self.unregistered) else "Registered"
+            return Reply.of_json({"namespace": request.path, "registrationState": state})
         if request.path == self.identity:
             return Reply.of_json({"properties": {"principalId": "1", "clientId": "2"}})
         return azure_error("NotFound", status=404)
@@ -279,6 +292,14 @@ def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     assert "az identity create" in found(missing, "azure")["identity"]["cure"]
 
 
+def test_resource_providers_that_a_new_subscription_lacks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription(unregistered=("Microsoft.Network",))):
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "azure")["providers"]
+    assert (ended.code, finding["level"], finding["told"]) == (1, "fails", "not registered: Microsoft.Network")
+    assert "az provider register -n Microsoft.Network" in finding["cure"]
+
+
 def test_missing_azure_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with azure(monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))):
         ended = spotctl("doctor", "--json")
@@ -312,6 +333,10 @@ def test_policies_have_their_clouds_format() -> None:
     named = spotctl("doctor", "--policy", "azure", AZURE_SUBSCRIPTION_ID=SUBSCRIPTION).json
     assert named["AssignableScopes"] == [f"/subscriptions/{SUBSCRIPTION}"]
     assert json.dumps(named)
+
+
+def test_the_role_of_machines_of_google_deletes_them_and_nothing_else() -> None:
+    assert spotctl("doctor", "--policy", "gcp-machines").json["includedPermissions"] == ["compute.instances.delete"]
 
 
 def test_the_role_of_machines_of_azure_ends_machines_and_makes_none() -> None:

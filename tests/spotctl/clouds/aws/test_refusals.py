@@ -20,11 +20,11 @@ from spotctl.clouds.errors import (
     NotFound,
     NotPermitted,
     PartlyListed,
-    ProviderError,
     QuotaReached,
     Throttled,
     TokenTaken,
     Unanswered,
+    UnknownRefusal,
 )
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -72,7 +72,7 @@ def test_every_documented_code_is_an_error_of_the_contract(code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "status", "kind"),
     [
-        ("Invented", 400, ProviderError),
+        ("Invented", 400, UnknownRefusal),
         ("Invented.NotFound", 400, NotFound),
         ("Invented", 500, Unanswered),
         ("Invented", 503, Unanswered),
@@ -134,7 +134,7 @@ def test_a_refused_purchase_raises_what_the_contract_says(
     ],
 )
 def test_a_reached_quota_says_which_and_how_to_raise_it(ec2: Ec2, type_: str, bid: int | None, code: str) -> None:
-    ec2.market.quotas.update({"L-34B43A08": 1.0, "L-1216C47A": 1.0})
+    ec2.market.quotas.update(dict.fromkeys(ec2.market.quotas, 1.0))
     with pytest.raises(QuotaReached, match=f"request-service-quota-increase --region us-east-1 .*--quota-code {code}"):
         provider().create(replace(ORDER, market=replace(MARKET, instance_type=type_), bid=bid))
 
@@ -166,6 +166,24 @@ def test_an_account_without_the_role_of_spot_machines_is_told_once_how_to_make_i
     ec2.server.faults.append(AwsFault("/", ec2_error(code, status=400), action="RunInstances", times=9))
     with pytest.raises(NotPermitted, match=r"create-service-linked-role --aws-service-name spot\.amazonaws\.com"):
         provider().create(ORDER)
+
+
+def test_missing_capacity_is_an_answer_of_the_server_and_asked_for_once(ec2: Ec2) -> None:
+    """EC2 answers with status 500, as for its own failures, which the SDK repeats."""
+    ec2.market.capacity[MARKET.zone, MARKET.instance_type] = 0
+    with pytest.raises(NoCapacity, match="InsufficientInstanceCapacity"):
+        provider().create(ORDER)
+    assert ec2.calls()["RunInstances"] == 1
+
+
+def test_a_full_quota_of_one_family_leaves_those_of_others(ec2: Ec2) -> None:
+    ec2.market.quotas["L-34B43A08"] = 4.0
+    here = provider()
+    here.create(ORDER)
+    with pytest.raises(QuotaReached):
+        here.create(replace(ORDER, token="t2"))
+    here.create(replace(ORDER, token="t3", bid=None))
+    here.create(replace(ORDER, token="t4", count=1, market=replace(MARKET, instance_type="g4dn.xlarge")))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,11 +14,13 @@ from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
+    NotFound,
     NotPermitted,
     ProviderError,
     QuotaReached,
     Throttled,
     Unanswered,
+    UnknownRefusal,
 )
 from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -53,7 +56,7 @@ def test_an_unknown_code_ends_with_the_words_of_azure(world: World) -> None:
     world.server.refusals.append({"code": "MoonIsFull", "message": "Come back at new moon."})
     with pytest.raises(ProviderError, match="MoonIsFull Come back at new moon") as caught:
         world.provider().create(order())
-    assert type(caught.value) is ProviderError
+    assert type(caught.value) is UnknownRefusal
 
 
 def test_quotas_capacity_and_prices_of_the_server_itself(world: World) -> None:
@@ -64,6 +67,32 @@ def test_quotas_capacity_and_prices_of_the_server_itself(world: World) -> None:
     world.server.fleet.prices[MARKET.region, MARKET.instance_type] = 10**9
     with pytest.raises(NoCapacity, match="lower than the current spot price"):
         world.provider().create(order())
+
+
+def test_on_demand_machines_count_against_their_family_and_their_region(world: World) -> None:
+    fleet, on_demand = world.server.fleet, replace(order(), bid=None)
+    fleet.family_cores["standardDSv5Family"] = 4
+    with pytest.raises(QuotaReached, match="standardDSv5Family quota"):
+        world.provider().create(on_demand)
+    fleet.family_cores.clear()
+    fleet.cores = 4
+    with pytest.raises(QuotaReached, match="Cores quota"):
+        world.provider().create(on_demand)
+    world.provider().create(order("t2"))
+
+
+def test_a_size_that_the_image_does_not_boot_is_not_asked_for_again(world: World) -> None:
+    market = replace(MARKET, instance_type="Standard_A1_v2")
+    image = "Canonical:ubuntu-24_04-lts:server:latest"
+    with pytest.raises(NotFound, match="cannot boot Hypervisor Generation '2'"):
+        world.provider().create(replace(order(), market=market, image=image, bid=None))
+
+
+def test_a_new_subscription_says_what_to_register(world: World) -> None:
+    world.server.unregistered.add("microsoft.network")
+    with pytest.raises(NotPermitted, match=r"namespace 'Microsoft.Network'.*az provider register -n Microsoft.Network"):
+        world.provider().create(order())
+    assert world.server.machines() == ()
 
 
 @pytest.mark.parametrize(
@@ -153,6 +182,7 @@ def test_a_machine_may_end_itself_and_nothing_else(world: World) -> None:
 def test_bad_requests_are_no_provider_errors() -> None:
     assert {one.meaning for one in REFUSALS} == {
         NoCapacity,
+        NotFound,
         QuotaReached,
         NotPermitted,
         LoginNeeded,

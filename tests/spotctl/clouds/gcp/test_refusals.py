@@ -8,7 +8,15 @@ import pytest
 
 from pricing_data.market import Market
 from spotctl.clouds.capabilities import MachineSupplies
-from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.errors import (
+    NotFound,
+    NotPermitted,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+    UnknownRefusal,
+)
 from spotctl.clouds.gcp.methods import GET_PROJECT, METHODS, Method
 from spotctl.clouds.gcp.provider import GcpProvider
 from spotctl.clouds.gcp.refusals import REFUSALS, GcpRefusal, NameTaken, of_operation
@@ -97,7 +105,7 @@ def test_every_code_of_the_table_means_what_it_says(made: World, one: GcpRefusal
 
 def test_an_unknown_code_ends_cleanly(made: World) -> None:
     error = of_operation("creation", "BRAND_NEW", "The moon is in the way.")
-    assert type(error) is ProviderError
+    assert type(error) is UnknownRefusal
     assert str(error) == "gcp: creation: The moon is in the way. (BRAND_NEW)"
     made.server.project.refuse(B, "BRAND_NEW")
     with pytest.raises(ProviderError, match="BRAND_NEW"):

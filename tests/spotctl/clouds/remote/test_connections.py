@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.errors import Throttled
-from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, SshFiles
+from spotctl.clouds.errors import ProviderError, Throttled, Unanswered, Unusable
+from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, SshFiles, judged
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.ssh import StepFailed
 
 
 class Clock:
@@ -60,3 +61,27 @@ def test_a_cloud_that_does_not_answer_says_nothing_of_a_machine(
     clock.now += LONGEST_LOOK_SECONDS
     assert one.gone()
     assert not answers
+
+
+FULL, BOOTING, DAMAGED = StepFailed("m: no space left"), Unanswered("m: it boots"), ProviderError("m: a bug")
+
+
+@pytest.mark.parametrize(
+    ("failures", "final"),
+    [
+        ([FULL], False),
+        ([FULL, FULL], True),
+        ([FULL, FULL, FULL], True),
+        ([DAMAGED, DAMAGED], True),
+        ([FULL, None, FULL], False),
+        ([FULL, BOOTING, FULL], False),
+        ([BOOTING] * 9, False),
+    ],
+)
+def test_a_step_that_fails_twice_in_a_row_fails_for_good(failures: list[ProviderError | None], final: bool) -> None:
+    last: ProviderError | None = None
+    for failure in failures:
+        last = judged(failure, last)
+    assert isinstance(last, Unusable) is final
+    assert last is not None
+    assert str(failures[-1]) in str(last)

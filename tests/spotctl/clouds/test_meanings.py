@@ -1,0 +1,110 @@
+"""What a run does about each error that a cloud or a machine may answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pricing_data.errors import CloudError, NoAnswer, RequestRejected
+from spotctl.clouds.aws import refusals as aws
+from spotctl.clouds.azure import refusals as azure
+from spotctl.clouds.errors import (
+    LoginNeeded,
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    NotSent,
+    PartlyListed,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    TokenTaken,
+    Unanswered,
+    UnknownRefusal,
+    Unusable,
+)
+from spotctl.clouds.gcp import refusals as gcp
+from spotctl.clouds.meanings import Course, course_of, unknown_code
+from spotctl.clouds.remote.ssh import HostKeyDiffers, StepFailed
+from spotctl.home.errors import BadRequest, SpotctlError
+
+COURSES = {
+    NoCapacity: Course.OTHER_MARKET,
+    QuotaReached: Course.OTHER_MARKET,
+    NotFound: Course.OTHER_MARKET,
+    Throttled: Course.RETRY,
+    Unanswered: Course.RETRY,
+    StepFailed: Course.RETRY,
+    NotPermitted: Course.STOP,
+    LoginNeeded: Course.STOP,
+    HostKeyDiffers: Course.STOP,
+    BadRequest: Course.STOP,
+    Unusable: Course.STOP,
+    NotSent: Course.STOP,
+    TokenTaken: Course.STOP_IF_REPEATED,
+    gcp.NameTaken: Course.STOP_IF_REPEATED,
+    ProviderError: Course.STOP_IF_REPEATED,
+}
+EXAMPLES = {r"max price .* is lower than the current spot price": "max price 1 is lower than the current spot price 2"}
+
+
+def kinds() -> Iterator[tuple[str, type[SpotctlError]]]:
+    """Every code of the three tables, and the error that its cloud's adapter raises for it."""
+    for code, meaning in aws.TABLE.items():
+        yield code, type(aws.refused(RequestRejected("no", code=code)))
+        assert meaning.kind in COURSES
+    for row in azure.REFUSALS:
+        words = EXAMPLES.get(row.text, row.text.partition("|")[0])
+        yield row.code, type(azure.refused(row.code, words))
+    for listed in gcp.REFUSALS:
+        yield listed.code, type(gcp.of_call(RequestRejected("no", code=listed.code)))
+        yield listed.code, type(gcp.of_operation("creation", listed.code, "no"))
+
+
+def test_every_code_of_every_table_has_a_course() -> None:
+    codes = list(kinds())
+    assert len(codes) > 200
+    unclear = [code for code, kind in codes if course_of(kind("no")) is Course.STOP_IF_REPEATED]
+    assert {code for code in unclear if "lready" not in code and "ALREADY" not in code} == {
+        "IdempotentParameterMismatch",
+        "IdempotentInstanceTerminated",
+    }
+
+
+@pytest.mark.parametrize(("kind", "course"), COURSES.items(), ids=str)
+def test_each_error_of_the_contract_has_its_course(kind: type[SpotctlError], course: Course) -> None:
+    assert course_of(kind("no")) is course
+    assert bool(unknown_code(kind("no"))) is (course is Course.STOP_IF_REPEATED)
+
+
+def test_a_part_of_a_list_is_no_reason_to_end() -> None:
+    assert course_of(PartlyListed(Throttled("slow down"), (), ("aws:",))) is Course.OTHER_MARKET
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        aws.refused(RequestRejected("no", code="MoonIsFull")),
+        azure.refused("MoonIsFull", "no"),
+        gcp.of_call(CloudError("no", code="MoonIsFull")),
+        gcp.of_operation("creation", "MoonIsFull", "no"),
+    ],
+)
+def test_a_code_in_no_table_is_told_apart_from_others(error: SpotctlError) -> None:
+    assert isinstance(error, UnknownRefusal)
+    assert (course_of(error), unknown_code(error)) == (Course.STOP_IF_REPEATED, "MoonIsFull")
+
+
+@pytest.mark.parametrize(
+    ("error", "course"),
+    [
+        (aws.refused(RequestRejected("no", code="AuthFailure.ServiceLinkedRoleCreationNotPermitted")), Course.STOP),
+        (aws.refused(RequestRejected("no", code="EncryptedVolumesNotSupported")), Course.OTHER_MARKET),
+        (azure.refused("BadRequest", "the size cannot boot Hypervisor Generation '2'"), Course.OTHER_MARKET),
+        (gcp.of_operation("creation", "INTERNAL_ERROR", "no"), Course.OTHER_MARKET),
+        (aws.refused(NoAnswer("no", code="Invented")), Course.RETRY),
+    ],
+)
+def test_what_never_passes_is_not_sent_again(error: SpotctlError, course: Course) -> None:
+    assert course_of(error) is course
