@@ -57,6 +57,9 @@ MetricsOption = Annotated[
         help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1.",
     ),
 ]
+ForegroundOption = Annotated[
+    bool, typer.Option("--foreground", help="End the run with this command, instead of when it is done.")
+]
 
 
 def selection(

@@ -162,6 +162,22 @@ def dropped(lost: Iterable[RowsLost]) -> list[str]:
     return [f"a repair of the event log has dropped {loss_text('', loss)}" for loss in lost]
 
 
+def ways_on(statuses: Iterable[RunStatus]) -> list[str]:
+    """For each run that goes on or was interrupted, the commands that show, continue and end it."""
+    lines = list[str]()
+    for status in statuses:
+        began, run = status.state.began, status.state.run
+        if began is None or status.state.ended is not None:
+            continue
+        if status.attended:
+            lines.append(f"'spotctl resume {began.job}' shows run {run}, 'spotctl stop {began.job}' ends it")
+        elif status.state.stopping is not None:
+            lines.append(f"'spotctl resume {began.job}' returns the machines of run {run}")
+        else:
+            lines.append(f"'spotctl resume {began.job}' continues run {run}, 'spotctl down {began.job}' ends it")
+    return lines
+
+
 def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
     """The current state of a run in a few lines; `seconds` is the time since the launch.
 
