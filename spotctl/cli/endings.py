@@ -25,14 +25,16 @@ EXIT_CODES = {
 """Exit code for each outcome of a run."""
 
 
-def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool) -> NoReturn:
-    """Prints how each job ended, and exits with the highest of their exit codes."""
+def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_said: bool = False) -> NoReturn:
+    """Prints how each job ended, unless that `is_said` already; exits with the highest of their exit codes."""
     from spotctl.cli.boundary import exit_code_of
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.show.runs import tables as run_tables
 
     endings = [job.ending for job in jobs if job.ending is not None]
-    if json_:
+    if is_said:
+        pass
+    elif json_:
         session.answer_json([final_figures(*ending) for ending in endings])
     else:
         for ending in endings:
@@ -45,12 +47,14 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-def finish(session: Session, ending: RunEnd | None, *, json_: bool) -> NoReturn:
-    """Prints how a run ended, and exits with its code; None if the run goes on without this computer."""
+def finish(session: Session, ending: RunEnd | None, *, json_: bool, is_said: bool = False) -> NoReturn:
+    """Prints how a run ended, unless that `is_said` already, and exits with its code; None if the run goes on without
+    this computer."""
     if ending is None:
         raise typer.Exit
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.show.runs import tables as run_tables
 
-    session.answer(json_, final_figures(*ending), run_tables.summary(*ending))
+    if not is_said:
+        session.answer(json_, final_figures(*ending), run_tables.summary(*ending))
     raise typer.Exit(EXIT_CODES[ending[1].outcome])

@@ -13,7 +13,7 @@ import typer
 
 from pricing_data.units import SECOND, format_time
 from spotctl.cli.endings import finish
-from spotctl.cli.options import ForegroundOption, JobArgument, MetricsOption, OptionalJobArgument
+from spotctl.cli.options import ForegroundOption, JobArgument, MetricsOption, OptionalJobArgument, ShownOutput
 from spotctl.cli.session import JsonOption, Session, is_debug
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.wall_clock import wall_us
@@ -38,6 +38,14 @@ def launch(
         bool, typer.Option("--attached", help="Keep the runner on this computer instead of a reliable machine.")
     ] = False,
     foreground: ForegroundOption = False,
+    output: Annotated[
+        ShownOutput,
+        typer.Option(help="script: also print the output of the machines on stdout, each line with its machine."),
+    ] = ShownOutput.EVENTS,
+    json_lines: Annotated[
+        bool,
+        typer.Option("--json-lines", help="Print a line of JSON for each event on stdout, and at the end the answer."),
+    ] = False,
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
@@ -65,11 +73,17 @@ def launch(
     specs = [load(file, to_launch=True) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import planned_launches, shown_runs
+    from spotctl.cli.run_lines import RunLines
     from spotctl.cli.runs_here import launch_here
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
 
     jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
+    if output is ShownOutput.SCRIPT and jobs.moves:
+        raise BadRequest(
+            "--output script: the runner moves to a machine, with the output: use spotctl logs -f, or --attached"
+        )
+    json_ |= json_lines
     if dry_run and json_:
         answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else plan_json.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
@@ -81,10 +95,11 @@ def launch(
             session.out.print(cluster_tables.plan_text(jobs.on_ray))
     if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
-    order = jobs.order(fresh=fresh, metrics=metrics)
+    order, lines = jobs.order(fresh=fresh, metrics=metrics), RunLines(output, json_lines)
     if session.in_terminal and not (foreground or json_):
-        shown_runs.hand_over(session, order, [spec.name for spec in order.specs], debug=is_debug(context))
-    launch_here(session, order, plans, json_=json_)
+        names = [spec.name for spec in order.specs]
+        shown_runs.hand_over(session, order, names, debug=is_debug(context), lines=lines)
+    launch_here(session, order, plans, json_=json_, lines=lines)
 
 
 def resume(

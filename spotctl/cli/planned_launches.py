@@ -75,16 +75,26 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     return Prepared(plans_to_launch(specs, session.settings, limit), moves)
 
 
-def run(session: Session, order: LaunchOrder, plans: Sequence[JobPlan] = ()) -> list[Launched]:
+def run(
+    session: Session,
+    order: LaunchOrder,
+    plans: Sequence[JobPlan] = (),
+    show: Callable[[RunState], None] = lambda _: None,
+) -> list[Launched]:
     """Runs jobs to their end. A job with neither ending nor error goes on without this computer.
 
-    Another process than the one that made the `plans` makes them again.
+    Another process than the one that made the `plans` makes them again. `show` is called with each new state of a run.
     """
     from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
     with publishing(order.metrics, RunMarkets(session.settings), session.remark) as publish:
-        return _run(session, order, plans, publish)
+
+        def both(state: RunState) -> None:
+            publish(state)
+            show(state)
+
+        return _run(session, order, plans, both)
 
 
 def _run(

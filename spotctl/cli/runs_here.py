@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from spotctl.cli import planned_launches
 from spotctl.cli.endings import finish, finish_all
 from spotctl.cli.live_runs import live_view
+from spotctl.cli.run_lines import NO_LINES, RunLines
 from spotctl.run.start import runs
 from spotctl.show.metrics.publisher import publishing
 from spotctl.show.runs.figures import RunMarkets
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
 
 
 def launch_here(
-    session: Session, order: LaunchOrder, plans: Sequence[JobPlan] = (), *, json_: bool = False
+    session: Session,
+    order: LaunchOrder,
+    plans: Sequence[JobPlan] = (),
+    *,
+    json_: bool = False,
+    lines: RunLines = NO_LINES,
 ) -> NoReturn:
     """Carries out a launch in this process."""
-    launched = planned_launches.run(session, order, plans)
+    show = lines.printer(session.settings, several=len(order.specs) > 1)
+    launched = planned_launches.run(session, order, plans, show)
     if len(launched) > 1:
-        finish_all(session, launched, json_=json_)
-    finish(session, launched[0].ending, json_=json_)
+        finish_all(session, launched, json_=json_, is_said=lines.json)
+    finish(session, launched[0].ending, json_=json_, is_said=lines.json)
 
 
 def resume_here(session: Session, job: str, metrics: str = "", *, json_: bool = False) -> NoReturn:

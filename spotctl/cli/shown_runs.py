@@ -9,6 +9,7 @@ import typer
 
 from spotctl.cli.endings import EXIT_CODES
 from spotctl.cli.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
+from spotctl.cli.run_lines import NO_LINES, RunLines
 from spotctl.cli.window import RunWindow
 from spotctl.home.paths import Paths
 from spotctl.log.store import EventLog, is_running, runner_of
@@ -19,14 +20,22 @@ if TYPE_CHECKING:
     from spotctl.cli.session import Session
 
 
-def hand_over(session: Session, order: LaunchOrder | ResumeOrder, jobs: Sequence[str], *, debug: bool) -> NoReturn:
+def hand_over(
+    session: Session,
+    order: LaunchOrder | ResumeOrder,
+    jobs: Sequence[str],
+    *,
+    debug: bool,
+    lines: RunLines = NO_LINES,
+) -> NoReturn:
     """Starts a runner in a process of its own, and shows its runs; exits with the code of the runner."""
     home = session.settings.home
     with EventLog(Paths(home).log) as log:
         before = () if isinstance(order, ResumeOrder) else {row.run for row in log.beginnings()}
         with started_runner(RunnerTask(home, order, debug)) as runner:
             session.remark("the run goes on if this window is closed; Ctrl-C asks whether to stop it")
-            _show(session, RunWindow(session, log, jobs, runner, before))
+            show = lines.printer(session.settings, several=len(jobs) > 1)
+            _show(session, RunWindow(session, log, jobs, runner, before, show))
 
 
 def _show(session: Session, window: RunWindow) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING
@@ -34,8 +34,15 @@ class RunWindow:
     """Shows the runs of jobs that a runner attends to. Runs that began `before` are not shown."""
 
     def __init__(
-        self, session: Session, log: EventLog, jobs: Sequence[str], runner: AttendedRuns, before: Collection[str] = ()
+        self,
+        session: Session,
+        log: EventLog,
+        jobs: Sequence[str],
+        runner: AttendedRuns,
+        before: Collection[str] = (),
+        print_lines: Callable[[RunState], None] = lambda _: None,
     ) -> None:
+        self._print_lines = print_lines
         self._session, self._log, self._jobs, self._runner, self._before = session, log, jobs, runner, before
         self._states = dict[str, RunState]()
         self._live = LiveRuns(
@@ -87,6 +94,7 @@ class RunWindow:
             if state is not None:
                 self._states[job] = state = fold(self._log.of_run(state.run, state.last_row), state)
                 self._live.show_turn(state)
+                self._print_lines(state)
 
     def _begun(self, job: str) -> RunState | None:
         """The run of a job once this runner has begun it: another one may have been faster."""
