@@ -19,6 +19,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.log.statuses import LogRead, RunStatus
@@ -36,6 +37,10 @@ def launch(
     max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
     attached: Annotated[
         bool, typer.Option("--attached", help="Keep the runner on this computer instead of a reliable machine.")
+    ] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="First run the command for ten seconds here, in a copy of its folder."),
     ] = False,
     foreground: ForegroundOption = False,
     output: Annotated[
@@ -63,6 +68,9 @@ def launch(
     Exit codes: 0 done (or you left the window), 1 the job failed, 3 no capacity in time, 4 budget reached, 5
     credentials or permission, 6 the job is already running.
 
+    With --rehearse, a command that fails on this computer within ten seconds, or a trainer that cannot be loaded here,
+    is refused with exit code 2 before anything is rented. The setup is not run.
+
     Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with its time.
 
     Example: spotctl launch job.yaml --yes --max-cost 5
@@ -84,6 +92,8 @@ def launch(
             "--output script: the runner moves to a machine, with the output: use spotctl logs -f, or --attached"
         )
     json_ |= json_lines
+    if rehearse:
+        _rehearse(session, specs)
     if dry_run and json_:
         answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else plan_json.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
@@ -100,6 +110,15 @@ def launch(
         names = [spec.name for spec in order.specs]
         shown_runs.hand_over(session, order, names, debug=is_debug(context), lines=lines)
     launch_here(session, order, plans, json_=json_, lines=lines)
+
+
+def _rehearse(session: Session, specs: Sequence[JobSpec]) -> None:
+    from spotctl.home.paths import Paths
+    from spotctl.run.start import rehearsal
+
+    for spec in specs:
+        session.remark(f"rehearsing {spec.name} on this computer, for {rehearsal.SECONDS:g} seconds at most")
+        rehearsal.rehearse(spec, Paths(session.settings.home).cache)
 
 
 def resume(
