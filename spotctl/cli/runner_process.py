@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,11 @@ def main() -> None:
     """Carries out the order on standard input, and exits with the code that the command has without a window."""
     task: RunnerTask = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the window, the parent of this process
     code = exit_code_of(partial(_carry_out, task), debug=task.debug)
-    if code == DONE:
-        Paths(task.home).runner_output(os.getpid()).unlink(missing_ok=True)
+    output = Paths(task.home).runner_output(os.getpid())
+    # A window that was killed at once has not named the file.
+    with suppress(FileNotFoundError):
+        if code == DONE or not output.stat().st_size:
+            output.unlink()
     end_at_once(code)
     sys.exit(code)
 

@@ -74,6 +74,7 @@ def test_a_window_shows_the_run_and_returns_its_exit_code(job: Path, home: Path,
     assert "All machines returned" in window.screen
     assert f"{state_of(home).run}: {word}" in window.screen
     assert outcome(home) == word
+    assert not list((home / "runners").iterdir()), "a runner without last words leaves no file"
 
 
 @pytest.mark.parametrize("how", ["closed", "killed", "terminated"])
