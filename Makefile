@@ -70,9 +70,11 @@ trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis
 
-faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed
+faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed; outages at every call
 	$(PYTHON) -m tests.agileml.faults 0 5000
 	$(PYTHON) -m tests.agileml.local_faults 0 200
+	$(PYTHON) -m tests.spotctl.run.outages
+	$(PYTHON) -m tests.spotctl.run.local_outages
 
 focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
 	$(PYTHON) -m tests.spotctl.show.costs.focus_validator

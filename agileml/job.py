@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from agileml.apps.registry import TrainerSource
 from agileml.checks import check_number, check_whole
 from agileml.core.events import Iteration
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, Unrecoverable
 from agileml.params.layout import Params
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import StageByRatio, Thresholds
@@ -108,6 +108,14 @@ class Trained:
     loss: float | None = None
     samples: int = 0
     history: tuple[float | None, ...] = ()
+
+
+class GaveUp(Unrecoverable):
+    """Nodes failed again and again. The job ended with its last stable model, which is that of `trained`."""
+
+    def __init__(self, why: str, trained: Trained) -> None:
+        super().__init__(why)
+        self.trained = trained
 
 
 Listener = Callable[[Iteration], None]

@@ -16,6 +16,7 @@ JSON_COMMANDS = {
     "plan examples/quickstart.yaml --explain": "spotctl.cli.plan:plan",
     "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plans.as_json:answers",
     "launch job.yaml --yes": "spotctl.log.ledger.final_figures:final_figures",
+    "launch job.yaml --yes --fresh --json-lines": "spotctl.cli.run_lines:_line",
     "status": "spotctl.cli.launch:status",
     "top greeting": "spotctl.show.top.snapshot:answer",
     "logs greeting": "spotctl.cli.logs:_as_json",

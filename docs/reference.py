@@ -208,12 +208,12 @@ def _names_of_commands() -> Iterator[str]:
 
 
 def _heading(command: str) -> str:
-    """The command's words before its arguments; the dry run of a launch has its own."""
+    """The command's words before its arguments; a launch's dry run and its lines have their own."""
     words, group, name = command.split(), get_command(app), []
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words[0]]
         name.append(words.pop(0))
-    return " ".join(name + [word for word in words if word == "--dry-run"])
+    return " ".join(name + [word for word in words if word in ("--dry-run", "--json-lines")])
 
 
 def metrics() -> Iterator[str]:

@@ -23,7 +23,7 @@ LEAVE_SECONDS = 2.0
 """Time for nodes to leave by themselves when the job is done."""
 
 FAILED_SECONDS = 30.0
-"""Like the above, for a job that has failed: the last output of the nodes says why."""
+"""Like the above, for a job that has failed: the last output of the nodes says why. Also the time for its model."""
 
 INTERRUPTED = "interrupted: ending with the last stable model; Ctrl-C again ends at once, without one"
 
@@ -52,6 +52,9 @@ class JobLoop:
         self._left_at_end: list[bool] = []
         """For each node that left because the job is over, whether it was reliable."""
         self._last_failure = ""
+        self._failure = ""
+        """Why the job is to end before its last clock."""
+        self._model_until = 0.0
 
     def run(self, reliable: int, transient: int, earlier: Sequence[str] = ()) -> Result:
         """Runs the job from its start to its end; raises an AgileMLError if it cannot go on.
@@ -72,7 +75,7 @@ class JobLoop:
             self._let_nodes_leave(FAILED_SECONDS)
             raise
         self._let_nodes_leave(LEAVE_SECONDS)
-        return replace(result, interrupted=interrupted)
+        return replace(result, interrupted=interrupted, failure=self._failure)
 
     def stop(self) -> None:
         """Ends the job with its last stable model."""
@@ -94,6 +97,8 @@ class JobLoop:
         if self._link.result is None:
             self.handle_events()
             self._apply_script()
+        if self._failure and self._link.result is None and self._fleet.seconds > self._model_until:
+            raise Unrecoverable(self._failure)
         return self._link.result
 
     def handle_events(self) -> None:
@@ -179,7 +184,7 @@ class JobLoop:
             replace_it = False
         else:
             # A transient machine that was taken away stays away; one that failed is started again.
-            replace_it = reliable or bool(gone.status)
+            replace_it = reliable or (bool(gone.status) and not self._failure)
             if replace_it:
                 self._count_restart(gone)
             self._link.lose(gone.name)
@@ -192,10 +197,17 @@ class JobLoop:
 
     def _count_restart(self, gone: Gone) -> None:
         """A process that failed will be started again, but not for ever. One that was taken away does not count."""
-        if gone.status is None:
+        if gone.status is None or self._failure:
             return
         if why := self._crashes.add(ProcessFailure(gone.name, gone.status, gone.output, self._machines)):
-            raise Unrecoverable(f"{gone.name} is {why}: it {gone.how}")
+            self._give_up(gone.name, f"{gone.name} is {why}: it {gone.how}")
+
+    def _give_up(self, name: str, why: str) -> None:
+        """Ends the job with its last stable model. Raises Unrecoverable if there is none, or it cannot be fetched."""
+        if name == CONTROLLER or not self._replaces or not self._link.last_clock:
+            raise Unrecoverable(why)
+        self._failure, self._model_until = why, self._fleet.seconds + FAILED_SECONDS
+        self._link.stop()
 
     def _let_nodes_leave(self, longest: float) -> None:
         until = self._fleet.seconds + longest

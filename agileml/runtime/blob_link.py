@@ -27,6 +27,7 @@ from agileml.transport import (
     Identity,
     LinkEvent,
     Lost,
+    NotConnected,
     Received,
     Rejected,
     TcpAddress,
@@ -261,8 +262,12 @@ class _BlobLink:
 
     def ask(self, request: object) -> Any:  # noqa: ANN401 - each request has its own kind of answer
         """Sends a request and returns the answer. Raises what the store has raised, or _LinkLost."""
-        for frame in split(self._codec.encode(request), self._limits):
-            self._endpoint.send(CONTROLLER, *frame)
+        try:
+            for frame in split(self._codec.encode(request), self._limits):
+                self._endpoint.send(CONTROLLER, *frame)
+        except NotConnected as error:
+            # The link may be lost before its opening is reported.
+            raise _LinkLost(f"the link to the controller broke: {error}") from None
         answer = self._codec.decode(*self._received())
         if isinstance(answer, BlobError):
             raise _ERRORS[answer.kind](answer.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.job import Trained, TrainingJob
+from agileml.job import GaveUp, Trained, TrainingJob
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result, counted, model_of
@@ -32,10 +32,10 @@ class PreparedJob:
         return NodeRole(name, reliable, rendezvous, self.shape.plan, self.shape.layout, self.job)
 
     def trained(self, result: Result) -> Trained:
-        """The result of the whole job."""
+        """The result of the whole job. GaveUp: the job ended early, because nodes failed again and again."""
         counters = counted(result.tally, result.versions)
         model = model_of(self.shape.layout, result.versions)
-        return Trained(
+        trained = Trained(
             result.clock,
             model,
             counters,
@@ -45,3 +45,6 @@ class PreparedJob:
             result.loss,
             self.shape.plan.items_until(result.clock),
         )
+        if result.failure:
+            raise GaveUp(result.failure, trained)
+        return trained

@@ -23,6 +23,7 @@ class Result:
     loss: float | None = None
     tally: tuple[int, int] = (0, 0)
     interrupted: bool = False
+    failure: str = ""
 
 
 class Clocks:

@@ -176,14 +176,15 @@ def _options(at: RegionsSituation, by: PlannedPlaces) -> list[RegionsOption]:
     running, options = at.running, list[RegionsOption]()
     spot, on_demand = _spot_usd(at, by), _on_demand_usd(at, by)
     # Waiting can at best become a start, and a refused start is free: what may be up now is asked first.
-    soonest = float(spot.min())
+    soonest, on_demand_price = float(spot.min()), float(at.on_demand.min())
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
         options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
     if running is None and at.fits(1, steps=1):
         idle = by.plan.idle(by.home(at), at.work, at.slack)
         options.append(RegionsOption(WAIT, None, False, max(idle, soonest)))
-    if running is None or running.spot:
+    # A spot machine that may go on is not left for a more expensive one: only its own price counts to its loss.
+    if not options or running is None or (running.spot and at.spot[running.zone] > on_demand_price):
         on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.
         options += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
-from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.end_marks import ENDED
@@ -79,7 +78,8 @@ class StoredCheckpoints:
         if not stems:
             return None
         try:
-            return self._record(stems[-1])[0]
+            with _as_bad_checkpoint(self._path):
+                return self._record(stems[-1])[0]
         except Unrecoverable as error:
             raise BadCheckpoint(str(error)) from error
 
@@ -88,7 +88,8 @@ class StoredCheckpoints:
         stems = self._complete()
         for stem in reversed(stems):
             try:
-                return self._restore(stem, folder)
+                with _as_bad_checkpoint(self._path):
+                    return self._restore(stem, folder)
             except Unrecoverable as error:
                 _LOG.warning("ignoring checkpoint %s: %s", stem, error)
         if stems:
@@ -156,11 +157,12 @@ def note_finished(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
 
 @contextmanager
 def _as_bad_checkpoint(path: str) -> Iterator[None]:
-    """Turns refusals of an object store into failures of checkpoints."""
+    """Turns refusals of an object store, and failures of a disk, into failures of checkpoints."""
     try:
         yield
-    except StoreRefused as error:
-        raise BadCheckpoint(f"checkpoints at {path}: {error}") from None
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        raise BadCheckpoint(f"checkpoints at {path}: {where}{error.strerror or error}") from error
 
 
 def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:

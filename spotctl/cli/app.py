@@ -225,11 +225,11 @@ def main(arguments: list[str] | None = None) -> None:
     part = app if "_SPOTCTL_COMPLETE" in os.environ else named_part(app, words)
     code = exit_code_of(lambda: part(words, prog_name="spotctl", standalone_mode=False), debug=debug)
     if arguments is None:
-        _end_at_once(code)
+        end_at_once(code)
     sys.exit(code)
 
 
-def _end_at_once(code: int) -> None:
+def end_at_once(code: int) -> None:
     """Ends a process of its own without waiting for threads and workers whose results are not needed any more.
 
     They may wait for a server that does not answer, or be inside of a C library.

@@ -12,6 +12,7 @@ from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
+    from spotctl.log.events import Planned
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
     from spotctl.run.elsewhere.client import RunnerClient
@@ -70,6 +71,13 @@ def client_of(session: Session, job: str) -> RunnerClient | None:
         return None
     client = RunnerClient(place, session.settings)
     return None if client.state.ended is not None else client
+
+
+def has_moved(session: Session, job: str) -> bool:
+    """Whether the runner of a job's active run is on a rented machine by now. Raises RunnerLost if nothing says so."""
+    client = client_of(session, job)
+    claim = None if client is None else client.follower.claim()
+    return claim is not None and bool(claim.holder)
 
 
 def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
@@ -135,18 +143,19 @@ def attach(
     )
 
 
-def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None], *, fresh: bool) -> RunEnd | None:
+def launch(
+    session: Session, plan: JobPlan, expected: Planned, publish: Callable[[RunState], None], *, fresh: bool
+) -> RunEnd | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
     from spotctl.cli.live_runs import live_view
     from spotctl.run.elsewhere import moving
-    from spotctl.run.turn.live_strategy import expectation
 
     stopped = Event()
     with live_view(session, leaving=stopped, publish=publish) as view:
         moved = moving.launch(
             moving.Launch(
                 plan,
-                expectation(plan),
+                expected,
                 session.settings,
                 view.on_turn,
                 stopped.is_set,

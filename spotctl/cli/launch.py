@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -13,29 +12,18 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pricing_data.units import SECOND, format_time
-from spotctl.cli.options import JobArgument, MetricsOption, OptionalJobArgument
-from spotctl.cli.session import JsonOption, Session
+from spotctl.cli.endings import finish
+from spotctl.cli.options import ForegroundOption, JobArgument, MetricsOption, OptionalJobArgument, ShownOutput
+from spotctl.cli.session import JsonOption, Session, is_debug
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import Orphans
-    from spotctl.run.start.concurrent_runs import Launched
-    from spotctl.run.start.runs import RunEnd
     from spotctl.show.runs.latest import Standings
-
-EXIT_CODES = {
-    "done": 0,
-    "stopped": 0,
-    "failed": 1,
-    "no capacity": 3,
-    "not in time": 3,
-    "budget reached": 4,
-    "not permitted": 5,
-}
-"""Exit code for each outcome of a run."""
 
 
 def launch(
@@ -50,19 +38,38 @@ def launch(
     attached: Annotated[
         bool, typer.Option("--attached", help="Keep the runner on this computer instead of a reliable machine.")
     ] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="First run the command for ten seconds here, in a copy of its folder."),
+    ] = False,
+    foreground: ForegroundOption = False,
+    output: Annotated[
+        ShownOutput,
+        typer.Option(help="script: also print the output of the machines on stdout, each line with its machine."),
+    ] = ShownOutput.EVENTS,
+    json_lines: Annotated[
+        bool,
+        typer.Option("--json-lines", help="Print a line of JSON for each event on stdout, and at the end the answer."),
+    ] = False,
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Rent machines for a job, keep it running through evictions, shut every machine down, and report the cost.
 
-    On a cloud, the runner moves to the job's first reliable machine as soon as it responds. This command then only
-    watches, and Ctrl-C does not end the run. The runner stays in this command with --attached, without a reliable
-    machine, on the local market, and for several jobs, which run at the same time; the exit code is then the highest of
-    the jobs.
+    On a terminal, the run goes on in a process of its own, and this command is its window: you may close the terminal
+    or lose the connection. Ctrl-C asks whether to stop the run, and a second one leaves it running; `spotctl resume
+    JOB` shows the run again, and continues it if its process was killed. With --foreground, with --json and without a
+    terminal, the run ends with this command: Ctrl-C, SIGTERM and SIGHUP stop it and return all machines.
 
-    Exit codes: 0 done, 1 the job failed, 3 no capacity in time, 4 budget reached, 5 credentials or permission, 6 the
-    job is already running. While the runner is in this command, Ctrl-C stops the run and returns all machines; if this
-    process is killed, continue with `spotctl resume JOB`. Closing its terminal stops the run as Ctrl-C does.
+    On a cloud, the runner moves to the job's first reliable machine as soon as it responds, and the run no longer needs
+    this computer. The runner stays here with --attached, without a reliable machine, on the local market, and for
+    several jobs, which run at the same time; the exit code is then the highest of the jobs.
+
+    Exit codes: 0 done (or you left the window), 1 the job failed, 3 no capacity in time, 4 budget reached, 5
+    credentials or permission, 6 the job is already running.
+
+    With --rehearse, a command that fails on this computer within ten seconds, or a trainer that cannot be loaded here,
+    is refused with exit code 2 before anything is rented. The setup is not run.
 
     Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with its time.
 
@@ -73,11 +80,20 @@ def launch(
     session: Session = context.obj
     specs = [load(file, to_launch=True) for file in files]
     # Imported here, so that a refused file costs none of it.
-    from spotctl.cli import planned_launches
+    from spotctl.cli import planned_launches, shown_runs
+    from spotctl.cli.run_lines import RunLines
+    from spotctl.cli.runs_here import launch_here
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
 
     jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
+    if output is ShownOutput.SCRIPT and jobs.moves:
+        raise BadRequest(
+            "--output script: the runner moves to a machine, with the output: use spotctl logs -f, or --attached"
+        )
+    json_ |= json_lines
+    if rehearse:
+        _rehearse(session, specs)
     if dry_run and json_:
         answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else plan_json.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
@@ -89,56 +105,51 @@ def launch(
             session.out.print(cluster_tables.plan_text(jobs.on_ray))
     if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
-    launched = planned_launches.run(session, jobs, fresh=fresh, metrics=metrics)
-    if len(launched) > 1:
-        _finish_all(session, launched, json_=json_)
-    finish(session, launched[0].ending, json_=json_)
+    order, lines = jobs.order(fresh=fresh, metrics=metrics), RunLines(output, json_lines)
+    if session.in_terminal and not (foreground or json_):
+        names = [spec.name for spec in order.specs]
+        shown_runs.hand_over(session, order, names, debug=is_debug(context), lines=lines)
+    launch_here(session, order, plans, json_=json_, lines=lines)
 
 
-def _finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool) -> NoReturn:
-    """Prints how each job ended, and exits with the highest of their exit codes."""
-    from spotctl.cli.boundary import exit_code_of
-    from spotctl.log.ledger.final_figures import final_figures
-    from spotctl.show.runs import tables as run_tables
+def _rehearse(session: Session, specs: Sequence[JobSpec]) -> None:
+    from spotctl.home.paths import Paths
+    from spotctl.run.start import rehearsal
 
-    endings = [job.ending for job in jobs if job.ending is not None]
-    if json_:
-        session.answer_json([final_figures(*ending) for ending in endings])
-    else:
-        for ending in endings:
-            session.out.print(run_tables.summary(*ending))
-    failed = [exit_code_of(partial(_raise, job.error), debug=False) for job in jobs if job.error is not None]
-    raise typer.Exit(max([*failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
+    for spec in specs:
+        session.remark(f"rehearsing {spec.name} on this computer, for {rehearsal.SECONDS:g} seconds at most")
+        rehearsal.rehearse(spec, Paths(session.settings.home).cache)
 
 
-def _raise(error: Exception) -> NoReturn:
-    raise error
+def resume(
+    context: typer.Context,
+    job: JobArgument,
+    foreground: ForegroundOption = False,
+    metrics: MetricsOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """Pick up a run after a crash, or show a run that goes on. Nothing is bought twice.
 
-
-def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = "", json_: JsonOption = False) -> None:
-    """Pick up a run after a crash. Nothing is bought twice.
-
-    If the runner lives on a rented machine, this command watches the run.
+    If the runner lives on a rented machine, this command watches the run. On a terminal, it also shows a run that
+    another process of this computer attends to.
 
     Example: spotctl resume nightly-recsys
     """
-    from spotctl.cli import elsewhere
-    from spotctl.cli.live_runs import live_view
-    from spotctl.run.start import runs
+    from spotctl.cli import elsewhere, shown_runs
+    from spotctl.cli.runs_here import resume_here
     from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
     session: Session = context.obj
     client = elsewhere.client_of(session, job)
-    ending: RunEnd | None
-    with publishing(metrics, RunMarkets(session.settings), session.remark) as publish:
-        if client is not None:
-            session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
+    if client is not None:
+        session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
+        with publishing(metrics, RunMarkets(session.settings), session.remark) as publish:
             ending = elsewhere.follow(session, client.place, publish)
-        else:
-            with live_view(session, from_here=True, publish=publish) as callbacks:
-                ending = runs.resume(job, session.settings, callbacks)
-    finish(session, ending, json_=json_)
+        finish(session, ending, json_=json_)
+    if session.in_terminal and not (foreground or json_):
+        shown_runs.resume(session, job, metrics, debug=is_debug(context))
+    resume_here(session, job, metrics, json_=json_)
 
 
 def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
@@ -267,7 +278,7 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
         session.answer_json(standing.status_answer(shown, read.lost))
     elif shown:
         session.out.print(standing.status_table(shown, session.out.width))
-        session.remark(*standing.dropped(read.lost))
+        session.remark(*standing.dropped(read.lost), *(known.ways_on for known in shown if known.ways_on))
     else:
         from spotctl.home.paths import Paths
         from spotctl.log.salvage import no_runs
@@ -388,14 +399,3 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     if json_ or ended.outcome != "stopped":
         finish(session, (state, ended), json_=json_)
     session.remark(f"{state.run}: {ended.outcome}; all machines returned")
-
-
-def finish(session: Session, ending: RunEnd | None, *, json_: bool) -> NoReturn:
-    """Prints how a run ended, and exits with its code; None if the run goes on without this computer."""
-    if ending is None:
-        raise typer.Exit
-    from spotctl.log.ledger.final_figures import final_figures
-    from spotctl.show.runs import tables as run_tables
-
-    session.answer(json_, final_figures(*ending), run_tables.summary(*ending))
-    raise typer.Exit(EXIT_CODES[ending[1].outcome])

@@ -52,7 +52,7 @@ def live_view(
     The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first one only sets
     that event.
     """
-    live = _LiveRuns(session, RunView(several), leaving or Event(), from_here, leaving is None)
+    live = LiveRuns(session, RunView(several), leaving or Event(), from_here, leaving is None)
 
     def show_turn(state: RunState) -> None:
         publish(state)
@@ -72,7 +72,7 @@ def live_view(
         raise Interrupted(live.interruption()) from None
 
 
-class _LiveRuns:
+class LiveRuns:
     """The runs that a command waits for. With `ends_runs`, the command attends to them, and Ctrl-C stops them."""
 
     def __init__(self, session: Session, view: RunView, stopped: Event, from_here: bool, ends_runs: bool) -> None:
@@ -117,10 +117,12 @@ class _LiveRuns:
         with EventLog(Paths(self._session.settings.home).log) as log:
             latest = [latest_run(log, _job(state)) for state in self.seen.values()]
         left = [state for state in latest if state is not None and state.ended is None]
-        return "; ".join(["interrupted", *(_left(state, attended=not self._ends_runs) for state in left)])
+        return "; ".join(["interrupted", *(ways_on(state, attended=not self._ends_runs) for state in left)])
 
     def _say(self, line: str, job: str = "") -> None:
         err = self._session.err
+        if self._session.in_window:
+            return
         if err.is_terminal:
             err.print(self.view.event(line, err.width, job))
         else:
@@ -143,7 +145,8 @@ def _stopping(states: Sequence[RunState]) -> str:
     )
 
 
-def _left(state: RunState, *, attended: bool) -> str:
+def ways_on(state: RunState, *, attended: bool) -> str:
+    """The machines of a run without a runner, and the commands that continue or end it."""
     job, open_order = _job(state), orders_open(state)
     if attended:
         return f"'spotctl status {job}' shows the state of run {state.run}"

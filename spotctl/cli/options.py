@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,6 +57,18 @@ MetricsOption = Annotated[
         metavar="FILE|PORT",
         help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1.",
     ),
+]
+
+
+class ShownOutput(StrEnum):
+    """The lines that a launch shows of its runs."""
+
+    EVENTS = "events"
+    SCRIPT = "script"
+
+
+ForegroundOption = Annotated[
+    bool, typer.Option("--foreground", help="End the run with this command, instead of when it is done.")
 ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
+    from spotctl.log.events import Planned
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
     from spotctl.run.start.concurrent_runs import Launched
@@ -30,6 +31,30 @@ class Prepared:
     def plans(self) -> Sequence[JobPlan]:
         return self.planned.plans
 
+    def order(self, *, fresh: bool = False, metrics: str = "") -> LaunchOrder:
+        """The launch of these jobs."""
+        from spotctl.run.turn.live_strategy import expectation
+
+        if self.on_ray is not None:
+            return LaunchOrder((self.on_ray,), None, self.moves, fresh, metrics)
+        expected = expectation(self.plans[0]) if len(self.plans) == 1 else None
+        return LaunchOrder(tuple(plan.job.spec for plan in self.plans), expected, self.moves, fresh, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """A launch that its user has agreed to; any process can carry it out.
+
+    `expected` is the forecast that the user has seen, of a single job. `metrics` is a file or a port, where the figures
+    of the runs are published.
+    """
+
+    specs: tuple[JobSpec, ...]
+    expected: Planned | None
+    moves: bool
+    fresh: bool
+    metrics: str
+
 
 def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
@@ -50,34 +75,45 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     return Prepared(plans_to_launch(specs, session.settings, limit), moves)
 
 
-def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> list[Launched]:
+def run(
+    session: Session,
+    order: LaunchOrder,
+    plans: Sequence[JobPlan] = (),
+    show: Callable[[RunState], None] = lambda _: None,
+) -> list[Launched]:
     """Runs jobs to their end. A job with neither ending nor error goes on without this computer.
 
-    `metrics` is a file or a port, where the figures of the runs are published.
+    Another process than the one that made the `plans` makes them again. `show` is called with each new state of a run.
     """
     from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
-    with publishing(metrics, RunMarkets(session.settings), session.remark) as publish:
-        return _run(session, jobs, publish, fresh=fresh)
+    with publishing(order.metrics, RunMarkets(session.settings), session.remark) as publish:
+
+        def both(state: RunState) -> None:
+            publish(state)
+            show(state)
+
+        return _run(session, order, plans, both)
 
 
-def _run(session: Session, jobs: Prepared, publish: Callable[[RunState], None], *, fresh: bool) -> list[Launched]:
+def _run(
+    session: Session, order: LaunchOrder, plans: Sequence[JobPlan], publish: Callable[[RunState], None]
+) -> list[Launched]:
     from spotctl.cli import elsewhere
     from spotctl.cli.live_runs import live_view
     from spotctl.run.start import concurrent_runs, runs
     from spotctl.run.start.concurrent_runs import Launched
-    from spotctl.run.turn.live_strategy import expectation
+    from spotctl.run.start.launch_plans import plans_to_launch
 
-    spec = jobs.on_ray
-    if spec is not None:
-        with live_view(session, publish=publish) as callbacks:
-            return [Launched(spec, runs.launch(spec, session.settings, callbacks, fresh=fresh))]
-    plan = jobs.plans[0]
-    if jobs.moves:
-        return [Launched(plan.job.spec, elsewhere.launch(session, plan, publish, fresh=fresh))]
-    with live_view(session, several=len(jobs.plans) > 1, publish=publish) as callbacks:
-        if len(jobs.plans) > 1:
-            return concurrent_runs.launch(jobs.plans, session.settings, callbacks, fresh=fresh)
-        spec, expected = plan.job.spec, expectation(plan)
-        return [Launched(spec, runs.launch(spec, session.settings, callbacks, fresh=fresh, expected=expected))]
+    spec, several = order.specs[0], len(order.specs) > 1
+    if several or order.moves:
+        plans = plans or plans_to_launch(order.specs, session.settings).plans
+    if order.moves:
+        assert order.expected is not None
+        return [Launched(spec, elsewhere.launch(session, plans[0], order.expected, publish, fresh=order.fresh))]
+    with live_view(session, several=several, publish=publish) as callbacks:
+        if several:
+            return concurrent_runs.launch(plans, session.settings, callbacks, fresh=order.fresh)
+        ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=order.expected)
+        return [Launched(spec, ending)]

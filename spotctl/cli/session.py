@@ -26,9 +26,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print only JSON on std
 
 @dataclass(frozen=True)
 class Session:
-    """One invocation. Results go to stdout, everything else to stderr."""
+    """One invocation. Results go to stdout, everything else to stderr.
+
+    With `in_window`, another process shows the events of runs.
+    """
 
     home_flag: Path | None
+    in_window: bool = False
 
     @cached_property
     def settings(self) -> Settings:
@@ -43,6 +47,11 @@ class Session:
         from spotctl.clouds import wiring
 
         return wiring.library(self.settings)
+
+    @property
+    def in_terminal(self) -> bool:
+        """Whether a person watches this command, and can answer its questions."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
 
     @cached_property
     def out(self) -> Console:
@@ -80,6 +89,11 @@ class Session:
     def answer_json(self, value: object) -> None:
         """Prints a result for a program on stdout."""
         sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def is_debug(context: typer.Context) -> bool:
+    """Whether the command was given --debug."""
+    return bool(context.find_root().params.get("debug"))
 
 
 def _write(stream: TextIO, lines: Iterable[str], indent: int | None = None) -> None:

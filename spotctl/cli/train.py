@@ -14,7 +14,7 @@ from spotctl.home.errors import BadRequest, Interrupted
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
-    from agileml.job import Listener
+    from agileml.job import Listener, Trained
     from spotctl.lab.train.training import Request
 
 
@@ -139,7 +139,8 @@ def train(
     can also slow machines down: `slow worker 1% by 200%`, `disrupt 20% every 20s by 2x`, `power law 7`, `uneven 75/25`,
     `slow server 1 to 10%` (--engine sim), `replay FILE` with recorded times of workers; see --stragglers.
 
-    Ctrl-C ends the training with the last stable model, which --out saves.
+    Ctrl-C ends the training with the last stable model, which --out saves. So does a training whose nodes fail again
+    and again, with exit code 1.
 
     Example: spotctl train mf --clocks 60 --chaos "at clock 20 evict half warn 5s; at clock 30 kill 1"
 
@@ -193,7 +194,8 @@ def train(
         written = None if log is None else stack.enter_context(IterationLog(log, resumes=request.resumes))
         if written is not None:
             listeners.append(written.write)
-        trained = run(lambda iteration: _tell(listeners, iteration), show)
+        with _last_model_in(out):
+            trained = run(lambda iteration: _tell(listeners, iteration), show)
         ending = last_line_of(trained) | (straggler_fields(history) if stragglers else {})
         if written is not None and not trained.interrupted:
             written.end(ending)
@@ -209,9 +211,28 @@ def train(
         session.out.print(train_tables.summary(history, ending, virtual=engine == "sim"))
     check_nothing_lost(trained.counters)
     if trained.interrupted:
-        saved = "was not saved; --out FILE saves it" if out is None else f"is saved in {out}"
-        raise Interrupted(f"interrupted; the model after clock {trained.clocks} {saved}")
+        raise Interrupted(f"interrupted; {_kept(trained, out)}")
     train.forget_state(request)
+
+
+@contextmanager
+def _last_model_in(out: Path | None) -> Iterator[None]:
+    """Saves the last stable model of a training whose nodes failed again and again."""
+    from agileml.errors import JobFailed
+    from agileml.job import GaveUp
+    from spotctl.files.model_file import save_model
+
+    try:
+        yield
+    except GaveUp as error:
+        if out is not None:
+            save_model(error.trained.model, out)
+        raise JobFailed(f"{error}; {_kept(error.trained, out)}") from error
+
+
+def _kept(trained: Trained, out: Path | None) -> str:
+    saved = "was not saved; --out FILE saves it" if out is None else f"is saved in {out}"
+    return f"the model after clock {trained.clocks} {saved}"
 
 
 def _replay(session: Session, request: Request, log: Path, out: Path | None, *, as_json: bool) -> None:

@@ -33,7 +33,8 @@ def try_(
         left[].id: its id
     """
     from pricing_data.units import MINUTE
-    from spotctl.cli.launch import EXIT_CODES, confirm
+    from spotctl.cli.endings import EXIT_CODES
+    from spotctl.cli.launch import confirm
     from spotctl.cli.live_runs import live_view
     from spotctl.home.cloud import rented_clouds
     from spotctl.log.ledger.final_figures import final_figures

@@ -34,6 +34,10 @@ class Paths:
         """One lock per job, held by the process that runs it."""
         return self.home / "locks"
 
+    def runner_output(self, process: int) -> Path:
+        """The output of a runner in a process of its own; it is kept if the runner fails."""
+        return self.home / "runners" / f"{process}.log"
+
     @property
     def quotas(self) -> Path:
         """The quotas that clouds stated for the account."""

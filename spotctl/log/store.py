@@ -345,6 +345,14 @@ _PAUSES = (0.0, 0.02, 0.1)
 """Seconds before attempts: a process that only checks the lock holds it for a moment."""
 
 
+def runner_of(folder: Path, job: str) -> int | None:
+    """The process that holds the lock of a job, or held it last; None if there was none."""
+    try:
+        return int((folder / f"{job}.lock").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def is_running(folder: Path, job: str) -> bool:
     """Whether a process holds the lock of a job."""
     try:

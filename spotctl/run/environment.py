@@ -111,10 +111,15 @@ class RunEnvironment:
 
     def redacted(self, text: str) -> str:
         """The text without the values of secrets, which a program may print."""
-        for value in sorted(self.secrets.values(), key=len, reverse=True):
-            if len(value) >= _SHORTEST_SECRET:
-                text = text.replace(value, "***")
-        return text
+        return redacted(text, self.secrets)
+
+
+def redacted(text: str, secrets: Mapping[str, str]) -> str:
+    """The text without the values of secrets."""
+    for value in sorted(secrets.values(), key=len, reverse=True):
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, "***")
+    return text
 
 
 def environment_of(

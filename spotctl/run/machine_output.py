@@ -24,7 +24,9 @@ from spotctl.run.environment import RunEnvironment
 from spotctl.run.kept_output import CLUSTER, KeptOutput
 
 if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
+    from spotctl.log.state import RunState
 
 FOLLOW_SECONDS = 0.2
 _LONGEST_QUOTE = 300
@@ -46,29 +48,44 @@ def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[Outp
     Lines without a time come first, machine by machine.
     """
     paths = Paths(settings.home)
-    readings = dict[str, _Reading]()
     with EventLog(paths.log) as log:
         state = latest_run(log, job)
         if state is None or state.began is None:
             raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
-        spec = restored(state.began.spec, paths.home)
-        asked = spec.is_local and not spec.on_ray
-        source = _Asked(provider_of(settings, spec)) if asked else KeptOutput(paths.output(state.run))
+        output = RunOutput(restored(state.began.spec, paths.home), state.run, settings)
         while True:
-            lines = list[OutputLine]()
-            if spec.on_ray:
-                reading = readings.setdefault(CLUSTER, _Reading(CLUSTER, source))
-                lines += reading.new_lines(last=not follow or state.ended is not None)
-            for held in sorted(state.machines.values(), key=lambda held: held.started):
-                reading = readings.setdefault(held.id, _Reading(held.id, source))
-                lines += reading.new_lines(last=not follow or not held.alive or state.ended is not None)
-                # A machine that is gone prints no more; without this, its cloud would be asked in every round.
-                reading.over = reading.over or not held.alive
-            yield from sorted(lines, key=lambda line: line.at or 0)
+            yield from output.new_lines(state, last=not follow or state.ended is not None)
             if not follow or state.ended is not None:
                 return
             time.sleep(FOLLOW_SECONDS)
             state = fold(log.of_run(state.run, state.last_row), state)
+
+
+class RunOutput:
+    """The output of the machines of a run, as far as it was read."""
+
+    def __init__(self, spec: JobSpec, run: str, settings: Settings) -> None:
+        asked = spec.is_local and not spec.on_ray
+        self._source: KeepsOutput = (
+            _Asked(provider_of(settings, spec)) if asked else KeptOutput(Paths(settings.home).output(run))
+        )
+        self._on_ray = spec.on_ray
+        self._readings = dict[str, _Reading]()
+
+    def new_lines(self, state: RunState, *, last: bool) -> list[OutputLine]:
+        """The lines since the last call, the oldest first; with `last` also those that have not ended."""
+        lines = list[OutputLine]()
+        if self._on_ray:
+            lines += self._reading(CLUSTER).new_lines(last=last)
+        for held in sorted(state.machines.values(), key=lambda held: held.started):
+            reading = self._reading(held.id)
+            lines += reading.new_lines(last=last or not held.alive)
+            # A machine that is gone prints no more; without this, its cloud would be asked in every round.
+            reading.over = reading.over or not held.alive
+        return sorted(lines, key=lambda line: line.at or 0)
+
+    def _reading(self, machine: str) -> _Reading:
+        return self._readings.setdefault(machine, _Reading(machine, self._source))
 
 
 class _Reading:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from agileml.checks import check_whole
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, JobFailed
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, EpochRecord
 from agileml.pipeline.elastic.layouts import LayoutRules, check_cuts, layouts_of_pieces, over_layers, planned_layout
 from agileml.pipeline.elastic.seats import PipelineLayout
@@ -15,6 +15,7 @@ from agileml.pipeline.model.base import PipelineModel, Weights
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.tensor_parts import pieces
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.run.copies import final_weights
 from agileml.pipeline.run.local import HANG_SECONDS, AfterBatch, LocalPipeline
 from agileml.pipeline.run.node import PipelineTask
 from agileml.pipeline.run.sim import PipelineFault, SimulatedPipeline
@@ -47,6 +48,14 @@ class TrainedPipeline:
     losses: dict[int, float]
     history: tuple[EpochRecord, ...]
     redone: int
+
+
+class PipelineStopped(JobFailed):
+    """The training cannot go on. `trained` has the newest complete copy of its weights, of `update`."""
+
+    def __init__(self, why: str, trained: TrainedPipeline, update: int) -> None:
+        super().__init__(why)
+        self.trained, self.update = trained, update
 
 
 def controller_for(model: PipelineModel, plan: PipelinePlan) -> ElasticController:
@@ -145,6 +154,7 @@ def train_local(
     """Trains on processes of this computer. `after_batch` may warn, kill and add nodes.
 
     A node that neither answers nor computes for `hang_timeout` seconds is killed, and another one takes its place.
+    PipelineStopped: the training cannot go on after its first backup.
     """
     check_whole("nodes", nodes, 1)
     controller = _controller_on(nodes, model, plan)
@@ -152,7 +162,13 @@ def train_local(
     with LocalPipeline(task, controller, checkpoint, hang_timeout) as pipeline:
         for i in range(nodes):
             pipeline.join(f"n{i}")
-        weights = pipeline.run(after_batch)
+        try:
+            weights = pipeline.run(after_batch)
+        except JobFailed as error:
+            if not controller.backup:
+                raise
+            kept = final_weights(model, pipeline.copies, controller.backup)
+            raise PipelineStopped(str(error), _result(controller, kept), controller.backup) from error
     return _result(controller, weights)
 
 

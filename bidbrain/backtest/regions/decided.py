@@ -69,7 +69,7 @@ class DecidedRegions:
 
     def _situation(self, field: Field, decider: Decider, refused: set[int]) -> Situation:
         now, job, held, offers = field.now * field.gap, field.job, field.machine, decider.offers
-        holdings = ()
+        holdings: tuple[Holding, ...] = ()
         if held is not None:
             offer, machines = offers[held.zone], round(field.share * job.machines)
             rent = Rent(offer, machines, offer.on_demand if held.spot else None)

@@ -53,15 +53,25 @@ def train(
 ) -> None:
     """Train in pipeline stages on local processes, which may be killed, warned and added during the run.
 
+    If too few nodes are left, --out gets the newest complete copy of the weights, and the exit code is 1.
+
     With a flushing scheme or 2bw, the result is the same bit for bit, regardless of faults and the number of nodes.
 
     Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
     """
     from agileml.checks import check_whole
+    from agileml.errors import JobFailed
     from agileml.pipeline.model.optimizers import Optimizer
     from agileml.pipeline.model.user_model import model_factory
     from agileml.pipeline.run.fault_script import parse_faults
-    from agileml.pipeline.run.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
+    from agileml.pipeline.run.training import (
+        PipelinePlan,
+        PipelineStopped,
+        planned_training,
+        save_weights,
+        train_local,
+        train_simulated,
+    )
     from spotctl.files.parallel_files import check_folder, load_plan
     from spotctl.lab.parallel import tables as parallel_tables
 
@@ -89,9 +99,21 @@ def train(
         _use_one_thread()
         trained = train_simulated(built, rule, steps, nodes)
     else:
-        trained = train_local(
-            built, rule, steps, nodes, after_batch=script.after_batch, checkpoint=checkpoint, hang_timeout=hang_timeout
-        )
+        try:
+            trained = train_local(
+                built,
+                rule,
+                steps,
+                nodes,
+                after_batch=script.after_batch,
+                checkpoint=checkpoint,
+                hang_timeout=hang_timeout,
+            )
+        except PipelineStopped as error:
+            if not out:
+                raise
+            save_weights(out, error.trained.weights)
+            raise JobFailed(f"{error}; the weights after update {error.update} are saved in {out}") from error
     if out:
         save_weights(out, trained.weights)
     session.answer(json_, parallel_tables.trained_answer(trained, steps), parallel_tables.trained_table(trained, steps))

@@ -18,6 +18,7 @@ from agileml.engines.ray import RayEngine
 from agileml.engines.ray.cluster_view import HeadLost
 from agileml.errors import AgileMLError
 from agileml.iteration_log import IterationLog, last_line_of
+from agileml.job import GaveUp
 from pricing_data.errors import PricingDataError
 from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
@@ -26,7 +27,7 @@ from spotctl.files.job.reader import restored
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray.training import HEAD_LOST, JOB_FILE
-from spotctl.run.work.training_workload import LOG_FILE, MODEL_FILE, training_job
+from spotctl.run.work.training_workload import CHECKPOINT_FILE, LOG_FILE, MODEL_FILE, training_job
 
 
 def main(folder: str, state: str) -> int:
@@ -44,6 +45,10 @@ def main(folder: str, state: str) -> int:
             log.end(last_line_of(trained))
         if "://" in (published := spec.outputs.get("model", "")):
             deliver(results, published, LAUNCHER)
+    except GaveUp as error:
+        save_model(error.trained.model, results / CHECKPOINT_FILE)
+        sys.stderr.write(f"{error}; the model after clock {error.trained.clocks} is {results / CHECKPOINT_FILE}\n")
+        return 1
     except HeadLost as error:
         sys.stderr.write(f"{error}\n")
         return HEAD_LOST

@@ -92,5 +92,3 @@ def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
             discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
         except AgentError as error:
             raise BadRequest(f"{spec.name}: {error}") from error
-        except OSError as error:
-            raise BadRequest(f"{spec.name}: cannot remove {error.filename}: {error.strerror}") from error

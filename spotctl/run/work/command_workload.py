@@ -31,7 +31,16 @@ from spotctl.planning.market_history import CHECKPOINT
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work.containers import container_of
-from spotctl.run.work.gang import PREPARE, GangShape, GangStep, free_since, next_step, rest_name, run_name
+from spotctl.run.work.gang import (
+    PREPARE,
+    GangShape,
+    GangStep,
+    free_since,
+    next_step,
+    node_variables,
+    rest_name,
+    run_name,
+)
 from spotctl.run.work.moves import move_to
 from spotctl.run.work.retries import SETUP, allowed
 from spotctl.run.work.workload import WorkReport
@@ -176,19 +185,11 @@ class CommandWorkload:
     def _node(self, state: RunState, attempt: ev.AttemptBegan, machine: str, addresses: Mapping[str, str]) -> Payload:
         """The command for one node, with all that it must know about the other nodes."""
         rank, nodes = attempt.machines.index(machine), [addresses[member] for member in attempt.machines]
-        run = self._environment.run
         variables = {
             "SPOTCTL_JOB": self._spec.name,
-            "SPOTCTL_RUN": run,
+            "SPOTCTL_RUN": self._environment.run,
             "SPOTCTL_ATTEMPT": str(attempt.attempt),
-            "SPOTCTL_NODES": str(len(nodes)),
-            "SPOTCTL_NODE_RANK": str(rank),
-            "SPOTCTL_NODE_ADDRESS": nodes[rank],
-            "SPOTCTL_NODE_ADDRESSES": ",".join(nodes),
-            "MASTER_ADDR": nodes[0],
-            "MASTER_PORT": str(attempt.port),
-            "RANK": str(rank),
-            "WORLD_SIZE": str(len(nodes)),
+            **node_variables(rank, nodes, attempt.port),
         }
         if split := self._split_text(state.allocations[state.machines[machine].allocation].market):
             variables["SPOTCTL_PARALLEL"] = split

@@ -231,3 +231,17 @@ def _still_saving(state: RunState, listed: Mapping[str, Machine]) -> bool:
 def _since(state: RunState, waiting: Sequence[Held], shape: GangShape) -> int:
     """The last time when a machine joined an incomplete gang, or was ready to."""
     return max(state.work.stopped_at, *(shape.free.get(node.id, node.ran or node.started) for node in waiting))
+
+
+def node_variables(rank: int, nodes: Sequence[str], port: int) -> dict[str, str]:
+    """How a node finds the others: their addresses in the order of their ranks, and a port of the first one."""
+    return {
+        "SPOTCTL_NODES": str(len(nodes)),
+        "SPOTCTL_NODE_RANK": str(rank),
+        "SPOTCTL_NODE_ADDRESS": nodes[rank],
+        "SPOTCTL_NODE_ADDRESSES": ",".join(nodes),
+        "MASTER_ADDR": nodes[0],
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(nodes)),
+    }

@@ -21,14 +21,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The part of the answer that is about a run, and what the run has cost so far."""
+    """The part of the answer that is about a run, what the run has cost so far, and a line with the commands that show,
+    continue and end it; empty after its end."""
 
     answer: dict[str, Any]
     spent: CostSoFar
+    ways_on: str = ""
 
 
 def standing_of(status: RunStatus) -> Standing:
-    return Standing(_job(status), status.spent)
+    return Standing(_job(status), status.spent, _ways_on(status))
+
+
+def _ways_on(status: RunStatus) -> str:
+    began, run = status.state.began, status.state.run
+    if began is None or status.state.ended is not None:
+        return ""
+    if status.attended:
+        return f"'spotctl resume {began.job}' shows run {run}, 'spotctl stop {began.job}' ends it"
+    if status.state.stopping is not None:
+        return f"'spotctl resume {began.job}' returns the machines of run {run}"
+    return f"'spotctl resume {began.job}' continues run {run}, 'spotctl down {began.job}' ends it"
 
 
 def status_answer(standings: Sequence[Standing], lost: Sequence[RowsLost] = ()) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from agileml.engines.local import LocalEngine
 from agileml.engines.script import Act, Join, RunningMachine
 from agileml.engines.sim import SimulatedEngine
 from agileml.errors import AgileMLError, Unrecoverable
-from agileml.job import TrainingJob
+from agileml.job import GaveUp, TrainingJob
+from agileml.reference import model_digest
 from agileml.roles.node import JobSettings
 from agileml.runtime.output import Printed
 from agileml.stopping import Stopping
@@ -207,3 +208,16 @@ def test_the_end_of_a_crashed_process_is_reported_with_the_line(tmp_path: Path) 
     crash = "__import__('ctypes').string_at(0) if clock == 2 else None"
     lines = printed(job(tmp_path, crash))
     assert any("was ended by signal 11" in line and "steps.py, line 12, in step" in line for _, line in lines)
+
+
+@pytest.mark.parametrize("transient", [2, 0])
+def test_a_job_whose_nodes_crash_again_and_again_returns_its_last_stable_model(tmp_path: Path, transient: int) -> None:
+    """Also if the only reliable node is among them."""
+    crashing = replace(job(tmp_path, "if clock == 4: os._exit(9)"), transient=transient)
+    with pytest.raises(GaveUp, match="failed in the same way") as raised:
+        LocalEngine().play(crashing, Timetable({}), lambda _: None)
+    trained = raised.value.trained
+    expected = LocalEngine().play(job(tmp_path, clocks=trained.clocks), Timetable({}), lambda _: None)
+    assert trained.clocks in (2, 3)
+    assert model_digest(trained.model) == model_digest(expected.model)
+    assert trained.counters.lost == 0

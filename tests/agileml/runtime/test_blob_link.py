@@ -18,7 +18,7 @@ from agileml.runtime.blob_server import BlobServer
 from agileml.runtime.blob_store import PIECE_BYTES, FileBlobStore
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.transport import FrameLimits, Lost, TcpAddress, TransportSettings
+from agileml.transport import Connected, Endpoint, FrameLimits, LinkEvent, Lost, TcpAddress, TransportSettings
 from tests.agileml.engines.attached_jobs import free_port
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 
@@ -138,6 +138,25 @@ def test_a_writer_whose_link_breaks_leaves_the_earlier_blob(controller: Controll
         linked.put("x", [b"one", b"two", b"three"])
     assert content(linked, "x") == b"kept"
     assert linked.list() == ["x"]
+
+
+def test_a_link_that_is_lost_as_soon_as_it_is_open_is_a_broken_link(
+    linked: LinkedBlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that ends has closed it before its opening was reported; checkpoints that were on their way then
+    must not look like a broken job."""
+    poll = Endpoint.poll
+
+    def report_late(endpoint: Endpoint, seconds: float) -> list[LinkEvent]:
+        events = list(poll(endpoint, seconds))
+        if any(isinstance(event, Connected) and event.peer == CONTROLLER for event in events):
+            endpoint.drop(CONTROLLER, "over")
+            events += poll(endpoint, 0.0)
+        return events
+
+    monkeypatch.setattr(Endpoint, "poll", report_late)
+    with pytest.raises(ConnectionError, match="the link to the controller broke"):
+        linked.put("x", [b"one"])
 
 
 def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controller, linked: LinkedBlobStore) -> None:

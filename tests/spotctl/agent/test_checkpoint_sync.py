@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from agileml.runtime.blob_store import FileBlobStore
+from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.data_transfer import deliver, local_copy
 from spotctl.agent.end_marks import have_ended, note_ended
@@ -211,3 +213,23 @@ def test_outputs_replace_existing_files_completely(tmp_path: Path) -> None:
     assert found == {"model": "new", "other": "stays"}
     with pytest.raises(TransferFailed, match="cannot be written"):
         deliver(tmp_path / "left", str(tmp_path / "wanted" / "other"))
+
+
+@pytest.mark.parametrize("error", [StoreRefused("the store answers 503"), OSError(5, "the store answers 503")])
+@pytest.mark.parametrize("call", ["list", "get"])
+def test_a_store_that_does_not_answer_is_an_error_of_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: OSError
+) -> None:
+    """Launchers look again later, and nodes end with the status that says so."""
+    first = Program(tmp_path, 1)
+    first.save("one")
+    assert [first.sync.look() for _ in range(2)] == [False, True]
+    stored = StoredCheckpoints(str(tmp_path / "storage"), 0)
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(FileBlobStore, call, refuse)
+    for ask in (stored.latest, lambda: stored.restore(tmp_path / "new")):
+        with pytest.raises(BadCheckpoint, match=r"checkpoints at .*storage: the store answers 503"):
+            ask()

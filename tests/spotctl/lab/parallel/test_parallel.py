@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -236,3 +237,13 @@ def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path) -> None:
     problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [job]}))
     refused = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--stages", "2", "--replicas", "1")
     assert (refused.code, "has scale 4 for k80, and the plan takes 2 workers" in refused.error) == (2, True)
+
+
+def test_a_training_that_cannot_go_on_saves_its_last_copy(tmp_path: Path) -> None:
+    out = tmp_path / "weights.npz"
+    words = ("mlp", "--nodes", "2", "--stages", "2", "--batches", "1000", "--faults", "kill 3", "--out", out)
+    ended = spotctl("parallel", "train", *words)
+    assert ended.code == 1
+    assert "1 nodes are left in update" in ended.err
+    assert re.search(rf"the weights after update [3-9] are saved in {out}\n", ended.err)
+    assert len(np.load(out).files) > 0

@@ -235,3 +235,35 @@ def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Pa
     assert "only --deterministic runs can be replayed" in other.error
     fewer = spotctl("train", "mlr", "--arg", "parts=2", "--replay", log)
     assert "clock 1 of the log has chunks that LogisticRegression does not have" in fewer.error
+
+
+CRASHING = """
+import os, numpy as np
+
+class Crashing:
+    def init(self, rng):
+        return {"w": np.zeros(2, np.float32)}
+
+    def shards(self):
+        return [range(4)] * 4
+
+    def step(self, shard, lo, hi, params, clock, rng):
+        if clock == 4:
+            os._exit(9)
+        params.update("w", None, np.ones(2, np.float32))
+
+    def loss(self, params, sample):
+        return 1.0
+"""
+
+
+def test_a_training_whose_nodes_crash_again_and_again_saves_its_last_stable_model(tmp_path: Path) -> None:
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    out, log = tmp_path / "model.npz", tmp_path / "run.jsonl"
+    ended = spotctl("train", tmp_path / "crashing.py", "--nodes", "1+1", "--out", out, "--log", log)
+    assert ended.code == 1
+    last = ended.err.splitlines()[-1]
+    assert "failed in the same way" in last
+    clock = lines(log)[-1]["clock"]
+    assert last.endswith(f"; the model after clock {clock} is saved in {out}")
+    assert np.load(out)["w"].tolist() == [clock * 16.0] * 2

@@ -1,0 +1,60 @@
+"""The end of runs on the terminal: the summary, and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from spotctl.cli.session import Session
+    from spotctl.run.start.concurrent_runs import Launched
+    from spotctl.run.start.runs import RunEnd
+
+EXIT_CODES = {
+    "done": 0,
+    "stopped": 0,
+    "failed": 1,
+    "no capacity": 3,
+    "not in time": 3,
+    "budget reached": 4,
+    "not permitted": 5,
+}
+"""Exit code for each outcome of a run."""
+
+
+def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_said: bool = False) -> NoReturn:
+    """Prints how each job ended, unless that `is_said` already; exits with the highest of their exit codes."""
+    from spotctl.cli.boundary import exit_code_of
+    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.show.runs import tables as run_tables
+
+    endings = [job.ending for job in jobs if job.ending is not None]
+    if is_said:
+        pass
+    elif json_:
+        session.answer_json([final_figures(*ending) for ending in endings])
+    else:
+        for ending in endings:
+            session.out.print(run_tables.summary(*ending))
+    failed = [exit_code_of(partial(_raise, job.error), debug=False) for job in jobs if job.error is not None]
+    raise typer.Exit(max([*failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def finish(session: Session, ending: RunEnd | None, *, json_: bool, is_said: bool = False) -> NoReturn:
+    """Prints how a run ended, unless that `is_said` already, and exits with its code; None if the run goes on without
+    this computer."""
+    if ending is None:
+        raise typer.Exit
+    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.show.runs import tables as run_tables
+
+    if not is_said:
+        session.answer(json_, final_figures(*ending), run_tables.summary(*ending))
+    raise typer.Exit(EXIT_CODES[ending[1].outcome])

@@ -1,0 +1,49 @@
+"""A runner in a process of its own, which a terminal shows: `python -m spotctl.cli.runner_process`.
+
+The process has a session without a terminal: neither Ctrl-C nor a closed terminal reaches it. It reads a `RunnerTask`
+from its standard input, as secrets of a job belong in no file.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spotctl.cli.app import end_at_once
+from spotctl.cli.boundary import DONE, exit_code_of
+from spotctl.cli.handover import ResumeOrder
+from spotctl.cli.runs_here import launch_here, resume_here
+from spotctl.cli.session import Session
+from spotctl.home.paths import Paths
+
+if TYPE_CHECKING:
+    from spotctl.cli.handover import RunnerTask
+
+
+def main() -> None:
+    """Carries out the order on standard input, and exits with the code that the command has without a window."""
+    task: RunnerTask = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the window, the parent of this process
+    code = exit_code_of(partial(_carry_out, task), debug=task.debug)
+    output = Paths(task.home).runner_output(os.getpid())
+    # A window that was killed at once has not named the file.
+    with suppress(FileNotFoundError):
+        if code == DONE or not output.stat().st_size:
+            output.unlink()
+    end_at_once(code)
+    sys.exit(code)
+
+
+def _carry_out(task: RunnerTask) -> None:
+    session, order = Session(task.home, in_window=True), task.order
+    if isinstance(order, ResumeOrder):
+        resume_here(session, order.job, order.metrics)
+    else:
+        launch_here(session, order)
+
+
+if __name__ == "__main__":
+    main()

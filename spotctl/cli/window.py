@@ -1,0 +1,149 @@
+"""The window of runs: a terminal shows what a runner in another process does, and can be closed at any time."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+
+from pricing_data.units import counted
+from spotctl.cli import elsewhere
+from spotctl.cli.live_runs import LiveRuns, ways_on
+from spotctl.home.paths import Paths
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog, runner_of
+from spotctl.run.elsewhere.errors import RunnerLost
+from spotctl.show.runs.view import RunView
+
+if TYPE_CHECKING:
+    from spotctl.cli.handover import AttendedRuns
+    from spotctl.cli.session import Session
+    from spotctl.run.start.runs import RunEnd
+
+_LOOK_SECONDS = 0.2
+
+
+class RunWindow:
+    """Shows the runs of jobs that a runner attends to. Runs that began `before` are not shown."""
+
+    def __init__(
+        self,
+        session: Session,
+        log: EventLog,
+        jobs: Sequence[str],
+        runner: AttendedRuns,
+        before: Collection[str] = (),
+        print_lines: Callable[[RunState], None] = lambda _: None,
+    ) -> None:
+        self._print_lines = print_lines
+        self._session, self._log, self._jobs, self._runner, self._before = session, log, jobs, runner, before
+        self._states = dict[str, RunState]()
+        self._live = LiveRuns(
+            session, RunView(several=len(jobs) > 1), Event(), from_here=runner.is_older, ends_runs=False
+        )
+        self._stopped = False
+
+    @property
+    def endings(self) -> list[RunEnd]:
+        """The runs that have ended."""
+        return [(state, state.ended) for state in self._states.values() if state.ended is not None]
+
+    def show(self) -> int | None:
+        """Shows the runs until their runner has ended, and returns its exit code; None if the user leaves before.
+
+        RunnerLost: the runner was killed.
+        """
+        interrupted = Event()
+        with _interruptions(interrupted):
+            try:
+                while (code := self._watch(interrupted)) is None:
+                    self._ask()
+                    interrupted.clear()
+            except KeyboardInterrupt:
+                self._session.remark(*(_ways_back(state) for state in self._states.values() if state.ended is None))
+                return None
+        going = [state for state in self._states.values() if state.ended is None]
+        if code < 0 or (self._runner.is_older and going):
+            if self._stopped and not self._states:
+                raise KeyboardInterrupt
+            left = "; ".join(ways_on(state, attended=False) for state in going) or "nothing was rented"
+            raise RunnerLost(f"the runner was killed: {left}")
+        return code
+
+    def _watch(self, interrupted: Event) -> int | None:
+        """Returns the exit code of the runner, or None after Ctrl-C."""
+        with Live(self._live.view, console=self._session.err, transient=True, refresh_per_second=4):
+            while True:
+                # Asked before the last look, so that nothing is missed.
+                code = self._runner.exit_code()
+                self._look()
+                if code is not None or interrupted.wait(_LOOK_SECONDS):
+                    return code
+
+    def _look(self) -> None:
+        self._session.remark(*self._runner.new_lines())
+        for job in self._jobs:
+            state = self._states.get(job) or self._begun(job)
+            if state is not None:
+                self._states[job] = state = fold(self._log.of_run(state.run, state.last_row), state)
+                self._live.show_turn(state)
+                self._print_lines(state)
+
+    def _begun(self, job: str) -> RunState | None:
+        """The run of a job once this runner has begun it: another one may have been faster."""
+        if runner_of(Paths(self._session.settings.home).locks, job) != self._runner.process:
+            return None
+        state = latest_run(self._log, job)
+        return None if state is None or state.run in self._before else state
+
+    def _ask(self) -> None:
+        """Asks what Ctrl-C is to do. KeyboardInterrupt: leave."""
+        machines = sum(len(state.alive) for state in self._states.values())
+        returned = f" and return {counted(machines, 'machine')}" if machines else ""
+        sys.stderr.write(f"stop{returned} (s), leave it running (l), or go on watching (Enter)? ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer or answer.strip().lower().startswith("l"):
+            raise KeyboardInterrupt
+        if answer.strip().lower().startswith("s"):
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        for job in self._jobs:
+            if elsewhere.has_moved(self._session, job):
+                elsewhere.stop(self._session, job)
+                return
+        self._runner.stop()
+
+
+def _ways_back(state: RunState) -> str:
+    assert state.began is not None
+    job = state.began.job
+    return f"run {state.run} goes on: 'spotctl resume {job}' shows it again, 'spotctl stop {job}' ends it"
+
+
+@contextmanager
+def _interruptions(interrupted: Event) -> Iterator[None]:
+    """The first Ctrl-C sets an event, after which there is a question; a second one, and SIGTERM, leave."""
+
+    def received(number: int, _: object) -> None:
+        if interrupted.is_set() or number == signal.SIGTERM:
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    before = {number: signal.signal(number, received) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

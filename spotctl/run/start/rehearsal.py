@@ -1,0 +1,131 @@
+"""A rehearsal: a job's own command, for a few seconds on this computer, before anything is rented."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agileml.errors import AgileMLError
+from agileml.runtime.job_shape import isolated_shape_of
+from spotctl.agent.command import RunningCommand
+from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.errors import AgentError
+from spotctl.agent.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.job_lease import SAVED_AND_ENDED
+from spotctl.agent.node import EVERY_VARIABLE
+from spotctl.agent.processes import MARK
+from spotctl.clouds.remote.job_folder import check_folder, job_archive
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.spec import data_variable, output_variable
+from spotctl.home.errors import BadRequest
+from spotctl.run.environment import redacted, secrets_of
+from spotctl.run.work.gang import node_variables
+from spotctl.run.work.training_workload import training_job
+
+if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
+
+SECONDS = 10.0
+_GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
+_LONGEST_QUOTE = 300
+_HERE = "127.0.0.1"
+
+
+def rehearse(spec: JobSpec, cache: Path, seconds: float = SECONDS) -> None:
+    """Runs a job's command, or loads its trainer, in a copy of the job's folder. BadRequest: it fails.
+
+    Its checkpoints and outputs are lost. The setup is not run, because it could change this computer.
+    """
+    _check(spec)
+    with tempfile.TemporaryDirectory(prefix="spotctl-rehearsal-") as name:
+        scratch = Path(name)
+        folder = _copy(spec.workdir, scratch)
+        variables = {**os.environ, **spec.env, **secrets_of(spec), **_data(spec, cache)}
+        if isinstance(spec.program, Command):
+            _run(spec, spec.program.run, scratch, folder, variables, seconds)
+        elif isinstance(spec.program, Training):
+            try:
+                isolated_shape_of(training_job(replace(spec, workdir=folder)), folder, variables)
+            except AgileMLError as error:
+                raise _failure(spec, str(error).replace(str(folder), str(spec.workdir))) from error
+
+
+def _check(spec: JobSpec) -> None:
+    """Refuses what this computer cannot rehearse."""
+    if spec.image.container is not None:
+        raise BadRequest(f"{spec.name}: --rehearse runs no containers; try the command with podman")
+    if isinstance(spec.program, Command) and spec.program.parallel is not None:
+        raise BadRequest(f"{spec.name}: --rehearse cannot split a model; try the command with a plan of its own")
+    remote = [location for location in spec.data.values() if "://" in location]
+    if remote and not spec.is_local:
+        raise BadRequest(f"{spec.name}: --rehearse does not copy {remote[0]} to this computer")
+    if not spec.is_local:
+        check_folder(spec.workdir)
+
+
+def _copy(workdir: Path, scratch: Path) -> Path:
+    """A copy of the job's folder with those files that machines get."""
+    folder = scratch / "job"
+    with tarfile.open(job_archive(workdir, scratch).path) as archive:
+        archive.extractall(folder, filter="fully_trusted")  # noqa: S202 - the user's own files, packed just now
+    return folder
+
+
+def _data(spec: JobSpec, cache: Path) -> dict[str, str]:
+    try:
+        return {data_variable(name): str(local_copy(location, cache)) for name, location in spec.data.items()}
+    except AgentError as error:
+        raise BadRequest(f"{spec.name}: {error}") from error
+
+
+def _run(spec: JobSpec, run: str, scratch: Path, folder: Path, variables: Mapping[str, str], seconds: float) -> None:
+    printed = scratch / "printed"
+    environment = {**variables, **_of_node(spec, scratch), MARK: str(scratch)}
+    command = RunningCommand(["/bin/sh", "-c", run], folder, environment, printed, scratch)
+    until = time.monotonic() + seconds
+    try:
+        while (code := command.exit_code()) is None and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        command.end(_GRACE_SECONDS)
+    if code not in (None, 0, SAVED_AND_ENDED):
+        lines = [line.strip() for line in printed.read_text(errors="replace").splitlines() if line.strip()]
+        said = lines[-1][-_LONGEST_QUOTE:] if lines else "it printed nothing"
+        said = redacted(said.replace(str(folder), str(spec.workdir)), secrets_of(spec))
+        raise _failure(spec, f"status {code}: {said}")
+
+
+def _of_node(spec: JobSpec, scratch: Path) -> dict[str, str]:
+    """The variables of the only node of a run, with empty folders for its checkpoints and outputs."""
+    folders = {CHECKPOINT_VARIABLE: scratch / "checkpoint"}
+    folders |= {output_variable(name): scratch / "outputs" / name for name in spec.outputs}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    return {
+        "SPOTCTL_JOB": spec.name,
+        "SPOTCTL_RUN": f"{spec.name}-rehearsal",
+        "SPOTCTL_ATTEMPT": "1",
+        EVERY_VARIABLE: f"{SECONDS:g}",
+        **node_variables(0, [_HERE], _free_port()),
+        **{variable: str(folder) for variable, folder in folders.items()},
+    }
+
+
+def _free_port() -> int:
+    with closing(socket.create_server((_HERE, 0))) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _failure(spec: JobSpec, why: str) -> BadRequest:
+    setup = "; --rehearse does not run the setup: install here what it installs" if spec.setup else ""
+    return BadRequest(f"{spec.name}: the rehearsal failed with {why}{setup}")
