@@ -56,10 +56,15 @@ class Paths:
         """The state of a job's training that ended early, from which the next run resumes."""
         return self.home / "kept" / job
 
+    @property
+    def runs(self) -> Path:
+        """A folder for each run."""
+        return self.home / "runs"
+
     def output(self, run: str) -> Path:
         """The output of the rented machines of a run."""
-        return self.home / "runs" / run / "output"
+        return self.runs / run / "output"
 
     def results(self, run: str) -> Path:
         """The results of a run, unless the job names another folder."""
-        return self.home / "runs" / run
+        return self.runs / run

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from pricing_data.units import DAY, SECOND
 from spotctl.agent.files import read_from
 from spotctl.agent.output_times import times_file
 from spotctl.clouds.base import CloudProvider
@@ -16,6 +17,9 @@ from spotctl.clouds.link import printed, printed_at
 
 EVERY_SECONDS = 2.0
 """How often a machine is asked for new output."""
+
+KEPT_DAYS = 400
+"""Output that is older is deleted when a run begins."""
 
 CLUSTER = "ray"
 """The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
@@ -63,6 +67,15 @@ class KeptOutput:
 
     def _path(self, machine: str) -> Path:
         return self._folder / _NOT_IN_NAMES.sub("_", machine)
+
+
+def delete_old(runs: Path, now: float) -> None:
+    """Deletes the output that machines of earlier runs printed more than `KEPT_DAYS` ago, but no results."""
+    for times in runs.glob("*/output/*.times"):
+        with suppress(OSError):
+            if times.stat().st_mtime < now - KEPT_DAYS * DAY / SECOND:
+                times.with_suffix("").unlink(missing_ok=True)
+                times.unlink()
 
 
 def _size(path: Path) -> int:

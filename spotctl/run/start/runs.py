@@ -36,6 +36,7 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock, is_running
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
+from spotctl.run.kept_output import delete_old
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray import training as ray_training
 from spotctl.run.start.fresh_prices import fresh_prices
@@ -132,6 +133,7 @@ def begin_run(
     quota_text = ", ".join(map(str, quotas))
     rented_from = RAY if spec.on_ray else provider.name
     journal.write(RunBegan(spec.name, rented_from, written(spec), str(folder), wall_us(), deadline, quota_text))
+    delete_old(paths.runs, time.time())
     if expected is not None:
         journal.write(expected)
     return journal, environment
