@@ -12,10 +12,12 @@ from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import check_names, check_rents
 from spotctl.home.cloud import is_replayed
+from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.on_demand_needs import on_demand_remarks
+from spotctl.planning.pace import PacePoint, pace_points
 from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.asked_quotas import ask_quotas, unknown_quotas
@@ -31,12 +33,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobPlans:
-    """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds were."""
+    """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds were.
+
+    `pace` has the next points of cost and time of a job that is planned alone, if they were asked for.
+    """
 
     plans: Sequence[JobPlan] = ()
     remarks: tuple[str, ...] = ()
     clouds: tuple[CloudPrices, ...] = ()
     at: int = 0
+    pace: tuple[PacePoint, ...] = ()
 
 
 def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
@@ -46,6 +52,20 @@ def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
     check_rents(specs)
     moment = PlanMoment(parse_time(at) if at else None, parse_duration(hours) / HOUR if hours else None)
     return _plans(specs, settings, moment, wall_us() if moment.at is None else moment.at)
+
+
+def with_pace(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:
+    """The plan of one job, with the next points of its cost and time; other plans unchanged."""
+    if len(planned.plans) != 1:
+        return planned
+
+    def plan_of(spec: JobSpec) -> JobPlan | None:
+        try:
+            return stored_plans([spec], settings, at, hours).plans[0]
+        except SpotctlError:
+            return None
+
+    return replace(planned, pace=tuple(pace_points(planned.plans[0], plan_of)))
 
 
 def plan_of_run(

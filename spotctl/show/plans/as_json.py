@@ -20,9 +20,21 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
     Fields:
         -> _plan_json
         -> spotctl.show.freshness:freshness_json
+        pace: next points on the frontier of cost and time; empty without `--explain`, and for jobs planned together
+        pace[].value_of_time_usd: the `value_of_time` that leads there, per hour
+        pace[].cost_change: change of the median cost, as a share of it
+        pace[].hours_change: change of the median duration, as a share of it
     """
     freshness = freshness_json(planned.clouds, planned.at)
-    return [{**_plan_json(plan), **freshness} for plan in planned.plans]
+    pace = [
+        {
+            "value_of_time_usd": to_usd(point.value_of_time),
+            "cost_change": point.usd,
+            "hours_change": point.hours,
+        }
+        for point in planned.pace
+    ]
+    return [{**_plan_json(plan), **freshness, "pace": pace} for plan in planned.plans]
 
 
 def _plan_json(plan: JobPlan) -> dict[str, Any]:
