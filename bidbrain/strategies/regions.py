@@ -245,20 +245,24 @@ def _on_demand_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
 
 
 def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
-    """The terms of a plan, and the place of each zone: the cheapest regions, and where the checkpoint is."""
-    region = at.known.region
-    count = np.bincount(region)
+    """The terms of a plan, and the place of each zone: the cheapest regions, and where the checkpoint is.
+
+    Of a region's zones count those that cost at most what on-demand machines do, if there are any.
+    """
+    region, usable = at.known.region, at.spot <= at.on_demand
+    usable |= ~np.isin(region, region[usable])
+    count = np.bincount(region, usable)
     chances, ages = at.known.chances(at.now), at.known.ages(at.now, up=False)
     factors = at.known.factors
     returns = HAZARDS[False].rate(np.clip(ages, 0.3, 3.0)) * factors[0] * (1 - chances)
-    usd, losses = np.bincount(region, at.spot) / count, np.bincount(region, factors[1]) / count
-    up = 1 - np.exp(np.bincount(region, np.log(1 - 0.98 * chances)))
+    usd, losses = np.bincount(region, at.spot * usable) / count, np.bincount(region, factors[1] * usable) / count
+    up = 1 - np.exp(np.bincount(region, usable * np.log(1 - 0.98 * chances)))
     kept: list[int] = np.argsort(usd, kind="stable")[:MOST_PLACES].tolist()
     if at.home is not None and region[at.home] not in kept:
         kept[-1] = int(region[at.home])
     place = np.full(count.size, len(kept) - 1)
     place[kept] = np.arange(len(kept))
-    back = np.bincount(region, returns) + 1e-6
+    back = np.bincount(region, returns * usable) + 1e-6
     places = tuple(PlacePrices(*figures) for figures in np.stack((usd, up, back, losses), axis=1)[kept].tolist())
     first = [int(np.argmax(region == number)) for number in kept]
     moves = tuple(map(tuple, at.moving[np.ix_(first, first)].tolist()))

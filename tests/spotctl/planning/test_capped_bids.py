@@ -10,6 +10,7 @@ import pytest
 from bidbrain.strategies.base import Rent
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
+from spotctl.planning import rivals
 from spotctl.planning.first_decision import first_decision
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
@@ -26,6 +27,13 @@ def plan_of(folder: Path, start: str, more: str) -> JobPlan:
     return plan
 
 
+@pytest.fixture
+def without_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the rival is better, as it is at these moments, bids are the on-demand price anyway."""
+    monkeypatch.setattr(rivals, "RIVAL", "lookahead")
+
+
+@pytest.mark.usefixtures("without_rival")
 @pytest.mark.parametrize("more", ["", "strategy: deadline\ndeadline: 30h\n"])
 @pytest.mark.parametrize("start", ["2026-01-15T00:00:00Z", "2026-01-20T16:00:00Z"])
 def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(tmp_path: Path, start: str, more: str) -> None:
