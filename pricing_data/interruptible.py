@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import Thread, enumerate as running_threads
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread, current_thread, enumerate as running_threads, main_thread
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -45,3 +47,19 @@ def _run(work: Callable[[], T], result: Future[T]) -> None:
         result.set_result(work())
     except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
         result.set_exception(error)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Lets Ctrl-C wait: a compiled module that is interrupted while it is imported aborts the process."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    received = list[int]()
+    before = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if received:
+        signal.raise_signal(signal.SIGINT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.corrections import CorrectedPrices
 from pricing_data.errors import BadInput, OverLimit
-from pricing_data.interruptible import interruptible
+from pricing_data.interruptible import interruptible, uninterrupted
 from pricing_data.store.segments import SegmentFile
 from pricing_data.units import age
 
@@ -82,7 +82,8 @@ def query(
     segments: Sequence[Path], corrected: CorrectedPrices, sql: str, limits: QueryLimits = DEFAULT_LIMITS
 ) -> QueryResult:
     """Runs SQL on the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour."""
-    import duckdb
+    with uninterrupted():
+        import duckdb
 
     connection, stopped = _restricted(segments, limits), Event()
 

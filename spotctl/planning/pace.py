@@ -26,7 +26,7 @@ class PacePoint:
 
 
 def pace_points(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[PacePoint]:
-    """What the plan of the same job would cost if its time were worth an eighth, or eight times as much; only what is
+    """The changes if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
     cheaper and slower, or faster and more expensive."""
     spec = plan.job.spec
     if spec.strategy not in (AUTO, DEADLINE) or plan.work.assumed or plan.decider.roaming is not None:

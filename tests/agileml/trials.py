@@ -217,7 +217,8 @@ class RedoingLink:
         """Not needed."""
 
     def stop(self) -> None:
-        """Not needed."""
+        """A job that is given up ends with its last stable model."""
+        raise AssertionError
 
     def warn(self, name: str, seconds: float) -> None:
         """Not needed."""

@@ -148,7 +148,9 @@ def test_the_impossible_says_what_it_would_take(tmp_path: Path, more: str, code:
 def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     imported(tmp_path, flat("c4.xlarge", 9), flat("m4.xlarge", 5))
     file = job(tmp_path)
-    file.write_text(file.read_text().replace("[local]", "[aws]").replace("40", "40, m4.xlarge: 80"))
+    file.write_text(
+        file.read_text().replace("[local]", "[aws], types: [c4.xlarge, m4.xlarge]").replace("40", "40, m4.xlarge: 80")
+    )
     plan = spotctl("plan", file, "--at", format_time(START + 8 * 24 * HOUR), "--json").json
     assert [one["market"] for one in plan["choice"]] == ["aws/us-east-1/us-east-1a/c4.xlarge"]
     assert next((price["purchase"], price["source"]) for price in plan["prices"] if "c4" in price["market"]) == (

@@ -28,6 +28,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "log.sqlite"
 
 
+st.register_type_strategy(ev.JsonFloat, st.floats(allow_nan=False))
+
 EVENTS = st.one_of(
     *(
         st.from_type(kind)
