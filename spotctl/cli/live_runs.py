@@ -19,9 +19,9 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from spotctl.run.start import runs
 from spotctl.run.stop_signals import noticing, stop_signals
-from spotctl.run.turn.ending import orders_open
 from spotctl.show.runs import tables as run_tables
 from spotctl.show.runs.figures import RunMarkets
+from spotctl.show.runs.standing import ways_on
 from spotctl.show.runs.view import RunView
 
 if TYPE_CHECKING:
@@ -142,21 +142,6 @@ def _stopping(states: Sequence[RunState]) -> str:
     return (
         f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves the machines rented until their"
         " leases end"
-    )
-
-
-def ways_on(state: RunState, *, attended: bool) -> str:
-    """The machines of a run without a runner, and the commands that continue or end it."""
-    job, open_order = _job(state), orders_open(state)
-    if attended:
-        return f"'spotctl status {job}' shows the state of run {state.run}"
-    # A run that was asked to stop only returns its machines when it is resumed.
-    resume = "" if state.stopping is not None else f", 'spotctl resume {job}' continues it"
-    if not state.alive and not open_order:
-        return f"run {state.run} has no machines: 'spotctl down {job}' ends it{resume}"
-    machines = counted(len(state.alive), "machine") + (" and an open order" if open_order else "")
-    return (
-        f"run {state.run} has {machines}, rented until their leases end: 'spotctl down {job}' returns them now{resume}"
     )
 
 

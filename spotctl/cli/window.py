@@ -13,13 +13,14 @@ from rich.live import Live
 
 from pricing_data.units import counted
 from spotctl.cli import elsewhere
-from spotctl.cli.live_runs import LiveRuns, ways_on
+from spotctl.cli.live_runs import LiveRuns
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, runner_of
 from spotctl.run.elsewhere.errors import RunnerLost
+from spotctl.show.runs.standing import ways_on
 from spotctl.show.runs.view import RunView
 
 if TYPE_CHECKING:

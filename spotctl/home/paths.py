@@ -8,6 +8,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 """The folder of `spotctl`."""
 
+KEPT_DAYS = 400
+"""Logs and reports of older nights are deleted, and the output of older runs; results never are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:

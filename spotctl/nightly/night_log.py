@@ -7,9 +7,8 @@ from datetime import date, timedelta, tzinfo
 from pathlib import Path
 
 from pricing_data.units import to_datetime
+from spotctl.home.paths import KEPT_DAYS
 
-KEPT_DAYS = 400
-"""Logs and reports of older nights are deleted."""
 MOST_BYTES = 1 << 20
 
 _FULL = "this log is full; see the event log (spotctl status, spotctl report) for the rest"

@@ -14,12 +14,10 @@ from spotctl.agent.output_times import times_file
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.link import printed, printed_at
+from spotctl.home.paths import KEPT_DAYS
 
 EVERY_SECONDS = 2.0
 """How often a machine is asked for new output."""
-
-KEPT_DAYS = 400
-"""Output that is older is deleted when a run begins."""
 
 CLUSTER = "ray"
 """The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""

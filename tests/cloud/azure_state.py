@@ -66,7 +66,7 @@ class Item:
 
 @dataclass
 class Bill:
-    """What a machine costs: full minutes, at the price at its start."""
+    """The cost of a machine: full minutes, at the price at its start."""
 
     market: str
     spot: bool

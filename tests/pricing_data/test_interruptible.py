@@ -1,4 +1,4 @@
-"""What Ctrl-C may interrupt, and what it has to wait for."""
+"""Work that Ctrl-C has to wait for."""
 
 from __future__ import annotations
 

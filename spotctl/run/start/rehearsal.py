@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import tarfile
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +26,7 @@ from spotctl.files.job.spec import data_variable, output_variable
 from spotctl.home.errors import BadRequest
 from spotctl.run.environment import redacted, secrets_of
 from spotctl.run.work.gang import node_variables
+from spotctl.run.work.training_nodes import free_port
 from spotctl.run.work.training_workload import training_job
 
 if TYPE_CHECKING:
@@ -115,15 +114,9 @@ def _of_node(spec: JobSpec, scratch: Path) -> dict[str, str]:
         "SPOTCTL_RUN": f"{spec.name}-rehearsal",
         "SPOTCTL_ATTEMPT": "1",
         EVERY_VARIABLE: f"{SECONDS:g}",
-        **node_variables(0, [_HERE], _free_port()),
+        **node_variables(0, [_HERE], free_port()),
         **{variable: str(folder) for variable, folder in folders.items()},
     }
-
-
-def _free_port() -> int:
-    with closing(socket.create_server((_HERE, 0))) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 def _failure(spec: JobSpec, why: str) -> BadRequest:

@@ -93,12 +93,12 @@ def nodes_of(environment: RunEnvironment) -> TrainingNodes:
 def _port_of(folder: Path) -> int:
     """The controller's port, the same in every process of the run unless another program has taken it."""
     kept = Watched(folder / _PORT_FILE, lambda values: int(values["port"])).value() or 0
-    port = _free_port(kept) or _free_port(0)
+    port = free_port(kept) or free_port()
     replace_json(folder / _PORT_FILE, {"port": port})
     return port
 
 
-def _free_port(wanted: int) -> int:
+def free_port(wanted: int = 0) -> int:
     """The wanted port, or any free one for 0; 0 if the wanted port is taken."""
     with closing(socket.socket()) as probe:
         # Connections of a killed server that are still closing do not block the port.

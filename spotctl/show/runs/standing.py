@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import format_time, usd
+from pricing_data.units import counted, format_time, usd
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.show.phrases import loss_text, spending_text
 
@@ -30,18 +30,26 @@ class Standing:
 
 
 def standing_of(status: RunStatus) -> Standing:
-    return Standing(_job(status), status.spent, _ways_on(status))
+    goes_on = status.state.began is not None and status.state.ended is None
+    return Standing(_job(status), status.spent, ways_on(status.state, attended=status.attended) if goes_on else "")
 
 
-def _ways_on(status: RunStatus) -> str:
-    began, run = status.state.began, status.state.run
-    if began is None or status.state.ended is not None:
-        return ""
-    if status.attended:
-        return f"'spotctl resume {began.job}' shows run {run}, 'spotctl stop {began.job}' ends it"
-    if status.state.stopping is not None:
-        return f"'spotctl resume {began.job}' returns the machines of run {run}"
-    return f"'spotctl resume {began.job}' continues run {run}, 'spotctl down {began.job}' ends it"
+def ways_on(state: RunState, *, attended: bool) -> str:
+    """The commands that show, continue and end a run, with the machines of one without a runner."""
+    from spotctl.run.turn.ending import orders_open
+
+    assert state.began is not None
+    job, open_order = state.began.job, orders_open(state)
+    if attended:
+        return f"'spotctl resume {job}' shows run {state.run}, 'spotctl stop {job}' ends it"
+    # A run that was asked to stop only returns its machines when it is resumed.
+    resume = "" if state.stopping is not None else f", 'spotctl resume {job}' continues it"
+    if not state.alive and not open_order:
+        return f"run {state.run} has no machines: 'spotctl down {job}' ends it{resume}"
+    machines = counted(len(state.alive), "machine") + (" and an open order" if open_order else "")
+    return (
+        f"run {state.run} has {machines}, rented until their leases end: 'spotctl down {job}' returns them now{resume}"
+    )
 
 
 def status_answer(standings: Sequence[Standing], lost: Sequence[RowsLost] = ()) -> dict[str, Any]:

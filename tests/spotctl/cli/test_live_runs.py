@@ -144,7 +144,7 @@ def test_a_run_that_was_not_asked_to_stop_can_be_resumed(session: Session) -> No
 
 def test_a_command_that_only_watches_ends_no_run(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     left = Event()
-    with pytest.raises(Interrupted, match="'spotctl status small' shows the state of run small-1"):
+    with pytest.raises(Interrupted, match="'spotctl resume small' shows run small-1"):
         interrupted_twice(session, left)
     assert left.is_set()
     assert logged(session).stopping is None

@@ -147,7 +147,7 @@ def test_a_window_says_that_its_runner_was_killed_and_how_to_continue(job: Path,
     said = " ".join(window.screen.split())
     assert "the runner was killed: run small-" in said
     assert "'spotctl resume small' continues it" in said
-    assert "'spotctl resume small' continues run" in spotctl("status", "small").err
+    assert "'spotctl resume small' continues it" in spotctl("status", "small").err
     may_end(job)
     with terminal("resume", "small") as window:
         assert window.exit_code() == 0

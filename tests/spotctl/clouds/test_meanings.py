@@ -1,4 +1,4 @@
-"""What a run does about each error that a cloud or a machine may answer with."""
+"""The course of a run after each error that a cloud or a machine may answer with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of ended runs never changes an answer: on logs to which anything happens, commands say what they say
+"""Kept files of ended runs never change an answer: on logs to which anything happens, commands say what they say
 when nothing is kept."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Story:
         self.going.clear()
 
     def _move(self) -> None:
-        """The same rows in another file, as after a restored backup."""
+        """A file with the same rows, as after a restored backup."""
         rows = raw_log(self.home / "log.sqlite").rows
         write_rows(self.home / "other.sqlite", rows)
         (self.home / "other.sqlite").rename(self.home / "log.sqlite")

@@ -3,7 +3,8 @@ from __future__ import annotations
 from datetime import UTC, date, timedelta
 from pathlib import Path
 
-from spotctl.nightly.night_log import KEPT_DAYS, MOST_BYTES, NightLog, delete_old
+from spotctl.home.paths import KEPT_DAYS
+from spotctl.nightly.night_log import MOST_BYTES, NightLog, delete_old
 
 DAY = date(2026, 5, 1)
 

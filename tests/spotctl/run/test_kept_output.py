@@ -8,7 +8,8 @@ from pathlib import Path
 
 from spotctl.agent.output_times import parse_times
 from spotctl.clouds.base import MachineRequest, Payload
-from spotctl.run.kept_output import KEPT_DAYS, KeptOutput, delete_old
+from spotctl.home.paths import KEPT_DAYS
+from spotctl.run.kept_output import KeptOutput, delete_old
 from tests.spotctl.run.worlds import MARKETS, START, life
 
 
