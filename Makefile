@@ -75,6 +75,7 @@ faults: ## 5,000 random fault schedules in virtual time and 200 on processes tha
 	$(PYTHON) -m tests.agileml.local_faults 0 200
 	$(PYTHON) -m tests.spotctl.run.outages
 	$(PYTHON) -m tests.spotctl.run.local_outages
+	$(PYTHON) -m tests.cloud.outages
 
 focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
 	$(PYTHON) -m tests.spotctl.show.costs.focus_validator

@@ -88,7 +88,7 @@ def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
     try:
         return place_of(location, who)
     except StoreRefused as error:
-        raise TransferFailed(str(error)) from None
+        raise TransferFailed(str(error)) from error
 
 
 def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:

@@ -44,6 +44,6 @@ def _as_transfer_failure(path: str) -> Iterator[None]:
     try:
         yield
     except StoreRefused as error:
-        raise TransferFailed(f"{path}: {error}") from None
+        raise TransferFailed(f"{path}: {error}") from error
     except OSError as error:
         raise TransferFailed(f"{error.filename or path}: {error.strerror or error}") from error

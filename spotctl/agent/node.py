@@ -30,6 +30,7 @@ from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, Checkpoin
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
 from spotctl.agent.processes import MARK, marked
+from spotctl.agent.store_patience import patiently
 from spotctl.agent.task import OTHER_NODE, NodeTask
 
 CANNOT_TRANSFER = 74
@@ -44,7 +45,7 @@ _STABLE_SECONDS = 0.5
 
 def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
     """Copies data, and pulls the image or runs the setup; returns the setup's exit code."""
-    full = {**environment, **task.environment, **_data(task)}
+    full = {**environment, **task.environment, **patiently(lambda: _data(task), _say)}
     if task.container is not None:
         ensure_image(task.container, environment)
         return 0
@@ -71,7 +72,7 @@ class CommandNode:
 
     def _run(self) -> int:
         sync = self._checkpoint_sync()
-        if sync is not None and (restored := sync.restore()) is not None:
+        if sync is not None and (restored := patiently(sync.restore, _say)) is not None:
             _say(f"resuming from checkpoint {restored.number}")
         if self._told_to_end.is_set():
             return SAVED_AND_ENDED
@@ -83,13 +84,14 @@ class CommandNode:
         was_told = self._told_to_end.is_set()
         self._command.end(0.0)
         if sync is not None:
-            _attempt(sync.last)
+            # A machine whose end was announced has no time to wait for a store.
+            _attempt(sync.last if was_told else lambda: patiently(sync.last, _say))
         if was_told:
             return SAVED_AND_ENDED
         if code != SAVED_AND_ENDED:
-            self._deliver()
+            patiently(self._deliver, _say)
         if code == 0:
-            _attempt(self._note_end)
+            _attempt(lambda: patiently(self._note_end, _say))
         return code if code >= 0 else 128 - code
 
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:

@@ -20,6 +20,7 @@ from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.end_marks import ENDED
 from spotctl.agent.errors import BadCheckpoint
+from spotctl.agent.store_patience import is_temporary
 from spotctl.agent.task import OTHER_NODE
 
 _LOG = logging.getLogger(__name__)
@@ -91,6 +92,8 @@ class StoredCheckpoints:
                 with _as_bad_checkpoint(self._path):
                     return self._restore(stem, folder)
             except Unrecoverable as error:
+                if is_temporary(error):
+                    raise BadCheckpoint(f"checkpoints at {self._path}: {error}") from error
                 _LOG.warning("ignoring checkpoint %s: %s", stem, error)
         if stems:
             where = f"{self._path}/{self._node}"

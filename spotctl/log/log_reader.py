@@ -101,8 +101,9 @@ def digests_at(log: EventLog, last: int, of_run: Mapping[str, str]) -> LogDigest
 def digest_of(rows: Sequence[StoredRow]) -> str:
     """A digest of what rows say."""
     digest = blake2b(digest_size=16)
-    for column in (map(str, map(_AT, rows)), map(_KIND, rows), map(_BODY, rows)):
-        digest.update("\n".join(column).encode(errors="replace") + b"\0")
+    for part in (_AT, _KIND, _BODY):
+        # In a damaged file, a text can have become a number.
+        digest.update("\n".join(map(str, map(part, rows))).encode(errors="replace") + b"\0")
     return digest.hexdigest()
 
 

@@ -14,6 +14,10 @@ class StoreRefused(OSError):
     """The store refused a request, or did not answer; the message names the object and says why."""
 
 
+class StoreUnavailable(StoreRefused):
+    """The store failed, or did not answer, in a way that may pass."""
+
+
 class NoSuchObject(StoreRefused):
     """There is no object of this name, or no such bucket."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
-from spotctl.agent.blobs.bucket import NoSuchObject, ObjectChanged, StoreRefused
+from spotctl.agent.blobs.bucket import NoSuchObject, ObjectChanged, StoreRefused, StoreUnavailable
 
 ATTEMPTS = 6
 FIRST_PAUSE_SECONDS = 0.5
@@ -78,7 +78,9 @@ class Caller:
                 except (OSError, http.client.HTTPException) as error:
                     failures += 1
                     if failures >= ATTEMPTS or not tag:
-                        raise StoreRefused(f"{call.what}: the connection broke after {done} bytes: {error}") from None
+                        raise StoreUnavailable(
+                            f"{call.what}: the connection broke after {done} bytes: {error}"
+                        ) from None
             self._sleep(FIRST_PAUSE_SECONDS)
 
     def _open(self, call: HttpCall) -> http.client.HTTPResponse:
@@ -94,7 +96,7 @@ class Caller:
             except (OSError, http.client.HTTPException) as error:
                 if attempt == ATTEMPTS:
                     reason = getattr(error, "reason", None) or error
-                    raise StoreRefused(f"{call.what}: no answer: {reason}") from None
+                    raise StoreUnavailable(f"{call.what}: no answer: {reason}") from None
             self._sleep(pause)
             pause *= 2
         raise AssertionError("the last attempt returns or raises")
@@ -139,6 +141,8 @@ def refusal(what: str, status: int, body: bytes) -> StoreRefused:
         return StoreRefused(f"{text}; the machine's identity, or the launcher's, may not do this")
     if status == 412 or code in _CHANGED_CODES:
         return ObjectChanged(text)
+    if status in _TEMPORARY:
+        return StoreUnavailable(text)
     return NoSuchObject(text) if status == 404 else StoreRefused(text)
 
 

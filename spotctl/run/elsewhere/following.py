@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agileml.errors import AgileMLError
 from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.store_patience import PATIENCE_SECONDS, is_temporary
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
@@ -43,7 +44,7 @@ class Follower:
         try:
             stored = self.place.claim(LAUNCHER).read()
         except StoreRefused as error:
-            raise RunnerLost(f"run {self.place.run}: {error}") from None
+            raise RunnerLost(f"run {self.place.run}: {error}") from error
         return None if stored is None else Claim.from_bytes(stored.data)
 
     def rows(self) -> list[CopiedRow]:
@@ -51,7 +52,7 @@ class Follower:
         try:
             return self._copy.rows()
         except (OSError, AgileMLError) as error:
-            raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from None
+            raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from error
 
     def state(self) -> RunState:
         """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
@@ -66,20 +67,36 @@ class Follower:
             add_missing(log, self.place.run, other.of_run(self.place.run))
 
     def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> RunEnd | None:
-        """Waits for the end of the run; None if the user has `left` before. RunnerLost: its runner is not there."""
-        watch = Watch()
+        """Waits for the end of the run; None if the user has `left` before.
+
+        RunnerLost: its runner is not there, or the object store fails for longer than its machines wait for it.
+        """
+        watch, answered_at = Watch(), time.monotonic()
         while not left():
-            state = self.state()
-            on_turn(state)
-            if state.ended is not None:
-                return state, state.ended
-            claim = self.claim()
-            if claim is not None and claim.failure:
-                raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
-            if claim is not None and watch.is_stale(claim, time.monotonic()):
-                raise RunnerLost(f"run {self.place.run}: its runner on {claim.holder} is silent; {self.ways_out}")
+            try:
+                state = self._look(watch)
+            except RunnerLost as error:
+                if not is_temporary(error) or time.monotonic() - answered_at >= PATIENCE_SECONDS:
+                    raise
+                # The runner cannot renew its claim either.
+                watch = Watch()
+            else:
+                answered_at = time.monotonic()
+                on_turn(state)
+                if state.ended is not None:
+                    return state, state.ended
             time.sleep(LOOK_SECONDS)
         return None
+
+    def _look(self, watch: Watch) -> RunState:
+        """The state of the run. RunnerLost: no runner is at work on it."""
+        state, claim = self.state(), self.claim()
+        if state.ended is None and claim is not None:
+            if claim.failure:
+                raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
+            if watch.is_stale(claim, time.monotonic()):
+                raise RunnerLost(f"run {self.place.run}: its runner on {claim.holder} is silent; {self.ways_out}")
+        return state
 
     @property
     def ways_out(self) -> str:

@@ -91,6 +91,7 @@ def places(store: PriceStore) -> Iterator[tuple[Path, int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 def test_no_changed_byte_changes_a_number(store: PriceStore) -> None:
     expected = answers(store)
     unnoticed = 0

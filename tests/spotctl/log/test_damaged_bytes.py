@@ -9,13 +9,15 @@ import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
 from spotctl.log import present
+from spotctl.log.log_reader import digest_of
+from spotctl.log.log_row import StoredRow
 from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.gather import gather
 from spotctl.show.costs.grouping import By
@@ -109,3 +111,9 @@ def _restore(home: Path, files: Mapping[str, bytes]) -> None:
         (home / name).unlink(missing_ok=True)
     for name, content in files.items():
         (home / name).write_bytes(content)
+
+
+def test_a_text_that_became_a_number_has_a_digest() -> None:
+    """A byte of SQLite's own says of what type a value is."""
+    rows = [(1, "run", 7, "RunBegan", "{}", 0)]
+    assert digest_of([cast("StoredRow", (1, "run", 7, 5, "{}", 0))]) != digest_of(rows)

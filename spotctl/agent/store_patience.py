@@ -1,0 +1,40 @@
+"""Waits on a machine until an object store works again: what a program has made is worth more than some minutes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from spotctl.agent.blobs.bucket import StoreUnavailable
+from spotctl.agent.errors import AgentError
+
+PATIENCE_SECONDS = 480.0
+"""How long a store may fail."""
+
+_PAUSE_SECONDS = 5.0
+"""Between attempts, each of which repeats its requests for a quarter of a minute."""
+
+T = TypeVar("T")
+
+
+def is_temporary(error: BaseException | None) -> bool:
+    """Whether the cause of an error is a store that may soon work again."""
+    while error is not None and not isinstance(error, StoreUnavailable):
+        error = error.__cause__
+    return error is not None
+
+
+def patiently(act: Callable[[], T], say: Callable[[str], object]) -> T:
+    """What an action returns, which is tried again while the store is unavailable; `say` is told so once."""
+    give_up, is_said = time.monotonic() + PATIENCE_SECONDS, False
+    while True:
+        try:
+            return act()
+        except AgentError as error:
+            if not is_temporary(error) or time.monotonic() >= give_up:
+                raise
+            if not is_said:
+                say(f"{error}; trying again")
+                is_said = True
+        time.sleep(_PAUSE_SECONDS)
