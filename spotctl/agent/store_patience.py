@@ -26,7 +26,7 @@ def is_temporary(error: BaseException | None) -> bool:
 
 
 def patiently(act: Callable[[], T], say: Callable[[str], object]) -> T:
-    """What an action returns, which is tried again while the store is unavailable; `say` is told so once."""
+    """Carries out an action, again and again while the store is unavailable; says so once."""
     give_up, is_said = time.monotonic() + PATIENCE_SECONDS, False
     while True:
         try:
