@@ -62,10 +62,12 @@ class NotSent(ProviderError):
 
 class PartlyListed(ProviderError):
     """Some regions or clouds did not answer. `listed` has the items that the others listed, and `parts` are the
-    beginnings of the ids that may be missing. This is an error, so that no caller mistakes a part for the whole."""
+    beginnings of the ids that may be missing. This is an error, so that no caller mistakes a part for the whole.
+    `failure` is the first one's error."""
 
     def __init__(self, failure: ProviderError, listed: Sequence[Any], parts: Sequence[str]) -> None:
         super().__init__(str(failure))
+        self.failure: ProviderError = failure.failure if isinstance(failure, PartlyListed) else failure
         self.listed, self.parts = tuple(listed), tuple(parts)
 
 

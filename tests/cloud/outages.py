@@ -97,7 +97,7 @@ def outlived(name: str, kind: str, skip: int = 0, runner: str = LAUNCHER) -> Cou
         with laptop.launched("launch", job, *options, "--yes", "--json") as launched:
             code, out, err = launched.ended()
         assert running(cloud.server) == [], err
-        assert cloud.server.resources() == (), err
+        assert cloud.server.resources() == (), out + err
         if code == USAGE:
             assert cloud.server.machines() == (), err
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from pricing_data.errors import PricingDataError
 from pricing_data.units import MINUTE
 from spotctl.agent.errors import AgentError, TransferFailed
+from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import ProviderError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
@@ -24,11 +25,14 @@ from spotctl.run.turn.budget_check import BudgetCheck, unfinished_text
 from spotctl.run.turn.execute import Executor, Journal
 from spotctl.run.work.workload import Workload
 
+REMOVAL_PATIENCE = 3 * MINUTE
+"""How long a cloud may fail before what is left of a run, which costs nothing, is left to `spotctl gc`."""
+
 STORE_PATIENCE = 8 * MINUTE
 """How long an object store may fail at the end of a run: less than the lease of a machine on which its runner lives."""
 
 LONGEST_PAUSE = 30
-"""Seconds of the provider's clock between two attempts to store the results; the first pause is one second."""
+"""Seconds of the provider's clock between two attempts; the first pause is one second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class EndOfRun:
             stop = self._state.stopping
             assert stop is not None
             outcome, missing = self._store(workload, stop.outcome)
-            left = self._executor.remove_leftovers() if self._rented and self._state.orders else ()
+            left = self._remove_leftovers() if self._rented and self._state.orders else ()
             recorded, costs, message = {**stop.facts, **workload.facts()}, self._costs(outcome), stop.message + missing
             if left is None:
                 message += "; what is left of it in the cloud could not be listed: run spotctl gc"
@@ -105,20 +109,38 @@ class EndOfRun:
 
     def _store(self, workload: Workload, outcome: str) -> tuple[str, str]:
         """Stores the results, as long as a store may fail; returns the outcome, and what to add to its message."""
-        until = self._journal.now() + STORE_PATIENCE
-        for pause in accumulate(repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1):
+        is_noted = False
+        for is_last in self._attempts(STORE_PATIENCE):
             try:
                 workload.store(outcome)
             except AgentError as error:
-                if self._journal.now() >= until:
+                if is_last:
                     is_lost = outcome == DONE and isinstance(error, TransferFailed)
                     return FAILED if is_lost else outcome, f"; {error}"
-                if pause == 1:
+                if not is_noted:
                     self._journal.write(ev.Decided((), f"all machines are returned; trying again: {error}"))
-                time.sleep(pause / self._speed)
+                    is_noted = True
             else:
                 break
         return outcome, ""
+
+    def _remove_leftovers(self) -> tuple[Resource, ...] | None:
+        """Returns what of the run could not be removed from the cloud, None if that is not known."""
+        for is_last in self._attempts(REMOVAL_PATIENCE):
+            left = self._executor.remove_leftovers()
+            if is_last or not left.may_pass:
+                break
+        return left.resources
+
+    def _attempts(self, patience: int) -> Iterator[bool]:
+        """Pauses between attempts for as long as something may fail; whether an attempt is the last."""
+        until = self._journal.now() + patience
+        for pause in accumulate(repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1):
+            is_last = self._journal.now() >= until
+            yield is_last
+            if is_last:
+                return
+            time.sleep(pause / self._speed)
 
     def end_leases(self, unlisted: tuple[str, ...]) -> None:
         """Machines that cannot be listed have ended by the end of their leases."""

@@ -50,6 +50,14 @@ class RetryPolicy:
     longest_pause: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Resources that could not be removed, None if they could not be listed; and whether that may pass."""
+
+    resources: tuple[Resource, ...] | None
+    may_pass: bool = False
+
+
 class Journal:
     """The log of a run, together with the state that follows from it."""
 
@@ -222,22 +230,26 @@ class Executor:
         if isinstance(reason, Unusable):
             self.unusable = str(reason)
 
-    def remove_leftovers(self) -> tuple[Resource, ...] | None:
-        """Removes all resources of the run besides machines; returns those that could not be removed, None if unknown.
+    def remove_leftovers(self) -> Leftovers:
+        """Removes all resources of the run besides machines.
 
         Once the run has ended, a resource that remains belongs to no run, so `gc` finds it.
         """
         left: tuple[Resource, ...] | None = None
-        with suppress(ProviderError):
+        failure: ProviderError | None = None
+        try:
             try:
                 left = resources = self.retry(lambda: self._provider.resources(self._tags), _NOT_REPEATED)
             except PartlyListed as error:
-                resources = error.listed
+                resources, failure = error.listed, error.failure
+            if resources is None:
+                return Leftovers(None, may_pass=True)
             if resources:
-                # A removal itself waits for machines that are ending, and is not repeated here.
                 self._provider.remove(resources)
                 left = () if left is not None else None
-        return left
+        except ProviderError as error:
+            failure = error
+        return Leftovers(left, may_pass=failure is not None and course_of(failure) is Course.RETRY)
 
     def release(self) -> str:
         """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.

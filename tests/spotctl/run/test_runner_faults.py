@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import stamina
 
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import Resource
-from spotctl.clouds.errors import NotPermitted, Throttled, Unanswered
+from spotctl.clouds.errors import NotPermitted, PartlyListed, ProviderError, Throttled, Unanswered
 from spotctl.clouds.replayed import Replayed
 from spotctl.log import budget, events as ev
 from spotctl.log.errors import LogFailed
@@ -22,22 +22,60 @@ from tests.spotctl.clouds.fake import Call, FakeProvider, Refusal
 from tests.spotctl.run.faults import Split, always, begun, clean
 from tests.spotctl.run.worlds import MARKETS, PRICES, START, TARIFF, MemoryLog, life
 
+LEFT = Resource("security group", "sg-1", {})
 
-def test_what_cannot_be_removed_yet_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """Each removal waits for two minutes by itself."""
-    one = replace(life(tmp_path), retries=RetryPolicy(attempts=4, first_pause=0.0))
-    one.cloud.weather = always("remove", Refusal(Unanswered("still in use")))
-    left = Resource("security group", "sg-1", {})
 
-    class Leaving(FakeProvider):
-        def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-            return (*super().resources(tags), left)
+class Leaving(FakeProvider):
+    """A cloud in which a run leaves a security group."""
 
-    one.world.cloud = Leaving(Replayed.of(PRICES.values()), START, weather=one.cloud.weather)
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        return (*super().resources(tags), LEFT)
+
+
+def removing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: Refusal, until: int, name: str = "remove"
+) -> tuple[ev.RunEnded, Leaving]:
+    """The end of a run whose removals fail until a time, and its cloud. Its pauses pass on the market's clock."""
+    one = replace(life(folder), retries=RetryPolicy(attempts=4, first_pause=0.0))
+
+    def weather(call: Call) -> Refusal | None:
+        return fault if call.name == name and call.at < until else None
+
+    cloud = one.world.cloud = Leaving(Replayed.of(PRICES.values()), START, weather=weather)
+    monkeypatch.setattr("spotctl.run.turn.ending.time.sleep", lambda seconds: cloud.advance(seconds * cloud.speed))
     with stamina.set_testing(True, attempts=4):
-        ended = begun(one, rented=True).run(one.world.pass_round, lambda: 0)
+        return begun(one, rented=True).run(one.world.pass_round, lambda: 0), cloud
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("remove", Unanswered("down")),
+        ("resources", Unanswered("down")),
+        ("resources", PartlyListed(PartlyListed(Unanswered("down"), (), ()), (), ("fake-0",))),
+    ],
+)
+def test_what_cannot_be_removed_for_two_minutes_is_removed_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: ProviderError
+) -> None:
+    undisturbed, cloud = removing(tmp_path, monkeypatch, Refusal(error), START)
+    until = cloud.calls[-1].at + 2 * MINUTE
+    ended, cloud = removing(tmp_path, monkeypatch, Refusal(error), until, name)
+    assert ended.message == undisturbed.message == ""
+    assert [call.at for call in cloud.calls if call.name == "remove"][-1] >= until
+
+
+def test_what_cannot_be_removed_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, cloud = removing(tmp_path, monkeypatch, Refusal(Unanswered("still in use")), START + 99 * HOUR)
     assert "security group sg-1 could not be removed: run spotctl gc" in ended.message
-    assert len(one.world.calls("remove")) == 1
+    removals = [call.at for call in cloud.calls if call.name == "remove"]
+    assert removals[-1] - removals[0] < 5 * MINUTE
+
+
+def test_what_may_not_be_removed_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, cloud = removing(tmp_path, monkeypatch, Refusal(NotPermitted("no")), START + 99 * HOUR)
+    assert "security group sg-1 could not be removed: run spotctl gc" in ended.message
+    assert [call.name for call in cloud.calls].count("remove") == 1
 
 
 class FullLog(MemoryLog):
