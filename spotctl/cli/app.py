@@ -28,6 +28,8 @@ from spotctl.cli import (
     plan,
     remote,
     report,
+    returning,
+    status,
     top,
     train,
     trying,
@@ -159,7 +161,7 @@ for _name, _command, _panel in (
     ("try", trying.try_, _START),
     ("train", train.train, _START),
     ("doctor", doctor.doctor, _START),
-    ("status", launch.status, _RUNS),
+    ("status", status.status, _RUNS),
     ("top", top.top, _RUNS),
     ("logs", logs.logs, _RUNS),
     ("attach", elsewhere.attach, _RUNS),
@@ -167,9 +169,9 @@ for _name, _command, _panel in (
     ("exec", remote.exec_, _RUNS),
     ("ssh", remote.ssh, _RUNS),
     ("resume", launch.resume, _RUNS),
-    ("stop", launch.stop, _RUNS),
-    ("down", launch.down, _RUNS),
-    ("gc", launch.gc, _RUNS),
+    ("stop", returning.stop, _RUNS),
+    ("down", returning.down, _RUNS),
+    ("gc", returning.gc, _RUNS),
 ):
     app.command(_name, rich_help_panel=_panel)(_command)
 app.add_typer(nightly.app, name="nightly", rich_help_panel=_RUNS, cls=_CommandGroup)

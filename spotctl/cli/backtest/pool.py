@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from spotctl.cli.session import Session
 if TYPE_CHECKING:
     from bidbrain.backtest.results import JobResult
     from bidbrain.backtest.run import BacktestPortion
+
+_QUIET = "ignore:resource_tracker:UserWarning"
 
 
 def replay(session: Session, parts: Sequence[BacktestPortion], workers: int) -> list[list[JobResult]]:
@@ -26,6 +29,8 @@ def replay(session: Session, parts: Sequence[BacktestPortion], workers: int) -> 
     with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
         map_: Callable[..., Iterator[list[JobResult]]] = map
         if workers != 1:
+            # After Ctrl-C, Python's tracker frees the pool's semaphores, as it should, and would print a warning.
+            os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), _QUIET)))
             # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
             # After Ctrl-C, nobody waits for a replay.

@@ -1,0 +1,200 @@
+"""`spotctl stop`, `down` and `gc`: machines are returned."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from pricing_data.units import SECOND, format_time
+from spotctl.cli.endings import finish
+from spotctl.cli.options import JobArgument, OptionalJobArgument
+from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.wall_clock import wall_us
+
+if TYPE_CHECKING:
+    from spotctl.log.events import RunEnded
+    from spotctl.log.state import RunState
+    from spotctl.run.orphans import Orphans
+
+
+def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
+    """Stop a run and return its machines, even if the launcher is gone.
+
+    Example: spotctl stop nightly-recsys
+
+    \f
+
+    Fields:
+        -> spotctl.log.ledger.final_figures:final_figures
+        -> _emergency
+    """
+    _end(context.obj, job, json_=json_)
+
+
+def down(
+    context: typer.Context,
+    job: OptionalJobArgument = "",
+    all_: Annotated[bool, typer.Option("--all", help="Stop all jobs.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Stop one job, or all jobs, and return the machines. With --all, --json prints a list.
+
+    Example: spotctl down --all
+
+    \f
+
+    Fields:
+        -> spotctl.log.ledger.final_figures:final_figures
+        -> _emergency
+    """
+    session: Session = context.obj
+    if bool(job) == all_:
+        raise BadRequest("spotctl down: name one job, or give --all")
+    if all_:
+        _end_all(session, json_=json_)
+    else:
+        _end(session, job, json_=json_)
+
+
+def gc(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    clouds: Annotated[
+        list[str] | None,
+        typer.Option("--cloud", help="Search only this cloud (default: every cloud that jobs were launched on)."),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Find and remove whatever this installation rented, on any cloud, and no active run owns.
+
+    Exit code 1 if searching a cloud or removing something failed; the other clouds are still cleaned up.
+
+    Example: spotctl gc --yes
+
+    \f
+
+    Fields:
+        removed: whether they were removed (--yes)
+        resources: resources that no active run owns
+        resources[].kind: machine, disk, address or the like
+        resources[].id: its id
+        failures: clouds that could not be searched, and what could not be removed
+    """
+    from spotctl.cli import elsewhere
+    from spotctl.run.orphans import orphans
+
+    session: Session = context.obj
+    elsewhere.refresh(session)
+    orphans_by_cloud = list(orphans(session.settings, clouds or ()))
+    orphaned = [resource for part in orphans_by_cloud for resource in part.resources]
+    failures = [
+        f"{part.cloud}: not fully searched: {part.failure}" for part in orphans_by_cloud if part.failure is not None
+    ]
+    if not json_:
+        session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
+        session.remark(f"{len(orphaned)} orphaned resources")
+    remaining = list[str]()
+    if orphaned and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
+        remaining = _remove(orphans_by_cloud)
+    failures += remaining
+    if json_:
+        resources = [{"kind": resource.kind, "id": resource.id} for resource in orphaned]
+        session.answer_json({"removed": yes, "resources": resources, "failures": failures})
+    else:
+        session.remark(*remaining)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:
+    """Removes what was found in each cloud, even if another one fails; returns the failures."""
+    failures = list[str]()
+    for part in orphans_by_cloud:
+        try:
+            part.provider.remove(part.resources)
+        except SpotctlError as error:
+            failures.append(f"{part.cloud}: not all was removed: {error}")
+    return failures
+
+
+def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoReturn:
+    """Returns what the providers show, because the log cannot be used.
+
+    Fields:
+        log_damage: why the event log cannot be used
+        -> spotctl.run.emergency:EmergencyReturn
+        returned[] -> spotctl.run.emergency:ShownMachine
+        left[] -> spotctl.run.emergency:ShownMachine
+    """
+    from spotctl.run.emergency import return_shown
+
+    ended = return_shown(session.settings, job)
+    if json_:
+        session.answer_json({"log_damage": why, **asdict(ended)})
+    else:
+        session.remark(
+            why, *(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned)
+        )
+        session.remark(
+            *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left), *ended.failures
+        )
+        session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
+    raise typer.Exit(1)
+
+
+def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
+    from spotctl.cli import elsewhere
+    from spotctl.cli.live_runs import live_view
+    from spotctl.run.start import runs
+
+    if (ending := elsewhere.stop(session, job)) is not None:
+        return ending
+    # The first Ctrl-C ends nothing: this process may be the one that returns the machines.
+    with live_view(session, from_here=True, leaving=Event()) as callbacks:
+        return runs.stop(job, session.settings, callbacks)
+
+
+def _end_all(session: Session, *, json_: bool) -> None:
+    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.log.statuses import read_log, unfinished_jobs
+
+    if damage := read_log(session.settings).damage:
+        _emergency(session, damage[0], json_=json_)
+    endings, failure = list[tuple["RunState", "RunEnded"]](), None
+    for job in unfinished_jobs(session.settings):
+        try:
+            endings.append(_stop_run(session, job))
+        except SpotctlError as error:
+            # The machines of the other jobs are returned all the same.
+            failure = failure or error
+    session.answer(
+        json_,
+        [final_figures(*ending) for ending in endings],
+        None,
+        *(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings),
+    )
+    if failure is not None:
+        raise failure
+
+
+def _end(session: Session, job: str, *, json_: bool) -> None:
+    from spotctl.log.errors import BrokenLog, LogFailed
+
+    asked = wall_us()
+    try:
+        state, ended = _stop_run(session, job)
+    except (BrokenLog, LogFailed) as error:
+        _emergency(session, str(error), job, json_=json_)
+    if not json_ and ended.wall_us < asked:
+        when = format_time(ended.wall_us // SECOND * SECOND)
+        session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")
+        return
+    if json_ or ended.outcome != "stopped":
+        finish(session, (state, ended), json_=json_)
+    session.remark(f"{state.run}: {ended.outcome}; all machines returned")
