@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pricing_data.units import SECOND, format_time
 from spotctl.cli.endings import finish
 from spotctl.cli.options import JobArgument, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.wall_clock import wall_us
+from spotctl.show.phrases import moment
 
 if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
@@ -192,7 +192,7 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     except (BrokenLog, LogFailed) as error:
         _emergency(session, str(error), job, json_=json_)
     if not json_ and ended.wall_us < asked:
-        when = format_time(ended.wall_us // SECOND * SECOND)
+        when = moment(ended.wall_us)
         session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")
         return
     if json_ or ended.outcome != "stopped":

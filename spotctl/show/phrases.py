@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import bid_usd, counted, format_time, usd, usd_text
+from pricing_data.units import SECOND, bid_usd, counted, format_time, usd, usd_text
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
     from spotctl.log.ledger.rows import CostSoFar
+
+
+def moment(micros: int) -> str:
+    """ISO 8601 with `Z`, in whole seconds."""
+    return format_time(micros // SECOND * SECOND)
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -71,7 +76,7 @@ def loss_text(run: str, loss: RowsLost) -> str:
     whose = f"of run {run}" if run else "of an unknown run"
     kinds = f" ({', '.join(loss.kinds)})" if loss.kinds else ""
     numbers = f"row {loss.first}" if loss.first == loss.last else f"rows {loss.first} to {loss.last}"
-    between = f"between {format_time(loss.since)} and {format_time(loss.until)}"
+    between = f"between {moment(loss.since)} and {moment(loss.until)}"
     return f"{counted(loss.rows, 'row')} {whose}{kinds}: {numbers} of the damaged log, {between}"
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 
-from pricing_data.units import HOUR, counted, format_time, to_datetime, usd_text
+from pricing_data.units import HOUR, counted, to_datetime, usd_text
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs import formatting as fmt
 from spotctl.show.costs.charts.dots import Dot, dot_chart
@@ -26,6 +26,7 @@ from spotctl.show.costs.page_parts import (
     table,
 )
 from spotctl.show.costs.run_timeline import Eviction, RunTimeline
+from spotctl.show.phrases import moment
 
 MOST_JOBS = 4
 """The most jobs whose latest run is shown; --job selects others."""
@@ -68,7 +69,7 @@ def _footprint(run: RunTimeline) -> Html:
     title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
     picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52)
     keys = [key for key, layer in zip(_LAYERS, layers, strict=True) if any(value for _, value in layer.points)]
-    rows = [(format_time(mix.at), str(mix.reliable), str(mix.on_demand), str(mix.spot)) for mix in run.mixes]
+    rows = [(moment(mix.at), str(mix.reliable), str(mix.on_demand), str(mix.spot)) for mix in run.mixes]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot")]
     return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
@@ -126,7 +127,7 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
     rows = [
-        (line.name, format_time(pieces[0][0]), format_time(pieces[-1][1]), *_lowest_and_highest(pieces))
+        (line.name, moment(pieces[0][0]), moment(pieces[-1][1]), *_lowest_and_highest(pieces))
         for line in lines
         for pieces in unbroken(line.pieces)
     ]

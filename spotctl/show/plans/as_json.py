@@ -10,7 +10,7 @@ from spotctl.planning.price_dates import PriceDate
 from spotctl.planning.values import Choice, JobPlan, PlannedMixture
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.freshness import freshness_json
-from spotctl.show.plans.tables import moment
+from spotctl.show.phrases import moment
 from spotctl.show.plans.zones import zones_json
 
 

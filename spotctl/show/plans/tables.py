@@ -18,7 +18,6 @@ from pricing_data.units import (
     bid_usd,
     counted,
     format_time,
-    to_datetime,
     to_usd,
     usd_text,
 )
@@ -31,7 +30,7 @@ from spotctl.planning.pace import PacePoint
 from spotctl.planning.values import Choice, JobPlan
 from spotctl.planning.work import SPECIFIED
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
-from spotctl.show.phrases import EVIDENCE, bids_text, chance, hours_text
+from spotctl.show.phrases import EVIDENCE, bids_text, chance, hours_text, moment
 from spotctl.show.plans.zones import zones_view
 from spotctl.show.terminal import dollars, market_name
 
@@ -307,10 +306,6 @@ def _rejected_line(market: Market, why: str) -> Text:
 
 def _more(count: int) -> list[Text]:
     return [Text(f"and {counted(count, 'more market')} (--explain and --json list more)")] if count else []
-
-
-def moment(micros: int) -> str:
-    return to_datetime(micros).replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 def _table(*columns: str, right: bool = True) -> Table:

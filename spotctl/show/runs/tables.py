@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from pricing_data.units import HOUR, SECOND, counted, format_time, usd, usd_text
+from pricing_data.units import HOUR, counted, usd, usd_text
 from spotctl.log.events import FINISH, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
-from spotctl.show.phrases import bid_text, hours_text, machines_text, spending_text
+from spotctl.show.phrases import bid_text, hours_text, machines_text, moment, spending_text
 from spotctl.show.plans.on_cluster import nodes_text
 from spotctl.show.runs.standing import shown_loss
 
@@ -54,7 +54,7 @@ def _spend_and_end(figures: RunFigures) -> list[str]:
         limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
         parts.append(f"spent {spending_text(money.spending)}{limit}")
     if end is not None and end > figures.now:
-        clock = "of market time" if figures.is_local else f"({format_time(end)})"
+        clock = "of market time" if figures.is_local else f"({moment(end)})"
         parts.append(f"expected end in {hours_text((end - figures.now) / HOUR)} {clock}")
     return [f"  {'   '.join(parts)}"] if parts else []
 
@@ -145,7 +145,7 @@ def _halvings(loss: float) -> int | None:
 
 def login_text(awaited: LoginAwaited) -> str:
     """A message that a run waits for the user to sign in, and until when."""
-    return f"waiting for a login until {format_time(awaited.until // SECOND * SECOND)}: {awaited.message}"
+    return f"waiting for a login until {moment(awaited.until)}: {awaited.message}"
 
 
 def short_budget(exceeded: BudgetExceeded) -> str:

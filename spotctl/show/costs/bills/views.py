@@ -11,6 +11,7 @@ from spotctl.clouds.bill_lines import DOLLARS
 from spotctl.log.ledger.rows import micro_dollars
 from spotctl.show.costs.bills.agreement import Agreement, BillDifference, DifferenceKind
 from spotctl.show.costs.figures import usd
+from spotctl.show.phrases import moment
 
 MOST_LISTED = 200
 """The most differences listed on the terminal; JSON has all."""
@@ -178,7 +179,7 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
 
 
 def _line(difference: BillDifference) -> str:
-    period = f"{format_time(difference.begin)} to {format_time(difference.end)}"
+    period = f"{moment(difference.begin)} to {moment(difference.end)}"
     text = f"{difference.kind.value:<21} {difference.resource}  {period}  {_amounts(difference)}"
     return f"{text}  ({_places(difference.where)})" if difference.where else text
 
