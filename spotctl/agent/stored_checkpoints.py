@@ -9,10 +9,11 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
@@ -20,11 +21,12 @@ from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.end_marks import ENDED
 from spotctl.agent.errors import BadCheckpoint
+from spotctl.agent.signatures import SIGNATURE, Digested, SigningKey, digest_of
 from spotctl.agent.store_patience import is_temporary
 from spotctl.agent.task import OTHER_NODE
 
 _LOG = logging.getLogger(__name__)
-_FINISHED = "finished"
+_FINISHED, _DIGESTS = "finished", "digests"
 _KEPT_CHECKPOINTS = 2
 """Checkpoints of a node that are kept, in case the newest is damaged."""
 
@@ -43,32 +45,38 @@ class CheckpointRecord:
 
 
 class StoredCheckpoints:
-    """The checkpoints of one node at a job's `checkpoint.path`.
+    """The checkpoints of one node at a job's `checkpoint.path`. With a `key`, only those count that it has signed.
 
     Raises BadCheckpoint if a checkpoint cannot be written, and if all stored checkpoints are damaged.
     """
 
-    def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE) -> None:
-        self._path, self._node = path, OTHER_NODE.format(rank=rank)
+    def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE, key: SigningKey | None = None) -> None:
+        self._path, self._node, self._key = path, OTHER_NODE.format(rank=rank), key
         with _as_bad_checkpoint(path):
             self._store = store_at(path, who)
 
-    def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> None:
-        """Stores the files of a checkpoint. Raises FileNotFoundError if a file has been removed."""
-        stem = self._stem(by, number)
+    def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> dict[str, str]:
+        """Stores the files of a checkpoint; returns their digests. FileNotFoundError: a file has been removed."""
+        stem, digests = self._stem(by, number), dict[str, str]()
         try:
             for i, name in enumerate(names):
-                self._store.put(f"{stem}.{i}", file_pieces(folder / name))
+                pieces = Digested(file_pieces(folder / name))
+                self._store.put(f"{stem}.{i}", pieces)
+                digests[name] = pieces.digest()
         except FileNotFoundError:
             raise
         except OSError as error:
             raise self._unwritable(error) from error
+        return digests
 
-    def put_record(self, record: CheckpointRecord, names: Sequence[str]) -> None:
-        """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces."""
+    def put_record(self, record: CheckpointRecord, files: Mapping[str, str]) -> None:
+        """Completes a checkpoint whose files, given with their digests, are stored; removes those that it replaces."""
         stem = self._stem(record.by, record.number)
+        values: dict[str, Any] = {**asdict(record), "files": list(files)}
+        if self._key is not None:
+            values = self._key.signed({**values, _DIGESTS: list(files.values())})
         try:
-            self._store.put(f"{stem}.record", [json.dumps({**asdict(record), "files": list(names)}).encode()])
+            self._store.put(f"{stem}.record", [json.dumps(values).encode()])
             self._drop_old(stem)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -86,7 +94,7 @@ class StoredCheckpoints:
 
     def restore(self, folder: Path) -> CheckpointRecord | None:
         """Replaces a folder by the files of the newest checkpoint that is not damaged; None if there is none."""
-        stems = self._complete()
+        stems, why = self._complete(), ""
         for stem in reversed(stems):
             try:
                 with _as_bad_checkpoint(self._path):
@@ -95,26 +103,34 @@ class StoredCheckpoints:
                 if is_temporary(error):
                     raise BadCheckpoint(f"checkpoints at {self._path}: {error}") from error
                 _LOG.warning("ignoring checkpoint %s: %s", stem, error)
+                why = str(error)
         if stems:
-            where = f"{self._path}/{self._node}"
-            raise BadCheckpoint(f"{where}: none of {len(stems)} checkpoints can be read; restore one or remove all")
+            unusable = f"{self._path}/{self._node}: none of {len(stems)} checkpoints can be used"
+            raise BadCheckpoint(f"{unusable}: {why}; restore one, or remove all")
         return None
 
     def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
-        record, names = self._record(stem)
+        record, files = self._record(stem)
         new = folder.with_name(f".{folder.name}")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        for i, name in enumerate(names):
+        for i, (name, digest) in enumerate(files.items()):
             fetch_file(self._store, f"{stem}.{i}", new / name)
+            if digest is not None and digest_of(new / name) != digest:
+                raise Unrecoverable(f"{name} is not the file that was signed")
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
         return record
 
-    def _record(self, stem: str) -> tuple[CheckpointRecord, list[str]]:
+    def _record(self, stem: str) -> tuple[CheckpointRecord, dict[str, str | None]]:
+        """A checkpoint's record, and its files with their digests, None where it is not signed."""
         values = json.loads(b"".join(self._store.get(f"{stem}.record")))
+        if self._key is not None:
+            self._key.check(values)
         names = values.pop("files")
-        return CheckpointRecord(**values), names
+        digests = values.pop(_DIGESTS, [None] * len(names))
+        values.pop(SIGNATURE, None)
+        return CheckpointRecord(**values), dict(zip(names, digests, strict=True))
 
     def _complete(self) -> list[str]:
         """The checkpoints that have a record, oldest first."""

@@ -235,6 +235,7 @@ class CommandWorkload:
             self._checkpoint_cost / second,
             LONGEST_INTERVAL / second,
             self._command.nodes.is_range,
+            checkpoint.signed_with or "",
         )
 
     def _restart(self, state: RunState) -> int:

@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_is_skipped_and_nothing_starts_from_scratch_if_all_
     newest.write_text("damaged")
     assert Program(tmp_path, 2).files() == {"state": "one"}
     older.write_text("damaged")
-    with pytest.raises(BadCheckpoint, match="storage/node-0: none of 2 checkpoints can be read"):
+    with pytest.raises(BadCheckpoint, match="storage/node-0: none of 2 checkpoints can be used"):
         Program(tmp_path, 3)
 
 
