@@ -7,6 +7,7 @@ from pricing_data.units import HOUR, SECOND, format_time, to_usd
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.price_dates import PriceDate
+from spotctl.planning.turns import QuotaPart
 from spotctl.planning.values import Choice, JobPlan, PlannedMixture
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.freshness import freshness_json
@@ -57,6 +58,8 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         zones: markets between which the job may move
         zones[] -> zones_json
         at: moment at which the plan was made
+        begins: moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first;
+            null if it waits for a job of unknown length
         policy: policy that shares quotas between jobs
         strategy: strategy that decides what to rent
         reason: why it decided so
@@ -71,6 +74,8 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         quotas[].unit: what it counts
         quotas[].amount: its limit
         quotas[].part: the job's part of it
+        quotas[].parts: parts of all jobs that are planned together, the first turn first
+        quotas[].parts[] -> _part_json
         checkpoints: checkpoints of a command; null if it keeps none
         checkpoints -> _checkpoints_json
         work: how much work the job is
@@ -94,7 +99,8 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         ],
         "rejected_unnamed": plan.cost.unnamed,
         "zones": zones_json(plan),
-        "at": format_time(plan.at),
+        "at": format_time(plan.launched),
+        "begins": format_time(plan.at) if isfinite(plan.allocated.share.turn.begin) else None,
         "policy": plan.allocated.share.policy,
         "strategy": plan.built.strategy.name,
         "reason": plan.worded(plan.first.decision.reason),
@@ -112,6 +118,7 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
                 "unit": str(share.quota.unit),
                 "amount": share.quota.amount,
                 "part": share.part.amount,
+                "parts": [_part_json(part, plan.launched) for part in share.parts],
             }
             for share in plan.allocated.quotas
         ],
@@ -120,6 +127,20 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         "prices": list(map(_price_json, plan.price_dates)),
         "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.built.rates.items()},
     }
+
+
+def _part_json(part: QuotaPart, at: int) -> dict[str, Any]:
+    """A job's part of a quota.
+
+    Fields:
+        job: name of the job
+        amount: its part, while its turn lasts
+        begins: when its turn begins; null if that is unknown
+        ends: expected end of its turn; null if that is unknown
+    """
+    moments = (part.turn.begin, part.turn.end)
+    begin, end = (format_time(at + round(hours * HOUR)) if isfinite(hours) else None for hours in moments)
+    return {"job": part.job, "amount": part.amount, "begins": begin, "ends": end}
 
 
 def _expected_json(plan: JobPlan) -> dict[str, Any]:
