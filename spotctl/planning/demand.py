@@ -19,7 +19,7 @@ class Demand:
 
     `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
     kind that is cheapest per unit of work, and converts an amount given in hours. A job that `roams` may move between
-    regions.
+    regions. `lasts_hours` is the expected time from its launch to its end, once it was forecast.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Demand:
     budget_usd: float | None
     gang: bool = False
     roams: bool = False
+    lasts_hours: float | None = None
 
     @property
     def amount(self) -> float:

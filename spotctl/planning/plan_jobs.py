@@ -13,7 +13,7 @@ from math import floor
 
 from pricing_data.units import HOUR, counted
 from spotctl.home.errors import SpotctlError
-from spotctl.planning.allocation import AllocatedJob, KindColumns
+from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
 from spotctl.planning.build_decider import build_decider
 from spotctl.planning.candidates import candidates
 from spotctl.planning.columns import reliable_usd
@@ -39,6 +39,22 @@ def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
     Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
     """
     fitting = candidates(facts)
+    plans = _planned(facts, fitting)
+    if all(not plan.allocated.share.turn.begin for plan in plans):
+        return plans
+    # Jobs that wait begin when the forecasts of the others end.
+    jobs = tuple(_forecast(job, plan) for job, plan in zip(fitting.jobs, plans, strict=True))
+    return _planned(facts, replace(fitting, jobs=jobs))
+
+
+def _forecast(job: JobCandidates, plan: JobPlan) -> JobCandidates:
+    """A job with the length of its forecast."""
+    lasts = None if plan.work.assumed else forecast_of(plan).hours.median
+    return replace(job, demand=replace(job.demand, lasts_hours=lasts))
+
+
+def _planned(facts: PlanningFacts, fitting: PlanCandidates) -> list[JobPlan]:
+    """The plans within one division of machines and quotas."""
     plans, left = list[JobPlan](), tuple(facts.on_demand_quotas)
     for allocated in divide(fitting, facts.overheads.startup / HOUR):
         parts = equal_parts(left, len(facts.jobs) - len(plans), allocated.job.spec.resources.clouds)

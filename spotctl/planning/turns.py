@@ -91,7 +91,8 @@ def turns_of(
             machines = fairest([claims[m] for m in begun], free)
             assert machines is not None
             for m, held in zip(begun, machines, strict=True):
-                running[m] = turns[m] = Turn(at, at + startup_hours + _hours(jobs[m], held), tuple(held.tolist()))
+                lasts = jobs[m].lasts_hours or startup_hours + _hours(jobs[m], held)
+                running[m] = turns[m] = Turn(at, at + lasts, tuple(held.tolist()))
             waiting = [m for m in waiting if m not in begun]
         if waiting and not running:
             raise _too_late(jobs[waiting[0]], at, groups)

@@ -148,7 +148,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "checkpoints", _checkpoints(plan.first.checkpoints)
     elif isinstance(plan.job.spec.program, Command) and any(choice.rent.bid is not None for choice in plan.choice):
         yield "checkpoints", _without_checkpoints(plan)
-    yield "policy", f"{plan.allocated.share.policy} (Gavel)"
+    yield "policy", plan.allocated.share.policy
     if plan.first.mixture is not None:
         yield "machines", plan.first.mixture.words()
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
