@@ -61,8 +61,8 @@ def grown_parts(
 ) -> tuple[Quota, ...]:
     """A run's parts after another run has ended, if they are larger: `held` are the machines by run.
 
-    What is free is divided equally in machines like the run's own. If some are left over, the runs that hold least get
-    one more, in the order of their names.
+    What is free is divided equally in machines like the run's own. If some remain, the runs that hold least get one
+    more, in the order of their names.
     """
 
     def share(part: Quota) -> Quota:
