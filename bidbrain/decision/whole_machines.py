@@ -7,6 +7,7 @@ shares, up to one machine. Among divisions that are as fair, the first job gets 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -16,6 +17,8 @@ from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.gavel.arrays import IntArray
 
 _ROUNDING = 1e-6
+_MOST_EXACT = 6
+"""For more jobs, only the sums of the smallest share, the two smallest and all shares are made as large as possible."""
 Sums = tuple[tuple[float, ...], float]
 """Coefficients by kind, and the least value of their sum over the machines."""
 
@@ -44,11 +47,10 @@ def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> In
         for claim, counts in zip(claims, division.counts, strict=True)
         for alone in (value_alone(claim, quotas),)
     ]
-    for first, second in zip(range(len(claims)), range(1, len(claims)), strict=False):
+    for first, second in pairwise(range(len(claims))):
         if claims[first] == claims[second]:
-            lead = {column: -share for column, share in shares[second].items()}
-            division.program.row(shares[first] | lead, lower=0.0)
-    for count in range(1, len(claims) + 1):
+            division.lead(shares[first], shares[second])
+    for count in range(1, len(claims) + 1) if len(claims) <= _MOST_EXACT else (1, 2, len(claims)):
         division.raise_smallest(shares, count)
     # Far smaller than any share: of equally good divisions, the one with the fewest machines.
     gain = {column: -1e-6 for counts in division.counts for column in counts.values()}
@@ -86,6 +88,11 @@ class _Division:
             used = {column: quota.per_machine[j] for held in counts for j, column in held.items()}
             program.row(used, upper=quota.most + _ROUNDING)
         return cls(program, counts, len(claims[0].value))
+
+    def lead(self, first: dict[int, float], second: dict[int, float]) -> None:
+        """Requires that the first of two equal jobs gets no less."""
+        behind = {column: -share for column, share in second.items()}
+        self.program.row(first | behind, lower=0.0)
 
     def raise_smallest(self, shares: Sequence[dict[int, float]], count: int) -> None:
         """Makes the sum of the `count` smallest shares as large as possible, and requires so much from then on.
