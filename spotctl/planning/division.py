@@ -11,6 +11,7 @@ import numpy as np
 from pricing_data.units import counted
 from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates, QuotaShare
 from spotctl.planning.demand import Demand
+from spotctl.planning.quota_groups import QuotaGroup
 from spotctl.planning.share import JobShare, shares_of
 from spotctl.planning.turns import QuotaPart
 
@@ -20,9 +21,8 @@ def divide(fitting: PlanCandidates, startup_hours: float) -> list[AllocatedJob]:
     columns = fitting.columns
     demands = [candidate.demand for candidate in fitting.jobs]
     shares = shares_of(demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours)
-    names = [demand.name for demand in demands]
     return [
-        _allocated(candidate, share, _quota_shares(m, names, shares, columns), columns)
+        _allocated(candidate, share, _quota_shares(m, demands, shares, columns), columns)
         for m, (candidate, share) in enumerate(zip(fitting.jobs, shares, strict=True))
     ]
 
@@ -38,15 +38,24 @@ def _allocated(
 
 
 def _quota_shares(
-    m: int, names: Sequence[str], shares: Sequence[JobShare], columns: KindColumns
+    m: int, demands: Sequence[Demand], shares: Sequence[JobShare], columns: KindColumns
 ) -> tuple[QuotaShare, ...]:
     """The quotas that the kinds of a plan count against, and the part of each that job number `m` gets."""
     every = []
     for g, group in enumerate(columns.quotas):
-        parts = [QuotaPart(name, share.quotas[g], share.turn) for name, share in zip(names, shares, strict=True)]
+        parts = [
+            QuotaPart(demand.name, share.quotas[g], share.turn, _least_use(demand, share, group))
+            for demand, share in zip(demands, shares, strict=True)
+        ]
         own = replace(group.quota, amount=parts[m].amount)
         every.append(QuotaShare(group.quota, own, tuple(sorted(parts, key=lambda part: part.turn.begin))))
     return tuple(every)
+
+
+def _least_use(demand: Demand, share: JobShare, group: QuotaGroup) -> int:
+    """How much of a quota the fewest machines use, of whichever planned kind."""
+    uses = (each for each, held in zip(group.per_machine, share.turn.machines, strict=False) if held)
+    return int(max(demand.least, 1) * max(uses, default=0.0))
 
 
 def _lacking(demand: Demand, quotas: Sequence[QuotaShare], columns: KindColumns) -> dict[int, str]:

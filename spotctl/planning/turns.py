@@ -46,11 +46,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPart:
-    """A job's part of a quota, and the job's turn."""
+    """A job's part of a quota, the least with which it can begin, and the job's turn."""
 
     job: str
     amount: int
     turn: Turn
+    least: int = 0
 
     def words(self, at: int) -> str:
         """The part with the times of its turn: `jobb 8 from 03:10 until 05:20`; `at` is the moment of the launch."""

@@ -14,7 +14,7 @@ from spotctl.log.outcomes import STOPPED
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.runs import RunEnd, RunObserver
-from spotctl.run.start.turns import LaunchTurns
+from spotctl.run.start.turns import LaunchTurns, within
 from spotctl.run.start.workloads import checkpoint_place
 
 if TYPE_CHECKING:
@@ -59,21 +59,27 @@ def launch(
     """Runs planned jobs, each to its end, even if others fail. Jobs that wait for quotas begin when others end."""
     if plans[0].job.spec.is_local:
         begin_market(plans[0].job.spec, settings)
-    jobs, turns = [Launched(plan.job.spec) for plan in plans], LaunchTurns(plans)
+    jobs, turns = [Launched(plan.job.spec) for plan in plans], LaunchTurns([plan.allocated for plan in plans])
 
     def runner(job: Launched, plan: JobPlan) -> Callable[[], None]:
         def run() -> None:
-            if not turns.begins(plan):
+            parts = turns.begin(plan.allocated)
+            if parts is None:
                 job.error = BadRequest(f"{job.spec.name}: not launched, because the jobs before it were stopped")
                 return
             try:
                 job.ending = runs.launch(
-                    job.spec, settings, observer, fresh=fresh, plan=plan, may_grow=lambda: not turns.waiting
+                    job.spec,
+                    settings,
+                    observer,
+                    fresh=fresh,
+                    plan=within(plan, parts),
+                    may_grow=lambda: not turns.waiting,
                 )
             except Exception as error:  # noqa: BLE001 - reported when all have ended: one job's failure ends no other
                 job.error = error
             finally:
-                turns.end(plan, stopped=job.ending is not None and job.ending[1].outcome == STOPPED)
+                turns.end(plan.allocated, stopped=job.ending is not None and job.ending[1].outcome == STOPPED)
 
         return run
 

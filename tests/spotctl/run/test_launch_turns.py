@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -13,9 +15,8 @@ from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.planning.allocation import QuotaShare
+from spotctl.planning.allocation import AllocatedJob, QuotaShare
 from spotctl.planning.turns import QuotaPart, Turn
-from spotctl.planning.values import JobPlan
 from spotctl.run.start.turns import LaunchTurns
 from tests.spotctl.command_line import spotctl
 
@@ -31,45 +32,44 @@ QUOTA = Quota("local", "sim-east", "c4", 8, QuotaUnit.VCPUS)
 BEGINS = {"a": 0.0, "b": 0.0, "c": 1.0, "d": 2.0}
 
 
-def plans() -> dict[str, JobPlan]:
-    """Each of the jobs uses half of the quota."""
-    turns = {name: Turn(begin, begin + 1.0) for name, begin in BEGINS.items()}
-    parts = tuple(QuotaPart(name, 4, turn) for name, turn in turns.items())
-    share = QuotaShare(QUOTA, QUOTA, parts)
+def jobs() -> dict[str, AllocatedJob]:
+    """Two jobs that begin with half of the quota each, and two that may use all of it, or half."""
+    parts = tuple(
+        QuotaPart(name, 4 if begin == 0 else 8, Turn(begin, begin + 1.0), 4) for name, begin in BEGINS.items()
+    )
     return {
         part.job: cast(
-            "JobPlan",
+            "AllocatedJob",
             SimpleNamespace(
-                allocated=SimpleNamespace(
-                    share=SimpleNamespace(turn=part.turn),
-                    quotas=(QuotaShare(share.quota, Quota("local", "sim-east", "c4", 4, QuotaUnit.VCPUS), parts),),
-                )
+                demand=SimpleNamespace(name=part.job),
+                share=SimpleNamespace(turn=part.turn),
+                quotas=(QuotaShare(QUOTA, replace(QUOTA, amount=part.amount), parts),),
             ),
         )
         for part in parts
     }
 
 
-def test_jobs_begin_in_their_order_as_soon_as_their_part_is_free() -> None:
-    made, begun = plans(), list[str]()
+def test_jobs_begin_in_their_order_as_soon_as_they_have_enough() -> None:
+    made, begun = jobs(), dict[str, Mapping[str, int]]()
     turns = LaunchTurns(list(made.values()))
 
     def wait(name: str) -> None:
-        if turns.begins(made[name]):
-            begun.append(name)
+        if (parts := turns.begin(made[name])) is not None:
+            begun[name] = parts
 
     waiting = [Thread(target=wait, args=(name,)) for name in ("d", "c")]
     for thread in waiting:
         thread.start()
-    assert turns.begins(made["b"])
-    assert turns.begins(made["a"])
+    wait("b")
+    wait("a")
     assert turns.waiting
     turns.end(made["b"], stopped=False)
     waiting[1].join()
-    assert begun == ["c"]
+    assert begun == dict.fromkeys("abc", {QUOTA.name: 4}), "d comes after c, which begins with half of its part"
     turns.end(made["a"], stopped=True)
     waiting[0].join()
-    assert begun == ["c"], "after a stop, no other job begins"
+    assert "d" not in begun, "after a stop, no other job begins"
     assert not turns.waiting
 
 
