@@ -66,7 +66,7 @@ def test_jobs_begin_in_their_order_as_soon_as_they_have_enough() -> None:
     assert turns.waiting
     turns.end(made["b"], stopped=False)
     waiting[1].join()
-    assert begun == dict.fromkeys("abc", {QUOTA.name: 4}), "d comes after c, which begins with half of its part"
+    assert begun == {name: {QUOTA.name: 4} for name in "abc"}, "d comes after c, which begins with half of its part"
     turns.end(made["a"], stopped=True)
     waiting[0].join()
     assert "d" not in begun, "after a stop, no other job begins"
