@@ -14,7 +14,7 @@ import numpy as np
 
 from bidbrain.decision.integer_program import IntegerProgram
 from bidbrain.decision.mixture_solver import SharedQuota
-from bidbrain.gavel.arrays import IntArray
+from bidbrain.gavel.arrays import FloatArray, IntArray
 
 _ROUNDING = 1e-6
 _MOST_EXACT = 6
@@ -40,24 +40,26 @@ class MachineClaim:
 def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> IntArray | None:
     """The machines of each kind (columns) for each job (rows); None if the quotas do not hold all at the same time."""
     division = _Division.of(claims, quotas)
-    if division.program.best({}) is None:
+    best = division.program.best({})
+    if best is None:
         return None
     shares = [
         {column: claim.value[j] / alone for j, column in counts.items()}
         for claim, counts in zip(claims, division.counts, strict=True)
-        for alone in (value_alone(claim, quotas),)
+        for alone in (value_alone(claim, quotas) or 1.0,)
     ]
     for first, second in pairwise(range(len(claims))):
         if claims[first] == claims[second]:
             division.lead(shares[first], shares[second])
     for count in range(1, len(claims) + 1) if len(claims) <= _MOST_EXACT else (1, 2, len(claims)):
-        division.raise_smallest(shares, count)
+        best = division.raise_smallest(shares, count, best)
     # Far smaller than any share: of equally good divisions, the one with the fewest machines.
     gain = {column: -1e-6 for counts in division.counts for column in counts.values()}
     for rank, share in enumerate(shares):
         for column, value in share.items():
             gain[column] += value * 0.5**rank
-    return division.machines(gain)
+    last = division.program.best(gain)
+    return division.machines(best if last is None else last)
 
 
 def possible(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> bool:
@@ -68,8 +70,8 @@ def possible(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> b
 def value_alone(claim: MachineClaim, quotas: Sequence[SharedQuota]) -> float:
     """The most that the job could hold if it had the quotas for itself."""
     division = _Division.of([claim], quotas)
-    machines = division.machines({column: claim.value[j] for j, column in division.counts[0].items()})
-    return 0.0 if machines is None else float(machines[0] @ np.array(claim.value))
+    best = division.program.best({column: claim.value[j] for j, column in division.counts[0].items()})
+    return 0.0 if best is None else float(division.machines(best)[0] @ np.array(claim.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,9 @@ class _Division:
         behind = {column: -share for column, share in second.items()}
         self.program.row(first | behind, lower=0.0)
 
-    def raise_smallest(self, shares: Sequence[dict[int, float]], count: int) -> None:
-        """Makes the sum of the `count` smallest shares as large as possible, and requires so much from then on.
+    def raise_smallest(self, shares: Sequence[dict[int, float]], count: int, known: FloatArray) -> FloatArray:
+        """Makes the sum of the `count` smallest shares as large as possible, and requires so much from then on. Returns
+        the columns' values, or the `known` ones if the solver has none.
 
         With a level t, this sum is the largest count * t - sum(max(t - share, 0)).
         """
@@ -106,14 +109,13 @@ class _Division:
             self.program.row({short: 1.0, level: -1.0} | share, lower=0.0)
             gain[short] = -1.0
         x = self.program.best(gain)
-        if x is not None:
-            self.program.row(gain, lower=sum(value * x[column] for column, value in gain.items()) - _ROUNDING)
-
-    def machines(self, gain: dict[int, float]) -> IntArray | None:
-        """The machines by job and kind with the highest gain."""
-        x = self.program.best(gain)
         if x is None:
-            return None
+            return known
+        self.program.row(gain, lower=sum(value * x[column] for column, value in gain.items()) - _ROUNDING)
+        return x
+
+    def machines(self, x: FloatArray) -> IntArray:
+        """The machines by job and kind."""
         machines = np.zeros((len(self.counts), self.kinds), dtype=np.int64)
         for m, held in enumerate(self.counts):
             for j, column in held.items():

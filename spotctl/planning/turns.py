@@ -90,7 +90,7 @@ def turns_of(
         claims = {m: _claim(jobs[m], at, kinds, usd_per_hour, by_price=by_price) for m in waiting}
         if begun := _beginning(claims, free):
             machines = fairest([claims[m] for m in begun], free)
-            assert machines is not None
+            assert machines is not None, "the quotas hold them"
             for m, held in zip(begun, machines, strict=True):
                 lasts = jobs[m].lasts_hours or startup_hours + _hours(jobs[m], held)
                 running[m] = turns[m] = Turn(at, at + lasts, tuple(held.tolist()))
@@ -128,7 +128,7 @@ def _claim(
     job: Demand, at: float, kinds: Sequence[MachineKind], usd_per_hour: FloatArray, *, by_price: bool
 ) -> MachineClaim:
     usable = np.flatnonzero(job.nu > 0)
-    value = job.nu / usd_per_hour if by_price and np.isfinite(usd_per_hour[usable]).any() else job.nu
+    value = job.nu / np.maximum(usd_per_hour, 1e-9) if by_price and np.isfinite(usd_per_hour[usable]).any() else job.nu
     groups = [(j,) for j in usable.tolist()] if job.gang else [tuple(place.tolist()) for place in places(kinds)]
     needs = []
     if job.hurries:

@@ -1,5 +1,6 @@
 """A plan as JSON for `--json`. Keys may be added but never change."""
 
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -60,7 +61,7 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         at: moment at which the plan was made
         begins: moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first;
             null if it waits for a job of unknown length
-        policy: policy that shares quotas between jobs
+        policy: objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a deadline
         strategy: strategy that decides what to rent
         reason: why it decided so
         reliable: reliable machines of a training, rented on demand; null if it has none
@@ -100,7 +101,7 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         "rejected_unnamed": plan.cost.unnamed,
         "zones": zones_json(plan),
         "at": format_time(plan.launched),
-        "begins": format_time(plan.at) if isfinite(plan.allocated.share.turn.begin) else None,
+        "begins": moment(plan.at) if isfinite(plan.allocated.share.turn.begin) else None,
         "policy": plan.allocated.share.policy,
         "strategy": plan.built.strategy.name,
         "reason": plan.worded(plan.first.decision.reason),
@@ -111,7 +112,7 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
             "machines": reliable.machines,
             "usd_per_hour": to_usd(reliable.offer.on_demand),
         },
-        "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture),
+        "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture, plan.at),
         "quotas": [
             {
                 "quota": share.quota.name,
@@ -139,7 +140,7 @@ def _part_json(part: QuotaPart, at: int) -> dict[str, Any]:
         ends: expected end of its turn; null if that is unknown
     """
     moments = (part.turn.begin, part.turn.end)
-    begin, end = (format_time(at + round(hours * HOUR)) if isfinite(hours) else None for hours in moments)
+    begin, end = (moment(at + round(hours * HOUR)) if isfinite(hours) else None for hours in moments)
     return {"job": part.job, "amount": part.amount, "begins": begin, "ends": end}
 
 
@@ -197,26 +198,32 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
     }
 
 
-def _mixture_json(mixture: PlannedMixture) -> dict[str, Any]:
-    """The mixture that a job begins with.
+def _mixture_json(mixture: PlannedMixture, at: int) -> dict[str, Any]:
+    """The mixture that a job begins with, at a moment.
 
     Fields:
         aim: what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour
         cost_usd: expected cost; null if the length of the job is unknown
         hours: expected duration; null if the length of the job is unknown
         phases: the mixtures that are held one after another
+        phases[].begins: moment at which it begins, if nothing is evicted
         phases[].hours: how long it is held
         phases[].machines: number of machines by type
         phases[].machines.*: number of machines of this type
     """
     schedule = mixture.schedule
+    begins = accumulate((phase.hours for phase in schedule.phases), initial=0.0)
     return {
         "aim": str(mixture.aim),
         "cost_usd": schedule.usd if isfinite(schedule.hours) else None,
         "hours": schedule.hours if isfinite(schedule.hours) else None,
         "phases": [
-            {"hours": phase.hours if isfinite(phase.hours) else None, "machines": mixture.machines(phase)}
-            for phase in schedule.phases
+            {
+                "begins": moment(at + round(begin * HOUR)),
+                "hours": phase.hours if isfinite(phase.hours) else None,
+                "machines": mixture.machines(phase),
+            }
+            for phase, begin in zip(schedule.phases, begins, strict=False)
         ],
     }
 
