@@ -19,22 +19,21 @@ from bidbrain.gavel.arrays import FloatArray, IntArray
 _ROUNDING = 1e-6
 _MOST_EXACT = 6
 """For more jobs, only the sums of the smallest share, the two smallest and all shares are made as large as possible."""
-Sums = tuple[tuple[float, ...], float]
-"""Coefficients by kind, and the least value of their sum over the machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineClaim:
     """A job that asks for machines: the value of one machine of each kind, 0 where it cannot run; how many it holds at
     least and at most; and the groups of kinds of which it uses one, such as the kinds of a region. `needs` are minimums
-    that its machines reach together, such as the work per hour that a deadline takes.
+    that its machines reach together, such as the work per hour that a deadline takes: coefficients by kind, and the
+    least value of their sum over the machines.
     """
 
     value: tuple[float, ...]
     least: int
     most: int
     groups: tuple[tuple[int, ...], ...]
-    needs: tuple[Sums, ...] = ()
+    needs: tuple[tuple[tuple[float, ...], float], ...] = ()
 
 
 def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> IntArray | None:
