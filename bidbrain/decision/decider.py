@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, usd
-from bidbrain.decision.allowance import Allowance, with_capped_bids
+from bidbrain.decision.allowance import Allowance, machines_leaving, with_capped_bids
 from bidbrain.decision.deadline import TimeLeft, time_left
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.on_demand_fallback import (
@@ -51,7 +51,7 @@ class Decider:
     deadline only has its safety net. `look` is the longest time to the next decision while slack runs out, or on-demand
     machines stand in. `speed` is the part of the machines' speed that checkpoints leave. A gang with `roaming` may move
     between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
-    per hour. With `caps_bids`, no spot machine may cost more than on demand.
+    per hour. With `caps_bids`, no bid is above `most_bid`, or above the on-demand price if that is None.
     """
 
     offers: tuple[Offer, ...]
@@ -70,6 +70,7 @@ class Decider:
     roaming: Roaming | None = None
     held_price: Callable[[Rent], int] = _free
     caps_bids: bool = False
+    most_bid: int | None = None
 
     @property
     def name(self) -> str:
@@ -89,7 +90,7 @@ class Decider:
             staying = tuple(
                 holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon
             )
-            situation = replace(situation, holdings=staying)
+            situation = replace(situation, holdings=staying, leaving=machines_leaving(situation, staying))
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
         decided = self._within(self._decided(situation), situation)
@@ -386,7 +387,7 @@ class Decider:
         return Decision(rents, situation.now + self.look, why)
 
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
-        wanted = with_capped_bids(wanted) if self.caps_bids else wanted
+        wanted = with_capped_bids(wanted, self.most_bid) if self.caps_bids else wanted
         rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
         if self.roaming is not None and rent is not None:
             moving = self.roaming.move_to_usd(situation, rent.offer)

@@ -13,7 +13,7 @@ from pricing_data.market import Market
 
 @dataclass(frozen=True, slots=True)
 class CommonQuota:
-    """An amount of on-demand machines that several markets share: `uses` is what one machine of each takes of it."""
+    """An amount that machines of some markets share: `uses` is what one machine of each takes of it."""
 
     amount: int
     uses: Mapping[Market, int]
@@ -31,7 +31,7 @@ class MachineLimits:
 
     A gang's machines are together: the gang is rented as a whole, with `most` machines, and goes on with `least`.
     `on_demand` are the most on-demand machines in markets where quotas do not hold as many as the job may have, and
-    `shared` the quotas that several of these markets share.
+    `shared` the quotas that several of these markets share. `spot` are the job's parts of the quotas of spot machines.
     """
 
     least: int
@@ -40,6 +40,7 @@ class MachineLimits:
     together: bool = False
     on_demand: Mapping[Market, int] = field(default_factory=dict)
     shared: tuple[CommonQuota, ...] = ()
+    spot: tuple[CommonQuota, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -71,16 +72,16 @@ def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
 class PurchaseRoom:
     """How many machines and dollars are still free while purchases are cut to fit.
 
-    `committed_usd` is what one machine of a purchase can cost until it may be returned; `held` counts spot
-    machines by type, `on_demand` the others by market.
+    `committed_usd` is what one machine of a purchase can cost until it may be returned; `held` counts machines by
+    market and whether they are spot machines, and `leaving` those that only quotas still count.
     """
 
     limits: MachineLimits
     usd_left: float
     committed_usd: Callable[[Rent], float]
     machines: int = 0
-    held: Counter[str] = field(default_factory=Counter)
-    on_demand: Counter[Market] = field(default_factory=Counter)
+    held: Counter[tuple[Market, bool]] = field(default_factory=Counter)
+    leaving: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
 
     def without(self, holdings: Iterable[Holding]) -> PurchaseRoom:
         """The room that is left next to holdings."""
@@ -90,25 +91,29 @@ class PurchaseRoom:
 
     def _count(self, rent: Rent, machines: int) -> None:
         self.machines += machines
-        if rent.bid is None:
-            self.on_demand[rent.offer.market] += machines
-        else:
-            self.held[rent.offer.market.instance_type] += machines
+        self.held[rent.offer.market, rent.spot] += machines
 
     def free(self, rent: Rent) -> int:
         """How many machines of a purchase fit."""
         market, limits = rent.offer.market, self.limits
-        kind = market.instance_type
-        in_number = limits.most - self.machines
-        if rent.bid is None:
-            in_number = min(in_number, limits.on_demand.get(market, limits.most) - self.on_demand[market])
-            for quota in limits.shared:
-                in_number = min(in_number, quota.free(market, self.on_demand, in_number))
-        else:
-            in_number = min(in_number, limits.by_type.get(kind, limits.most) - self.held[kind])
-        if self.usd_left == inf:
-            return max(in_number, 0)
-        return max(min(in_number, floor(self.usd_left / self.committed_usd(rent))), 0)
+        counted = self._counted(spot=rent.spot)
+        free = [limits.most - self.machines]
+        if rent.spot:
+            of_type = sum(self.held[place, True] for place in counted if place.instance_type == market.instance_type)
+            free.append(limits.by_type.get(market.instance_type, limits.most) - of_type)
+        elif market in limits.on_demand:
+            free.append(limits.on_demand[market] - counted[market])
+        free += [quota.free(market, counted, free[0]) for quota in (limits.spot if rent.spot else limits.shared)]
+        if self.usd_left < inf:
+            free.append(floor(self.usd_left / self.committed_usd(rent)))
+        return max(min(free), 0)
+
+    def _counted(self, *, spot: bool) -> Counter[Market]:
+        """The machines that count against quotas."""
+        counted: Counter[Market] = Counter()
+        for (market, is_spot), count in (*self.held.items(), *self.leaving.items()):
+            counted[market] += count if is_spot is spot else 0
+        return counted
 
     def order(self, rent: Rent, refused: int) -> Rent:
         """A gang's next order in a market that refused its last order, of `refused` machines; 0: none was refused.

@@ -170,12 +170,12 @@ def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
 
 def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
     yield frontier(terms)
-    if not terms.quotas:
+    limited = [j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)]
+    if not limited:
         return
     usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
     for price in _QUOTA_PRICES:
         yield frontier(terms, price * usual)
-    limited = [j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)]
     for count in range(1, len(limited)):
         for left_out in combinations(limited, count) if len(limited) <= _MOST_LIMITED else ():
             yield frontier(_without(terms, left_out))

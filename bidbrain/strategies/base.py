@@ -182,7 +182,8 @@ class Situation:
     seen of its markets, in order, and `saved` is where its checkpoint is, if it has one. `path` are the prices of a
     market until now, None if they are unknown; in a replay also later ones, which its features do not read. `refused`
     has the machines of the last order that a market refused as a whole, if it has granted none since, by whether they
-    were spot machines.
+    were spot machines. `leaving` counts machines, in the same way, that are warned or being returned: they are not
+    among the holdings, but count against quotas until they are gone.
     """
 
     now: int
@@ -202,6 +203,7 @@ class Situation:
     saved: SavedState | None = None
     path: Callable[[Market], PricePath | None] = _no_path
     refused: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
+    leaving: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
 
     @property
     def on_spot(self) -> tuple[Holding, ...]:

@@ -10,11 +10,13 @@ from bidbrain.gavel.lp import FloatArray
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command
 from spotctl.home.quotas import Quota
+from spotctl.planning.demand import Demand
 from spotctl.planning.job import Job
 from spotctl.planning.market_history import ChosenStrategy
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
-from spotctl.planning.share import Demand, JobShare
+from spotctl.planning.share import JobShare
+from spotctl.planning.turns import QuotaPart
 from spotctl.planning.work import TypeSpeed
 
 
@@ -53,11 +55,17 @@ class PlanCandidates:
 
 @dataclass(frozen=True, slots=True)
 class QuotaShare:
-    """A quota that a job's machines count against, the part that it may use, and how many jobs share it."""
+    """A quota that a job's machines count against, the part that the job may use, and the parts of all jobs that were
+    planned together, the first turn first."""
 
     quota: Quota
     part: Quota
-    jobs: int
+    parts: tuple[QuotaPart, ...]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the quota holds all that the jobs could use of it."""
+        return all(part.amount == self.quota.amount for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

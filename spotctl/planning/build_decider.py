@@ -12,13 +12,12 @@ from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.names import DEADLINE, REGIONS
+from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.registry import set_up
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.clouds.lease_times import LeaseTimes
-from spotctl.files.job.spec import AUTO
 from spotctl.planning.allocation import AllocatedJob, KindColumns
 from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime
@@ -143,7 +142,8 @@ def _decider(
         lease=LeaseTimes.of(allocated.job.spec).committed,
         worth=None if deadline is None or roaming is not None else _worth(allocated, fleet_plan),
         roaming=None if deadline is None else roaming,
-        caps_bids=allocated.job.spec.strategy in (AUTO, DEADLINE),
+        caps_bids=True,
+        most_bid=allocated.job.spec.most,
     )
 
 

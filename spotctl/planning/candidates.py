@@ -15,13 +15,13 @@ from spotctl.files.job.programs import Command
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.allocation import JobCandidates, KindColumns, PlanCandidates
 from spotctl.planning.columns import columns_of, lowest_prices
+from spotctl.planning.demand import Demand
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.job import Job
 from spotctl.planning.misspelled import misspelled, unknown_accelerator, unknown_types
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
 from spotctl.planning.roaming import may_roam
-from spotctl.planning.share import Demand
 from spotctl.planning.work import Measured, TypeSpeed, length_of, measured_for, speeds_of
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.

@@ -14,14 +14,15 @@ from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.allocation import AllocatedJob, KindColumns
+from spotctl.planning.demand import Demand
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.machine_options import MachineOption, outside_mixture
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.offers import MarketSnapshot, in_zones
-from spotctl.planning.on_demand_limits import on_demand_limits, shared_quotas
+from spotctl.planning.on_demand_limits import on_demand_limits, shared_quotas, spot_quotas
 from spotctl.planning.roaming import moving_overheads, unpriced
-from spotctl.planning.share import Demand, companions
+from spotctl.planning.share import companions
 from spotctl.planning.work import TypeSpeed
 
 _ROUNDING = 1e-9
@@ -76,7 +77,8 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFa
     )
     reliable = reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns)
     quotas = offers, reliable, allocated.on_demand_quotas, snapshot.catalog
-    limits = replace(limits, on_demand=on_demand_limits(*quotas), shared=shared_quotas(*quotas))
+    spot = spot_quotas(offers, [share.part for share in allocated.quotas], snapshot.catalog)
+    limits = replace(limits, on_demand=on_demand_limits(*quotas), shared=shared_quotas(*quotas), spot=spot)
     baseline = _baseline(offers, most_nu, limits)
     fleet = RentableFleet(
         offers,

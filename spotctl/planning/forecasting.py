@@ -59,7 +59,7 @@ def clearly_over_budget(plan: JobPlan) -> bool:
 def known_past(plan: JobPlan) -> KnownPast:
     """The past that a plan's job is played over."""
     history = plan.built.market_history
-    return KnownPast(plan.at, history.histories, history.hazards, history.spells)
+    return KnownPast(history.at, history.histories, history.hazards, history.spells)
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:

@@ -14,9 +14,10 @@ from bidbrain.gavel.lp import FloatArray, IntArray
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
+from spotctl.planning.demand import Demand, places
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
-from spotctl.planning.share import Demand, JobShare, mixture_terms, places
+from spotctl.planning.share import JobShare, mixture_terms
 
 _ROUNDING = 1e-9
 
@@ -154,8 +155,8 @@ def outside_mixture(
         price = f"${float(share.usd_per_work[j]):.4g} per unit of work"
         if (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region):
             reasons[j] = f"in another region, where the best machines are no better: {price}"
-        elif not share.caps[j]:
-            reasons[j] = "other jobs use all of its quota"
+        elif j in share.lacking:
+            reasons[j] = share.lacking[j]
         else:
             reasons[j] = f"no mixture with it is better for {option.aim}: {price}"
     return reasons

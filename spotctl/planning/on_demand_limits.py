@@ -28,16 +28,27 @@ def shared_quotas(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
 ) -> tuple[CommonQuota, ...]:
     """The rest of each quota that machines of several markets count against, without the reliable machines."""
-    held, uses = _held(reliable), dict[Quota, dict[Market, int]]()
+    held = _held(reliable)
+    return tuple(
+        CommonQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
+        for quota, by_market in _uses(offers, quotas, catalog).items()
+        if len(by_market) > 1
+    )
+
+
+def spot_quotas(offers: Iterable[Offer], parts: Sequence[Quota], catalog: Catalog) -> tuple[CommonQuota, ...]:
+    """A job's parts of the quotas of spot machines that its markets count against."""
+    return tuple(CommonQuota(part.amount, by_market) for part, by_market in _uses(offers, parts, catalog).items())
+
+
+def _uses(offers: Iterable[Offer], quotas: Sequence[Quota], catalog: Catalog) -> dict[Quota, dict[Market, int]]:
+    """The part of each quota that one machine of each market takes."""
+    uses: dict[Quota, dict[Market, int]] = {}
     for market in (offer.market for offer in offers):
         for quota in (quota.within(market.region) for quota in quotas):
             if each := used(quota, {market: 1}, catalog):
                 uses.setdefault(quota, {})[market] = each
-    return tuple(
-        CommonQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
-        for quota, by_market in uses.items()
-        if len(by_market) > 1
-    )
+    return uses
 
 
 def tightest(quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog) -> tuple[int, Quota]:

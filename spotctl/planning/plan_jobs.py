@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from math import floor
 
+from pricing_data.units import HOUR, counted
 from spotctl.home.errors import SpotctlError
-from spotctl.planning.allocation import AllocatedJob, KindColumns
+from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
 from spotctl.planning.build_decider import build_decider
 from spotctl.planning.candidates import candidates
 from spotctl.planning.columns import reliable_usd
@@ -38,8 +39,24 @@ def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
     Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
     """
     fitting = candidates(facts)
+    plans = _planned(facts, fitting)
+    if all(not plan.allocated.share.turn.begin for plan in plans):
+        return plans
+    # Jobs that wait begin when the forecasts of the others end.
+    jobs = tuple(_forecast(job, plan) for job, plan in zip(fitting.jobs, plans, strict=True))
+    return _planned(facts, replace(fitting, jobs=jobs))
+
+
+def _forecast(job: JobCandidates, plan: JobPlan) -> JobCandidates:
+    """A job with the length of its forecast."""
+    lasts = None if plan.work.assumed else forecast_of(plan).hours.median
+    return replace(job, demand=replace(job.demand, lasts_hours=lasts))
+
+
+def _planned(facts: PlanningFacts, fitting: PlanCandidates) -> list[JobPlan]:
+    """The plans within one division of machines and quotas."""
     plans, left = list[JobPlan](), tuple(facts.on_demand_quotas)
-    for allocated in divide(fitting):
+    for allocated in divide(fitting, facts.overheads.startup / HOUR):
         parts = equal_parts(left, len(facts.jobs) - len(plans), allocated.job.spec.resources.clouds)
         plans.append(_best_plan(replace(allocated, on_demand_quotas=parts), facts, fitting.columns))
         left = left_of(left, [possible(plans[-1])], facts.snapshot.catalog)
@@ -67,8 +84,8 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
         raise refused[0]
     least = allocated.demand.least
     raise NotInTime(
-        f"{allocated.job.spec.name}: its share of the quotas is below {least} machines of any type; raise a quota, or"
-        " plan fewer jobs at a time"
+        f"{allocated.job.spec.name}: no type of which the quotas allow {counted(least, 'machine')} keeps its deadline;"
+        " raise a quota, or plan fewer jobs at a time"
     )
 
 
@@ -110,11 +127,12 @@ def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFact
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
     """
     built = build_decider(allocated, option, facts, columns)
-    first = first_decision(built, facts.snapshot.at)
+    at = facts.snapshot.at + allocated.share.turn.delay
+    first = first_decision(built, at)
     cost = estimate_cost(built, first, facts.snapshot, columns)
     rents = [*(choice.rent for choice in cost.choice), first.decider.reliable, cost.on_demand.rent]
     dates = price_dates([rent for rent in rents if rent is not None], facts.snapshot)
-    return JobPlan(facts.snapshot.at, built, first, cost, dates)
+    return JobPlan(at, built, first, cost, dates)
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:

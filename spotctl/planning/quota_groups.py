@@ -1,4 +1,4 @@
-"""Which kinds of machines count together against a quota, and how much of it each job of a plan gets. Pure."""
+"""Which kinds of machines count together against a quota. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.eviction.hazard import family_of
-from bidbrain.gavel.lp import FloatArray, IntArray
+from bidbrain.gavel.arrays import FloatArray
 from pricing_data.catalog import InstanceType
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.offers import MachineKind
@@ -47,29 +47,3 @@ def use_of(machine: InstanceType | None, unit: QuotaUnit) -> float:
     if unit is QuotaUnit.MACHINES or machine is None:
         return 1.0
     return float(machine.vcpus if unit is QuotaUnit.VCPUS else machine.accelerators)
-
-
-def limits_of(groups: Sequence[QuotaGroup], least: IntArray, wanted: IntArray, held: FloatArray) -> FloatArray:
-    """How much of each group (columns) each job (rows) may use.
-
-    `wanted` are the most machines of each kind that each job could hold, `least` the fewest that a job needs in all,
-    and `held` the machines that the policy gives to each job. If a group is too small for all jobs, each job gets its
-    minimum; the rest is divided in proportion to the machines that the policy gives.
-    """
-    if not groups:
-        return np.zeros((len(wanted), 0))
-    return np.stack([_limits(group, least, wanted, held) for group in groups], axis=1)
-
-
-def _limits(group: QuotaGroup, least: IntArray, wanted: IntArray, held: FloatArray) -> FloatArray:
-    needed = np.minimum((wanted * group.per_machine).max(axis=1), group.most)
-    if needed.sum() <= group.most:
-        return np.full(len(wanted), group.most)
-    smallest = np.where((group.per_machine > 0) & (wanted > 0), group.per_machine, np.inf).min(axis=1)
-    floor = np.where(np.isfinite(smallest), np.minimum(least * smallest, needed), 0.0)
-    if floor.sum() > group.most:
-        floor = np.zeros(len(wanted))
-    used = (held * group.per_machine).sum(axis=1)
-    weight = used if used.sum() > _ROUNDING else needed
-    limits: FloatArray = floor + (group.most - floor.sum()) * weight / weight.sum()
-    return limits

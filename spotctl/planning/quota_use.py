@@ -55,19 +55,24 @@ def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Cat
 def grown_parts(
     parts: Iterable[Quota],
     quotas: Sequence[Quota],
-    mine: MachineCounts,
-    others: Sequence[MachineCounts],
+    run: str,
+    held: Mapping[str, MachineCounts],
     catalog: Catalog,
 ) -> tuple[Quota, ...]:
-    """A run's parts after another run has ended: the machines held plus an equal share of the free ones, if that is
-    more."""
-    theirs = _together(others)
+    """A run's parts after another run has ended, if they are larger: `held` are the machines by run.
+
+    What is free is divided equally in machines like the run's own. If some remain, the runs that hold least get one
+    more, in the order of their names.
+    """
 
     def share(part: Quota) -> Quota:
         whole = max((quota.amount for quota in quotas if _whole_of(part, quota)), default=0)
-        own = used(part, mine, catalog)
-        free = max(whole - own - used(part, theirs, catalog), 0)
-        return replace(part, amount=max(part.amount, own + free // (1 + len(others))))
+        uses = {name: used(part, machines, catalog) for name, machines in held.items()}
+        free = max(whole - sum(uses.values()), 0)
+        each = min((use for market in held[run] if (use := used(part, {market: 1}, catalog))), default=1)
+        equal, rest = divmod(free // each, len(held))
+        rank = sorted(uses, key=lambda name: (uses[name], name)).index(run)
+        return replace(part, amount=max(part.amount, uses[run] + each * (equal + (rank < rest))))
 
     return tuple(share(part) for part in parts)
 

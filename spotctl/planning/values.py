@@ -141,8 +141,9 @@ class PlanCost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
-    """The machines to rent for a job from the moment `at` on, the reasons, and the expected cost and length: the
-    results of the steps of planning. `price_dates` are the ages of the prices that it rests on."""
+    """The machines to rent for a job, the reasons, and the expected cost and length: the results of the steps of
+    planning. The job's turn begins at the moment `at`. `price_dates` are the ages of the prices that it rests on.
+    """
 
     at: int
     built: BuiltDecider
@@ -154,6 +155,11 @@ class JobPlan:
     def allocated(self) -> AllocatedJob:
         """The job with its share of the machines and quotas."""
         return self.built.allocated
+
+    @property
+    def launched(self) -> int:
+        """The moment of the launch, which is earlier than `at` for a job that waits for its turn."""
+        return self.at - self.allocated.share.turn.delay
 
     @property
     def job(self) -> Job:

@@ -92,7 +92,7 @@ def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa
 _PLACES = {"clouds": "clouds", "types": "types", "needs": "types", "regions": "regions", "zones": "zones"}
 """Keys of resources that choose machines to rent, by field."""
 _PURCHASES = (
-    "objective", "deadline", "hours", "budget", "value_of_time", "throughputs", "image", "identity", "strategy",
+    "objective", "deadline", "hours", "budget", "value_of_time", "most", "throughputs", "image", "identity", "strategy",
     "local",
 )  # fmt: skip
 _MADE_ON_MACHINES = ("setup", "env", "secrets", "data")

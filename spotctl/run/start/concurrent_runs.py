@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from spotctl.files.job.spec import check_names, check_rents
 from spotctl.home.errors import BadRequest
+from spotctl.log.outcomes import STOPPED
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.runs import RunEnd, RunObserver
+from spotctl.run.start.turns import LaunchTurns, within
 from spotctl.run.start.workloads import checkpoint_place
 
 if TYPE_CHECKING:
@@ -54,17 +56,30 @@ def launch(
     *,
     fresh: bool = False,
 ) -> list[Launched]:
-    """Runs planned jobs, each to its end, even if others fail."""
+    """Runs planned jobs, each to its end, even if others fail. Jobs that wait for quotas begin when others end."""
     if plans[0].job.spec.is_local:
         begin_market(plans[0].job.spec, settings)
-    jobs = [Launched(plan.job.spec) for plan in plans]
+    jobs, turns = [Launched(plan.job.spec) for plan in plans], LaunchTurns([plan.allocated for plan in plans])
 
     def runner(job: Launched, plan: JobPlan) -> Callable[[], None]:
         def run() -> None:
+            parts = turns.begin(plan.allocated)
+            if parts is None:
+                job.error = BadRequest(f"{job.spec.name}: not launched, because the jobs before it were stopped")
+                return
             try:
-                job.ending = runs.launch(job.spec, settings, observer, fresh=fresh, plan=plan)
+                job.ending = runs.launch(
+                    job.spec,
+                    settings,
+                    observer,
+                    fresh=fresh,
+                    plan=within(plan, parts),
+                    may_grow=lambda: not turns.waiting,
+                )
             except Exception as error:  # noqa: BLE001 - reported when all have ended: one job's failure ends no other
                 job.error = error
+            finally:
+                turns.end(plan.allocated, stopped=job.ending is not None and job.ending[1].outcome == STOPPED)
 
         return run
 

@@ -40,15 +40,15 @@ class QuotaWatch:
         spot = grown_parts(
             [part for part in parts if part.spot],
             account_quotas.known(self.settings, now),
-            state.spot_machines,
-            [other.spot_machines for other in others.values()],
+            state.run,
+            {run: other.spot_machines for run, other in (others | {state.run: state}).items()},
             self._catalog,
         )
         on_demand = grown_parts(
             [part for part in parts if not part.spot],
             account_quotas.known(self.settings, now, spot=False),
-            state.on_demand_machines,
-            [other.on_demand_machines for other in others.values()],
+            state.run,
+            {run: other.on_demand_machines for run, other in (others | {state.run: state}).items()},
             self._catalog,
         )
         text = ", ".join(map(str, (*spot, *on_demand)))

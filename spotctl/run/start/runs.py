@@ -89,11 +89,14 @@ def launch(
     fresh: bool = False,
     plan: JobPlan | None = None,
     expected: Planned | None = None,
+    may_grow: Callable[[], bool] = lambda: True,
 ) -> RunEnd:
     """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an earlier, stopped run.
 
-    `plan` is given if the job was planned together with others; the local market then runs already. `expected` is the
+    `plan` is given if the job was planned together with others; the local market then runs already. A job that has
+    waited for its turn is planned again, within the part of the quotas that the plan gives it. `expected` is the
     forecast that the user has seen: it is logged as it was, and not played again while the market's clock runs.
+    `may_grow` says whether the run may use more of the quotas when others have ended.
     """
     paths = Paths(settings.home)
     with JobLock(paths.locks, spec.name), EventLog(paths.log) as log:
@@ -110,7 +113,8 @@ def launch(
         if plan is None and spec.is_local:
             begin_market(spec, settings)
         journal, environment = begin_run(spec, settings, log, plan=plan, expected=expected)
-        return _conduct(journal, environment, settings, observer, plan)
+        made = plan if plan is None or not plan.allocated.share.turn.begin else None
+        return _conduct(journal, environment, settings, observer, made, may_grow)
 
 
 def begin_run(
@@ -223,6 +227,7 @@ def _conduct(
     settings: Settings,
     observer: RunObserver,
     made: JobPlan | None = None,
+    may_grow: Callable[[], bool] = lambda: True,
 ) -> RunEnd:
     began = journal.state.began
     assert began is not None
@@ -243,7 +248,8 @@ def _conduct(
     rules = replace(rules_of(spec, journal, environment, plan), shared=QuotaWatch(settings).shared)
     if spec.kind is ProgramKind.AGILEML:
         # A command is planned for one number of nodes, so it could not use a larger part.
-        rules = replace(rules, quotas=QuotaWatch(settings))
+        watch = QuotaWatch(settings)
+        rules = replace(rules, quotas=lambda state: watch(state) if may_grow() else None)
     with (
         _connections(environment.provider),
         closing(workload_of(spec, environment, plan)) as workload,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
+from pricing_data.market import Market
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.log.events import RenewIntended, ReturnIntended
 from spotctl.log.state import EVICTED, Held, RunState
@@ -90,6 +92,7 @@ def situation(
         baseline=terms.baseline,
         most_nu=terms.most_nu,
         work_left=terms.work * left,
+        leaving=_leaving(state),
     )
 
 
@@ -200,6 +203,17 @@ def _holdings(state: RunState, terms: StrategyTerms, times: LeaseTimes) -> Itera
         offer = offers.get(allocation.market) or Offer(allocation.market, allocation.nu, allocation.on_demand)
         rent = Rent(offer, staying, allocation.bid)
         yield Holding(number, rent, allocation.started, allocation.started + times.startup, allocation.leaves_at)
+
+
+def _leaving(state: RunState) -> Counter[tuple[Market, bool]]:
+    """The machines that are no longer held but exist: a cloud counts them against its quotas until they are gone."""
+    leaving: Counter[tuple[Market, bool]] = Counter()
+    for held in state.alive:
+        allocation = state.allocations[held.allocation]
+        goes = held.returning or held.warned_until is not None or held.leaves_at is not None
+        if goes and not allocation.reliable:
+            leaving[allocation.market, allocation.bid is not None] += 1
+    return leaving
 
 
 def _staying(state: RunState) -> tuple[Held, ...]:

@@ -1,5 +1,6 @@
 """A plan as JSON for `--json`. Keys may be added but never change."""
 
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -7,6 +8,7 @@ from pricing_data.units import HOUR, SECOND, format_time, to_usd
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.price_dates import PriceDate
+from spotctl.planning.turns import QuotaPart
 from spotctl.planning.values import Choice, JobPlan, PlannedMixture
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.freshness import freshness_json
@@ -57,7 +59,9 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         zones: markets between which the job may move
         zones[] -> zones_json
         at: moment at which the plan was made
-        policy: policy that shares quotas between jobs
+        begins: moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first;
+            null if it waits for a job of unknown length
+        policy: objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a deadline
         strategy: strategy that decides what to rent
         reason: why it decided so
         reliable: reliable machines of a training, rented on demand; null if it has none
@@ -71,6 +75,8 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         quotas[].unit: what it counts
         quotas[].amount: its limit
         quotas[].part: the job's part of it
+        quotas[].parts: parts of all jobs that are planned together, the first turn first
+        quotas[].parts[] -> _part_json
         checkpoints: checkpoints of a command; null if it keeps none
         checkpoints -> _checkpoints_json
         work: how much work the job is
@@ -94,7 +100,8 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         ],
         "rejected_unnamed": plan.cost.unnamed,
         "zones": zones_json(plan),
-        "at": format_time(plan.at),
+        "at": format_time(plan.launched),
+        "begins": moment(plan.at) if isfinite(plan.allocated.share.turn.begin) else None,
         "policy": plan.allocated.share.policy,
         "strategy": plan.built.strategy.name,
         "reason": plan.worded(plan.first.decision.reason),
@@ -105,13 +112,14 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
             "machines": reliable.machines,
             "usd_per_hour": to_usd(reliable.offer.on_demand),
         },
-        "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture),
+        "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture, plan.at),
         "quotas": [
             {
                 "quota": share.quota.name,
                 "unit": str(share.quota.unit),
                 "amount": share.quota.amount,
                 "part": share.part.amount,
+                "parts": [_part_json(part, plan.launched) for part in share.parts],
             }
             for share in plan.allocated.quotas
         ],
@@ -120,6 +128,20 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         "prices": list(map(_price_json, plan.price_dates)),
         "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.built.rates.items()},
     }
+
+
+def _part_json(part: QuotaPart, at: int) -> dict[str, Any]:
+    """A job's part of a quota.
+
+    Fields:
+        job: name of the job
+        amount: its part, while its turn lasts
+        begins: when its turn begins; null if that is unknown
+        ends: expected end of its turn; null if that is unknown
+    """
+    moments = (part.turn.begin, part.turn.end)
+    begin, end = (moment(at + round(hours * HOUR)) if isfinite(hours) else None for hours in moments)
+    return {"job": part.job, "amount": part.amount, "begins": begin, "ends": end}
 
 
 def _expected_json(plan: JobPlan) -> dict[str, Any]:
@@ -176,26 +198,32 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
     }
 
 
-def _mixture_json(mixture: PlannedMixture) -> dict[str, Any]:
-    """The mixture that a job begins with.
+def _mixture_json(mixture: PlannedMixture, at: int) -> dict[str, Any]:
+    """The mixture that a job begins with, at a moment.
 
     Fields:
         aim: what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour
         cost_usd: expected cost; null if the length of the job is unknown
         hours: expected duration; null if the length of the job is unknown
         phases: the mixtures that are held one after another
+        phases[].begins: moment at which it begins, if nothing is evicted
         phases[].hours: how long it is held
         phases[].machines: number of machines by type
         phases[].machines.*: number of machines of this type
     """
     schedule = mixture.schedule
+    begins = accumulate((phase.hours for phase in schedule.phases), initial=0.0)
     return {
         "aim": str(mixture.aim),
         "cost_usd": schedule.usd if isfinite(schedule.hours) else None,
         "hours": schedule.hours if isfinite(schedule.hours) else None,
         "phases": [
-            {"hours": phase.hours if isfinite(phase.hours) else None, "machines": mixture.machines(phase)}
-            for phase in schedule.phases
+            {
+                "begins": moment(at + round(begin * HOUR)),
+                "hours": phase.hours if isfinite(phase.hours) else None,
+                "machines": mixture.machines(phase),
+            }
+            for phase, begin in zip(schedule.phases, begins, strict=False)
         ],
     }
 

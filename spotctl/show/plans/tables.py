@@ -27,6 +27,7 @@ from spotctl.home.cloud import cloud_of
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.pace import PacePoint
+from spotctl.planning.turns import QuotaPart
 from spotctl.planning.values import Choice, JobPlan
 from spotctl.planning.work import SPECIFIED
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
@@ -136,6 +137,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "bids", bids
     yield "work", _work(plan)
     yield "speed", _sources(plan)
+    if (turns := _turns(plan)) is not None:
+        yield "turns", turns
     if plan.job.budget_usd is not None:
         yield "budget", _budget(plan, plan.job.budget_usd)
     if plan.job.deadline is not None:
@@ -144,7 +147,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "checkpoints", _checkpoints(plan.first.checkpoints)
     elif isinstance(plan.job.spec.program, Command) and any(choice.rent.bid is not None for choice in plan.choice):
         yield "checkpoints", _without_checkpoints(plan)
-    yield "policy", f"{plan.allocated.share.policy} (Gavel)"
+    yield "policy", plan.allocated.share.policy
     if plan.first.mixture is not None:
         yield "machines", plan.first.mixture.words()
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
@@ -262,15 +265,30 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
         return
     yield Text()
     yield Text("quotas", style="bold")
-    policy = plan.allocated.share.policy
     for share in plan.allocated.quotas:
         whole = f"{share.quota.name}: {share.part.amount} of {share.quota.amount} {share.quota.unit}"
-        if share.jobs == 1:
+        if len(share.parts) == 1:
             yield Text(f"{whole}; no other job is planned")
-        elif share.part.amount == share.quota.amount:
-            yield Text(f"{whole}; enough for all {share.jobs} jobs")
+        elif share.is_enough:
+            yield Text(f"{whole}; enough for all {len(share.parts)} jobs")
         else:
-            yield Text(f"{whole}; shared by {share.jobs} jobs: each gets its minimum, {policy} divides the rest")
+            yield Text(f"{whole}; {', '.join(part.words(plan.launched) for part in share.parts)}")
+
+
+def _turns(plan: JobPlan) -> str | None:
+    """Who uses the quotas when, if they do not hold all jobs at the same time."""
+    waited = [share for share in plan.allocated.quotas if not share.is_enough]
+    if not any(part.turn.begin for share in waited for part in share.parts):
+        return None
+    parts = waited[0].parts
+    first = " and ".join(_turn(part, plan.launched) for part in parts if not part.turn.begin)
+    later = "".join(f", then {_turn(part, plan.launched)}" for part in parts if part.turn.begin)
+    return f"{first}{later} ({', '.join(str(share.quota) for share in waited)})"
+
+
+def _turn(part: QuotaPart, at: int) -> str:
+    """The name of a job, and the end of its turn."""
+    return f"{part.job} until {part.turn.clock(at)}" if isfinite(part.turn.end) else part.job
 
 
 def _terms(plan: JobPlan) -> Group:

@@ -109,6 +109,28 @@ def test_what_is_returned_now_makes_room_and_what_leaves_later_does_not() -> Non
     assert rents(later) == []
 
 
+def test_machines_that_leave_count_against_a_quota_until_they_are_gone() -> None:
+    """A takes 1 of the quota of 8, and B 2: replacements take what is left, or wait."""
+    limits = MachineLimits(1, 8, {}, spot=(CommonQuota(8, {A.market: 1, B.market: 2}),))
+    made, wants = deciding(Rent(A, 8, CENT), limits=limits), deciding(Return(1), Rent(A, 8, CENT), limits=limits)
+    warned = replace(situation(), leaving={(B.market, True): 3})
+    assert rents(made.decide(situation())) == [Rent(A, 8, CENT)]
+    part = made.decide(warned)
+    assert (rents(part), part.wake_at) == ([Rent(A, 2, CENT)], NOW + LOOK_AGAIN)
+    assert part.reason.endswith("its quota is in use until 3 machines that are leaving have gone")
+    assert rents(made.decide(replace(situation(), leaving={(B.market, False): 3}))) == [Rent(A, 8, CENT)]
+    # Machines that are returned now exist for a moment more.
+    exchange = wants.decide(situation(held(1, B, 4)))
+    assert (exchange.actions, exchange.wake_at) == ((Return(1),), NOW + LOOK_AGAIN)
+    assert rents(wants.decide(situation(held(1, C, 4)))) == [Rent(A, 8, CENT)]
+
+
+def test_a_move_waits_for_room_in_a_quota_and_keeps_what_it_would_replace() -> None:
+    limits = MachineLimits(4, 4, {}, together=True, spot=(CommonQuota(4, {A.market: 1, B.market: 1}),))
+    moves = deciding(Return(1, NOW + HOUR, replaced=True), Rent(A, 4, CENT), limits=limits)
+    assert moves.decide(situation(held(1, B, 4))).actions == ()
+
+
 def test_fewer_machines_than_the_job_takes_are_not_bought_and_more_are_where_a_strategy_wants_few() -> None:
     short = deciding(Rent(A, 8, CENT), limits=MachineLimits(4, 8, {"a": 3})).decide(situation())
     assert (short.actions, short.wake_at) == ((), NOW + LOOK_AGAIN)

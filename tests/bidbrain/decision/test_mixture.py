@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -15,7 +16,9 @@ from bidbrain.decision.mixture_solver import (
     Mixture,
     MixtureTerms,
     Schedule,
+    SharedQuota,
     cheapest,
+    cheapest_rate,
     fastest,
     frontier,
     highest_rate,
@@ -104,6 +107,16 @@ def test_the_fastest_mixture_has_the_highest_rate(terms: MixtureTerms) -> None:
     assert (top is None) == (not possible)
     if top is not None:
         assert top.rate == pytest.approx(max(one.rate for one in possible))
+
+
+@pytest.mark.parametrize("kinds", [(), (P2,)], ids=["no kind", "a kind without a quota"])
+def test_a_quota_of_kinds_that_are_not_offered_limits_nothing(kinds: tuple[KindOption, ...]) -> None:
+    """Markets may be empty for a moment."""
+    terms = MixtureTerms(kinds, 1, 3, quotas=(SharedQuota((0.0,) * len(kinds), 16.0),))
+    free = replace(terms, quotas=())
+    assert cheapest(terms, 10, 5) == cheapest(free, 10, 5)
+    assert fastest(terms, 10) == fastest(free, 10)
+    assert (highest_rate(terms), cheapest_rate(terms)) == (highest_rate(free), cheapest_rate(free))
 
 
 @given(terms_of(), st.integers(1, 60), st.integers(1, 12), st.sampled_from([0.1, 0.5]))

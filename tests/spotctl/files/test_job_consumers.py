@@ -79,6 +79,7 @@ PLANNED: dict[str, tuple[str, str, str]] = {
     "deadline": (TRAINING, "app: mf", "app: mf\ndeadline: 20m"),
     "budget": (TRAINING, "app: mf", "app: mf\nbudget: 0.10 USD"),
     "value_of_time": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nvalue_of_time: 20 USD/h"),
+    "most": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nmost: 0.05 USD/h"),
     "strategy": (TRAINING, "strategy: on-demand", "strategy: lookahead"),
     "local.start": (TRAINING, "app: mf", "app: mf\nlocal: {start: 2026-01-22T03:30:00Z}"),
     "nodes": (COMMAND, "nodes: 2", "nodes: 3"),

@@ -1,4 +1,4 @@
-"""A job without a strategy of its own never pays more for spot machines than on demand."""
+"""No bid is above the on-demand price, unless the job file names another highest bid."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bidbrain.strategies.base import Rent
+from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
 from spotctl.planning import rivals
@@ -44,12 +45,21 @@ def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(tmp_path: Pat
     assert all((choice.rent.bid or 0) <= choice.rent.offer.on_demand for choice in plan.choice)
 
 
-def test_a_named_strategy_bids_as_published(tmp_path: Path) -> None:
-    assert not plan_of(tmp_path, "2026-01-15T00:00:00Z", "strategy: proteus\n").decider.caps_bids
+@pytest.mark.parametrize(("most", "highest"), [("", None), ("most: 9 USD/h\n", 9.0), ("most: 0.30 USD/h\n", 0.3)])
+def test_a_named_strategy_bids_no_more_than_on_demand_or_what_the_job_names(
+    tmp_path: Path, most: str, highest: float | None
+) -> None:
+    plan = plan_of(tmp_path, "2026-01-15T00:00:00Z", f"strategy: fixed-bid:5\n{most}")
+    listed = plan.choice[0].rent.offer.on_demand
+    expected = (
+        listed if highest is None else min(round(highest * NANOS_PER_DOLLAR), plan.choice[0].price + 5 * 100 * CENT)
+    )
+    assert [choice.rent.bid for choice in plan.choice] == [expected]
 
 
 def test_only_bids_above_on_demand_are_capped() -> None:
     low, high = Rent(A, 2, 5 * CENT), Rent(A, 1, 30 * CENT)
     made = replace(deciding(low, high), caps_bids=True)
     assert rents(made.decide(situation())) == [low, replace(high, bid=A.on_demand)]
+    assert rents(replace(made, most_bid=25 * CENT).decide(situation())) == [low, replace(high, bid=25 * CENT)]
     assert rents(deciding(low, high).decide(situation())) == [low, high]

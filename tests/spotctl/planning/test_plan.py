@@ -29,6 +29,9 @@ from spotctl.planning.job import Job
 from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.planning.work import Measured
+from spotctl.run.start.launch_plans import JobPlans
+from spotctl.show.plans.as_json import answers
+from spotctl.show.plans.tables import moment
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
 CHEAP = flat(offer("a.large"), 4 * CENT)
@@ -430,6 +433,15 @@ def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
     assert mixed.cost.estimate.usd <= 4.0
     assert mixed.cost.estimate.hours < 0.82 * planned(spec(), hazard=CALM).cost.estimate.hours
     assert len({one.rent.offer.market.instance_type for one in mixed.choice}) == 2
+
+
+def test_the_phases_of_a_mixture_have_their_moments() -> None:
+    fast = replace(spec(), throughputs={"a.large": 4.0, "a.xlarge": 7.0})
+    plan = planned(fast, CHEAP, BIGGER, hazard=CALM, deadline=NOW + 8 * HOUR)
+    (answer,) = answers(JobPlans([plan]))
+    first, last = answer["mixture"]["phases"]
+    assert answer["at"] == answer["begins"] == first["begins"]
+    assert last["begins"] == moment(NOW + round(first["hours"] * HOUR))
 
 
 def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:

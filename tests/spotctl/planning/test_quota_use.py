@@ -52,23 +52,19 @@ def test_a_quota_that_several_markets_share_is_told_with_what_each_takes() -> No
 
 
 def test_a_run_gets_an_equal_share_of_what_another_leaves() -> None:
-    mine, other = {A: 2}, {A: 1}
-    part = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS)
-    assert amounts(grown_parts((part,), (VCPUS,), mine, [], TYPES)) == {"aws/us-east-1/a": 32}
-    # 20 of 32 are free, for two runs.
-    assert amounts(grown_parts((part,), (VCPUS,), mine, [other], TYPES)) == {"aws/us-east-1/a": 8 + 10}
-    within = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS)
-    assert amounts(grown_parts((within,), (EACH,), mine, [], TYPES)) == {"aws/us-east-1/a": 16}
+    part, held = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS), {"mine": {A: 2}, "other": {A: 1}}
+    assert amounts(grown_parts((part,), (VCPUS,), "mine", {"mine": {A: 2}}, TYPES)) == {"aws/us-east-1/a": 32}
+    # 20 of 32 are free, for two runs: five machines, of which the run that holds less gets three.
+    assert amounts(grown_parts((part,), (VCPUS,), "mine", held, TYPES)) == {"aws/us-east-1/a": 8 + 8}
+    assert amounts(grown_parts((part,), (VCPUS,), "other", held, TYPES)) == {"aws/us-east-1/a": 4 + 12}
+    assert amounts(grown_parts((part,), (EACH,), "mine", {"mine": {A: 2}}, TYPES)) == {"aws/us-east-1/a": 16}
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 32))
 def test_parts_never_shrink_and_fit_together(machines: list[int], part: int) -> None:
-    runs: list[dict[Market, int]] = [{A: count} for count in machines]
+    runs: dict[str, dict[Market, int]] = {str(i): {A: count} for i, count in enumerate(machines)}
     given_ = Quota("aws", "us-east-1", "a", part, QuotaUnit.VCPUS)
-    parts = [
-        grown_parts((given_,), (VCPUS,), mine, [one for one in runs if one is not mine], TYPES)[0].amount
-        for mine in runs
-    ]
+    parts = [grown_parts((given_,), (VCPUS,), run, runs, TYPES)[0].amount for run in runs]
     assert min(parts) >= part
-    if sum(used(VCPUS, one, TYPES) for one in runs) <= VCPUS.amount and part == 0:
+    if sum(used(VCPUS, one, TYPES) for one in runs.values()) <= VCPUS.amount and part == 0:
         assert sum(parts) <= VCPUS.amount

@@ -1,0 +1,66 @@
+"""The only interface to the solver of integer programs, which stops after a fixed number of nodes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import highspy
+import numpy as np
+from highspy import HighsModelStatus, HighsVarType
+
+from bidbrain.gavel.arrays import FloatArray
+
+_MOST_NODES = 50
+"""Plans are made again by other processes, and must be the same: a limit of time would depend on the computer."""
+_GAP = 2e-3
+_FOUND = (HighsModelStatus.kOptimal, HighsModelStatus.kSolutionLimit)
+
+
+@dataclass(slots=True)
+class IntegerProgram:
+    """Columns with ranges, some of them whole numbers, and rows `lower <= sum of values x <= upper`."""
+
+    _lower: list[float] = field(default_factory=list)
+    _upper: list[float] = field(default_factory=list)
+    _kinds: list[HighsVarType] = field(default_factory=list)
+    _rows: list[tuple[Mapping[int, float], float, float]] = field(default_factory=list)
+
+    def column(self, lower: float = 0.0, upper: float = inf, *, whole: bool = False) -> int:
+        """Adds a column, and returns its number."""
+        self._lower.append(lower)
+        self._upper.append(upper)
+        self._kinds.append(HighsVarType.kInteger if whole else HighsVarType.kContinuous)
+        return len(self._lower) - 1
+
+    def row(self, values: Mapping[int, float], lower: float = -inf, upper: float = inf) -> None:
+        """Adds a row; `values` are by column."""
+        self._rows.append((values, lower, upper))
+
+    def best(self, gain: Mapping[int, float]) -> FloatArray | None:
+        """The columns' values with the highest gain; None if no values satisfy all rows."""
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver.silent()
+        solver.setOptionValue("mip_rel_gap", _GAP)
+        solver.setOptionValue("mip_max_nodes", _MOST_NODES)
+        solver.setOptionValue("mip_heuristic_effort", 0.0)
+        solver.setOptionValue("mip_detect_symmetry", False)
+        solver.passModel(self._model(gain))
+        solver.run()
+        status = solver.getModelStatus()
+        solution = solver.getSolution()
+        return np.array(solution.col_value) if status in _FOUND and solution.value_valid else None
+
+    def _model(self, gain: Mapping[int, float]) -> highspy.HighsLp:
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(self._lower), len(self._rows)
+        model.sense_ = highspy.ObjSense.kMaximize
+        model.col_cost_ = np.array([gain.get(column, 0.0) for column in range(len(self._lower))])
+        model.col_lower_, model.col_upper_ = np.array(self._lower), np.array(self._upper)
+        model.integrality_ = self._kinds
+        model.row_lower_ = np.array([lower for _, lower, _ in self._rows])
+        model.row_upper_ = np.array([upper for _, _, upper in self._rows])
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        model.a_matrix_.start_ = np.cumsum([0, *(len(values) for values, _, _ in self._rows)])
+        model.a_matrix_.index_ = np.array([column for values, _, _ in self._rows for column in values], dtype=np.int32)
+        model.a_matrix_.value_ = np.array([value for values, _, _ in self._rows for value in values.values()])
+        return model

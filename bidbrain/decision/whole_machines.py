@@ -1,0 +1,157 @@
+"""Whole machines for several jobs under quotas that they share: the fairest division, solved as integer programs.
+
+A job's share is the value of its machines, relative to the most that it could hold alone. Gavel's max-min fairness
+makes the smallest share as large as possible; here, then also the second smallest, and so on. Equal jobs so get equal
+shares, up to one machine. Among divisions that are as fair, the first job gets the largest share, then the second.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+
+from bidbrain.decision.integer_program import IntegerProgram
+from bidbrain.decision.mixture_solver import SharedQuota
+from bidbrain.gavel.arrays import FloatArray, IntArray
+
+_ROUNDING = 1e-6
+_MOST_EXACT = 6
+"""For more jobs, only the sums of the smallest share, the two smallest and all shares are made as large as possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineClaim:
+    """A job that asks for machines: the value of one machine of each kind, 0 where it cannot run; how many it holds at
+    least and at most; and the groups of kinds of which it uses one, such as the kinds of a region. `needs` are minimums
+    that its machines reach together, such as the work per hour that a deadline takes: coefficients by kind, and the
+    least value of their sum over the machines.
+    """
+
+    value: tuple[float, ...]
+    least: int
+    most: int
+    groups: tuple[tuple[int, ...], ...]
+    needs: tuple[tuple[tuple[float, ...], float], ...] = ()
+
+
+def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> IntArray | None:
+    """The machines of each kind (columns) for each job (rows); None if the quotas do not hold all at the same time."""
+    division = _Division.of(claims, quotas)
+    best = division.program.best({})
+    if best is None:
+        return None
+    shares = [
+        {column: claim.value[j] / alone for j, column in counts.items()}
+        for claim, counts in zip(claims, division.counts, strict=True)
+        for alone in (value_alone(claim, quotas) or 1.0,)
+    ]
+    for first, second in pairwise(range(len(claims))):
+        if claims[first] == claims[second]:
+            division.lead(shares[first], shares[second])
+    for count in range(1, len(claims) + 1) if len(claims) <= _MOST_EXACT else (1, 2, len(claims)):
+        best = division.raise_smallest(shares, count, best)
+    # Far smaller than any share: of equally good divisions, the one with the fewest machines.
+    gain = {column: -1e-6 for counts in division.counts for column in counts.values()}
+    for rank, share in enumerate(shares):
+        for column, value in share.items():
+            gain[column] += value * 0.5**rank
+    last = division.program.best(gain)
+    return division.machines(best if last is None else last)
+
+
+def possible(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> bool:
+    """Whether the quotas hold the machines of all jobs at the same time."""
+    return _Division.of(claims, quotas).program.best({}) is not None
+
+
+def value_alone(claim: MachineClaim, quotas: Sequence[SharedQuota]) -> float:
+    """The most that the job could hold if it had the quotas for itself."""
+    division = _Division.of([claim], quotas)
+    best = division.program.best({column: claim.value[j] for j, column in division.counts[0].items()})
+    return 0.0 if best is None else float(division.machines(best)[0] @ np.array(claim.value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Division:
+    """The program of a division, and by job the column of each kind's number of machines."""
+
+    program: IntegerProgram
+    counts: list[dict[int, int]]
+    kinds: int
+
+    @classmethod
+    def of(cls, claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> "_Division":
+        program = IntegerProgram()
+        counts = [_columns_of(program, claim, _useful_kinds(claim, quotas)) for claim in claims]
+        for quota in quotas:
+            used = {column: quota.per_machine[j] for held in counts for j, column in held.items()}
+            program.row(used, upper=quota.most + _ROUNDING)
+        return cls(program, counts, len(claims[0].value))
+
+    def lead(self, first: dict[int, float], second: dict[int, float]) -> None:
+        """Requires that the first of two equal jobs gets no less."""
+        behind = {column: -share for column, share in second.items()}
+        self.program.row(first | behind, lower=0.0)
+
+    def raise_smallest(self, shares: Sequence[dict[int, float]], count: int, known: FloatArray) -> FloatArray:
+        """Makes the sum of the `count` smallest shares as large as possible, and requires so much from then on. Returns
+        the columns' values, or the `known` ones if the solver has none.
+
+        With a level t, this sum is the largest count * t - sum(max(t - share, 0)).
+        """
+        level = self.program.column(lower=-inf)
+        gain = {level: float(count)}
+        for share in shares:
+            short = self.program.column()
+            self.program.row({short: 1.0, level: -1.0} | share, lower=0.0)
+            gain[short] = -1.0
+        x = self.program.best(gain)
+        if x is None:
+            return known
+        self.program.row(gain, lower=sum(value * x[column] for column, value in gain.items()) - _ROUNDING)
+        return x
+
+    def machines(self, x: FloatArray) -> IntArray:
+        """The machines by job and kind."""
+        machines = np.zeros((len(self.counts), self.kinds), dtype=np.int64)
+        for m, held in enumerate(self.counts):
+            for j, column in held.items():
+                machines[m, j] = round(x[column])
+        return machines
+
+
+def _useful_kinds(claim: MachineClaim, quotas: Sequence[SharedQuota]) -> list[int]:
+    """The kinds than which no other one of their group is as good in all respects: value, needs, and use of quotas."""
+    merits = {
+        j: (
+            claim.value[j],
+            *(coefficients[j] for coefficients, _ in claim.needs),
+            *(-quota.per_machine[j] for quota in quotas),
+        )
+        for group in claim.groups
+        for j in group
+        if claim.value[j] > 0
+    }
+
+    def beaten(i: int, group: Sequence[int]) -> bool:
+        better = (j for j in group if j in merits and (merits[j], -j) > (merits[i], -i))
+        return any(all(a >= b for a, b in zip(merits[j], merits[i], strict=True)) for j in better)
+
+    return [i for group in claim.groups for i in group if i in merits and not beaten(i, group)]
+
+
+def _columns_of(program: IntegerProgram, claim: MachineClaim, kinds: Sequence[int]) -> dict[int, int]:
+    """Adds the columns and rows of one job."""
+    held = {j: program.column(upper=float(claim.most), whole=True) for j in kinds}
+    program.row(dict.fromkeys(held.values(), 1.0), lower=float(claim.least), upper=float(claim.most))
+    chosen = {}
+    for group in claim.groups if len(claim.groups) > 1 else ():
+        used = {held[j]: 1.0 for j in group if j in held}
+        chosen[program.column(upper=1.0, whole=True)] = 1.0
+        program.row({**used, max(chosen): -float(claim.most)}, upper=0.0)
+    program.row(chosen, upper=1.0)
+    for coefficients, least in claim.needs:
+        program.row({column: coefficients[j] for j, column in held.items()}, lower=least)
+    return held

@@ -1,0 +1,163 @@
+"""Whole machines for jobs under quotas that are too small for all of them, and turns where they cannot all run. Pure.
+
+Jobs with a deadline go first, the earliest deadline first, then the others as they are named. Jobs that the quotas hold
+at the same time begin together and share them fairly (`whole_machines`); the others begin, in the same way, as soon as
+the end of another job leaves enough for them. A job keeps its part until it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from bidbrain.decision.mixture_solver import SharedQuota
+from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
+from bidbrain.gavel.arrays import FloatArray
+from pricing_data.units import HOUR, MINUTE, format_time
+from spotctl.planning.demand import Demand, places
+from spotctl.planning.errors import NotInTime
+from spotctl.planning.offers import MachineKind
+from spotctl.planning.quota_groups import QuotaGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a job begins and ends, in hours from the launch, and the machines of each kind that its part is for.
+
+    A job that follows one of unknown length begins at infinity.
+    """
+
+    begin: float
+    end: float
+    machines: tuple[int, ...] = ()
+
+    @property
+    def delay(self) -> int:
+        """The known time until the job begins, in microseconds."""
+        return round(self.begin * HOUR) if self.begin < inf else 0
+
+    def clock(self, at: int) -> str:
+        """The expected end of the turn; `at` is the moment of the launch."""
+        return _clock(at, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPart:
+    """A job's part of a quota, the least with which it can begin, and the job's turn."""
+
+    job: str
+    amount: int
+    turn: Turn
+    least: int = 0
+
+    def words(self, at: int) -> str:
+        """The part with the times of its turn: `jobb 8 from 03:10 until 05:20`; `at` is the moment of the launch."""
+        begins = self.turn.begin < inf
+        since = f" from {_clock(at, self.turn.begin)}" if begins and self.turn.begin else ""
+        since += "" if begins else " after the others"
+        until = f" until {_clock(at, self.turn.end)}" if self.turn.end < inf else ""
+        return f"{self.job} {self.amount}{since}{until}"
+
+
+def _clock(at: int, hours: float) -> str:
+    """A moment some hours later, with its date if that is another day."""
+    text = format_time((at + round(hours * HOUR)) // MINUTE * MINUTE)
+    return text[11:16] if text[:10] == format_time(at)[:10] else f"{text[:10]} {text[11:16]}"
+
+
+def turns_of(
+    jobs: Sequence[Demand],
+    kinds: Sequence[MachineKind],
+    usd_per_hour: FloatArray,
+    groups: Sequence[QuotaGroup],
+    *,
+    startup_hours: float,
+    by_price: bool,
+) -> list[Turn]:
+    """The turn of each job. `by_price` says that machines are worth the work that they do per dollar, not per hour.
+
+    Raises NotInTime if a job would begin too late for its deadline.
+    """
+    turns: dict[int, Turn] = {}
+    running: dict[int, Turn] = {}
+    waiting = sorted(range(len(jobs)), key=lambda m: jobs[m].hours_left if jobs[m].hurries else inf)
+    at = 0.0
+    while waiting:
+        free = _free(groups, running)
+        claims = {m: _claim(jobs[m], at, kinds, usd_per_hour, by_price=by_price) for m in waiting}
+        if begun := _beginning(claims, free):
+            machines = fairest([claims[m] for m in begun], free)
+            assert machines is not None, "the quotas hold them"
+            for m, held in zip(begun, machines, strict=True):
+                lasts = jobs[m].lasts_hours or startup_hours + _hours(jobs[m], held)
+                running[m] = turns[m] = Turn(at, at + lasts, tuple(held.tolist()))
+            waiting = [m for m in waiting if m not in begun]
+        if waiting and not running:
+            raise _too_late(jobs[waiting[0]], at, groups)
+        if waiting:
+            at = min(turn.end for turn in running.values())
+            ended = [m for m in running if running[m].end == at]
+            # Which of several jobs of unknown length ends first is not known.
+            for m in ended if at < inf else ended[:1]:
+                del running[m]
+    return [turns[m] for m in range(len(jobs))]
+
+
+def _beginning(claims: dict[int, MachineClaim], free: Sequence[SharedQuota]) -> list[int]:
+    """The jobs that begin at the same time, in the order in which they are named."""
+    begun: list[int] = []
+    for m in claims:
+        if possible([claims[other] for other in (*begun, m)], free):
+            begun.append(m)
+    return sorted(begun)
+
+
+def _free(groups: Sequence[QuotaGroup], running: dict[int, Turn]) -> list[SharedQuota]:
+    """The quotas without what running jobs hold."""
+    held = [sum(float(group.per_machine @ turn.machines) for turn in running.values()) for group in groups]
+    return [
+        SharedQuota(tuple(group.per_machine.tolist()), group.most - used)
+        for group, used in zip(groups, held, strict=True)
+    ]
+
+
+def _claim(
+    job: Demand, at: float, kinds: Sequence[MachineKind], usd_per_hour: FloatArray, *, by_price: bool
+) -> MachineClaim:
+    usable = np.flatnonzero(job.nu > 0)
+    value = job.nu / np.maximum(usd_per_hour, 1e-9) if by_price and np.isfinite(usd_per_hour[usable]).any() else job.nu
+    groups = [(j,) for j in usable.tolist()] if job.gang else [tuple(place.tolist()) for place in places(kinds)]
+    needs = []
+    if job.hurries:
+        # The machines do all the work in the time that is left; none can if it is over.
+        needs.append((tuple((job.nu * max(job.hours_left - at, 0.0) / max(job.amount, 1e-9)).tolist()), 1.0))
+    if job.limited_by_budget:
+        dollars = usd_per_hour * job.amount
+        spare = np.where(job.nu > 0, job.nu - dollars / max(job.budget_usd or 0.0, 1e-9), 0.0)
+        needs.append((tuple(np.maximum(spare / job.nu.max(), -1e6).tolist()), 0.0))
+    least = max(job.least, 1)
+    return MachineClaim(tuple((value / value.max()).tolist()), least, max(job.most, least), tuple(groups), tuple(needs))
+
+
+def _hours(job: Demand, held: FloatArray) -> float:
+    """How long the work takes on some machines; infinite if its length is unknown."""
+    rate = float(job.nu @ held)
+    if job.work.assumed or rate <= 0:
+        return inf
+    return job.work.longest if job.work.timed else min(job.amount / rate, job.work.longest)
+
+
+def _too_late(job: Demand, at: float, groups: Sequence[QuotaGroup]) -> NotInTime:
+    quotas = ", ".join(str(replace(group.quota, amount=int(group.most))) for group in groups)
+    if not at:
+        return NotInTime(
+            f"{job.name}: no machines within the quotas ({quotas}) keep its budget and its deadline; raise one of them"
+        )
+    used = f"until {at:.2g} hours from now" if at < inf else "for an unknown time"
+    return NotInTime(
+        f"{job.name}: other jobs use the quotas ({quotas}) {used}, too long for its deadline {job.hours_left:.2g} hours"
+        " after start-up; raise a quota, or allow more time"
+    )
