@@ -13,6 +13,8 @@ from bidbrain.gavel.arrays import (
 )
 
 ENTITY_POLICIES = ("fairness", "fifo")
+NO_TYPE = -1
+"""Stands for the type of a job that has not begun."""
 
 
 class BadProblem(BidBrainError):
@@ -47,7 +49,8 @@ class ClusterJobs:
 
     `steps` are the remaining steps; `slo_seconds` and `elapsed_seconds` both count from the job's arrival, so that
     their difference is the time left. `slo_seconds` is infinite without a deadline. `isolated_seconds` is how long
-    the completed steps would have taken with a 1/n share; if it is None, the elapsed time is used.
+    the completed steps would have taken with a 1/n share; if it is None, the elapsed time is used. `begun` is the type
+    that a job was given all of the time last, or `NO_TYPE`; `allox` does not move such jobs.
     """
 
     ids: tuple[str, ...]
@@ -60,6 +63,7 @@ class ClusterJobs:
     arrival: FloatArray
     entity: tuple[str | None, ...]
     isolated_seconds: FloatArray | None = None
+    begun: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,16 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class AllocationProblem:
-    """Everything a policy may use."""
+    """Everything a policy may use. `centered` asks fairness policies and `makespan` for the middle of all optimal X, as the
+    published solvers give it, instead of the one with the most throughput.
+    """
 
     cluster: Cluster
     jobs: ClusterJobs
     pairs: Pairs | None = None
     entities: tuple[Entity, ...] = ()
     budget_usd: float | None = None
+    centered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

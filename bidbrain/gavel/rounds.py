@@ -3,7 +3,7 @@
 Pure functions of their arguments.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 
 NO_JOB = -1
-_PORTION = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,37 +29,36 @@ class RoundCandidates:
         return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
 
 
-def priorities(share: FloatArray, received: FloatArray, type_: IntArray, of_type: FloatArray) -> FloatArray:
-    """X / f: the intended share over the received one, where f = time received over all time given on that type."""
-    return np.asarray(share / received * of_type[type_])
+class Choice:
+    """Chooses among the same candidates round by round.
 
-
-def choose(candidates: RoundCandidates, priority: FloatArray, workers: FloatArray) -> IntArray:
-    """The candidates that run in the next round, by descending priority; ties go to the earlier one.
-
-    Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
+    Lists, because they are read one element at a time, and a simulation has thousands of rounds.
     """
-    free = workers.tolist()
-    left = sum(free)
-    busy = {NO_JOB}
-    chosen = []
-    for at, first, second, type_, scale in _in_order(candidates, np.argsort(-priority, kind="stable")):
-        if scale > free[type_] or first in busy or (second != NO_JOB and second in busy):
-            continue
-        chosen.append(at)
-        busy.add(first)
-        busy.add(second)
-        free[type_] -= scale
-        left -= scale
-        if left <= 0:
-            break
-    return np.array(chosen, dtype=np.int64)
 
+    def __init__(self, candidates: RoundCandidates, workers: FloatArray) -> None:
+        self._workers = workers.tolist()
+        self._first, self._second = candidates.first.tolist(), candidates.second.tolist()
+        self._scale = candidates.scale.tolist()
+        self._of_type = [np.flatnonzero(candidates.type == kind) for kind in range(len(workers))]
 
-def _in_order(candidates: RoundCandidates, order: IntArray) -> Iterator[tuple[int, int, int, int, int]]:
-    """Candidates with their positions, in batches: most often all workers are taken long before the last."""
-    for begin in range(0, len(order), _PORTION):
-        places = order[begin : begin + _PORTION]
-        part = candidates.only(places)
-        columns = (places, part.first, part.second, part.type, part.scale)
-        yield from zip(*(column.tolist() for column in columns), strict=True)
+    def next(self, priority: FloatArray, order: Sequence[int]) -> IntArray:
+        """The candidates that run in the next round: types choose in this order, each by descending priority; ties go
+        to the earlier candidate.
+
+        Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
+        """
+        first, second, scale = self._first, self._second, self._scale
+        busy = {NO_JOB}
+        chosen: list[int] = []
+        for kind in order:
+            free, places = self._workers[kind], self._of_type[kind]
+            for at in places[(-priority[places]).argsort(kind="stable")].tolist():
+                if scale[at] > free or first[at] in busy or (second[at] != NO_JOB and second[at] in busy):
+                    continue
+                chosen.append(at)
+                busy.add(first[at])
+                busy.add(second[at])
+                free -= scale[at]
+                if free <= 0:
+                    break
+        return np.array(chosen, dtype=np.int64)
