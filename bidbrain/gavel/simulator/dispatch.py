@@ -21,8 +21,6 @@ _NO_SHARE = 1e-9
 # Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
 _LEAST_RECEIVED = 1e-6
 _MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
-# A debt of earlier allocations counts as far as it exceeds this number of rounds; smaller ones only break ties.
-_DEBT_ROUNDS = 20
 # The seed of the published simulator for the order of types.
 _ORDER_SEED = 5
 
@@ -61,11 +59,13 @@ class DispatchRules:
 
     `beyond_shares`: remaining workers go to jobs that have no share of them, first to those owed most from earlier
     allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations are recomputed although
-    no job came or went, for policies that plan ahead.
+    no job came or went, for policies that plan ahead. `debt_rounds`: a debt of earlier allocations counts as far as it
+    exceeds this number of rounds; smaller ones only break ties.
     """
 
     beyond_shares: bool = True
     periodic: bool = False
+    debt_rounds: float = 20
 
 
 class ByShares:
@@ -213,7 +213,7 @@ class ByShares:
         row, type_, owed = row[order], type_[order], owed[order]
         # Allocations are short: without carrying large debts over, jobs with many workers and small shares would
         # starve.
-        debt = np.maximum(owed - _DEBT_ROUNDS * self._scenario.settings.round_seconds, 0.0)
+        debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.settings.round_seconds, 0.0)
         start = np.maximum(self._head_start - debt, _LEAST_RECEIVED * self._head_start)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
         return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)

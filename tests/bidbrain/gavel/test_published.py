@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies import policy_named
@@ -28,7 +29,7 @@ from bidbrain.gavel.simulator.scenario import ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 
 TYPES, USD_PER_HOUR = ("v100", "p100", "k80"), np.array([0.74, 0.43, 0.135])
-NEAR = 0.03
+NEAR, EQUAL = 0.03, 0.001
 MakeDispatcher = Callable[[ClusterSimulation], Dispatcher]
 Figures = dict[str, float]
 
@@ -79,33 +80,31 @@ class StepsPerSecond:
 
 @dataclass(frozen=True)
 class BisectedMakespan:
-    """The published bisection of the makespan, which ends up to 5% above the least, and the center of what is possible
-    then: a job that takes exactly this long on a worker of its own limits the level to it."""
+    """The published bisection of the makespan, which ends up to 5% above the least, and the X that ECOS returns for the
+    last makespan: a program without an objective."""
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        jobs, cluster = problem.jobs, problem.cluster
-        least = Makespan().allocate(problem, warm).objective
+        ecos = pytest.importorskip("ecos")
+        jobs, workers = problem.jobs, problem.cluster.workers
+        least = Makespan().allocate(replace(problem, centered=False), warm).objective
         low, high = 100.0, 1e6
         while 1.05 * low < high:
             middle = (low + high) / 2
-            low, high = (low, middle) if middle >= least else (middle, high)
-        types = len(cluster.types)
-        alone = np.zeros((len(jobs.ids) + 1, types + 1))
-        alone[:-1, :-1], alone[-1, -1] = jobs.throughputs, 1.0
-        limited = replace(
-            problem,
-            cluster=Cluster((*cluster.types, "limit"), np.append(cluster.workers, 1.0)),
-            jobs=replace(
-                jobs,
-                ids=(*jobs.ids, "limit"),
-                throughputs=alone,
-                scale=np.append(jobs.scale, 1),
-                weight=np.append(jobs.weight, 1.0),
-                steps=np.append(jobs.steps, high),
-            ),
+            low, high = (low, middle) if middle >= least * (1 - 1e-9) else (middle, high)
+        count, types = jobs.throughputs.shape
+        cell = np.arange(count * types)
+        held = np.repeat(jobs.scale, types).astype(np.float64)
+        rows = (
+            -sparse.eye_array(len(cell)),
+            sparse.csr_array((held, (cell % types, cell))),
+            sparse.csr_array((np.ones(len(cell)), (cell // types, cell))),
+            sparse.csr_array((-jobs.throughputs.ravel(), (cell // types, cell))),
         )
-        found = Makespan().allocate(limited)
-        return ClusterAllocation(found.shares[:-1, :-1], found.effective_throughput[:-1], found.objective)
+        most = np.concatenate([np.zeros(len(cell)), workers, np.ones(count), -jobs.steps / high])
+        cones = {"l": len(most), "q": [], "e": 0}
+        matrix = sparse.csc_matrix(sparse.vstack(rows))
+        x = ecos.solve(np.zeros(len(cell)), matrix, most, cones, verbose=False)["x"]
+        return ClusterAllocation(np.clip(x.reshape(count, types), 0, 1), np.zeros(count), high)
 
 
 @dataclass
@@ -150,7 +149,7 @@ class LastTypeQueue:
 
 @dataclass(frozen=True)
 class Difference:
-    """Why a run differs by more than 3%, the published rule in our simulator, and the most that each figure may differ."""
+    """Why a run differs by more than 3%, and the published rule, for our simulator."""
 
     reason: str
     published_rule: Callable[[], Policy]
@@ -159,8 +158,8 @@ class Difference:
 
 DIFFERENCES = {
     "min_total_duration_perf": Difference(
-        "the published makespan is bisected until it is at most 5% above the least; ours is the least, so that long jobs"
-        " run on their fastest types",
+        "the published makespan is bisected until it is at most 5% above the least, and any X that reaches it will do;"
+        " ours is the least, and X the center of all that reach it, so that most jobs are done earlier",
         BisectedMakespan,
     ),
     "max_sum_throughput_perf": Difference(
@@ -171,7 +170,7 @@ DIFFERENCES = {
     "fifo": Difference(
         "the published queue takes the last type that has any free worker, and jobs with more workers then wait there",
         LastTypeQueue,
-        DispatchRules(beyond_shares=False),
+        DispatchRules(beyond_shares=False, debt_rounds=np.inf),
     ),
 }
 
@@ -207,8 +206,8 @@ def differences(run: PublishedRun, outcome: SimulationOutcome) -> Figures:
     return {name: mine / figure - 1 for (name, figure), mine in zip(run.figures.items(), ours, strict=True)}
 
 
-def far(found: Figures) -> list[str]:
-    return [f"{name} {value:+.1%}" for name, value in found.items() if abs(value) > NEAR]
+def far(found: Figures, most: float = NEAR) -> list[str]:
+    return [f"{name} {value:+.1%}" for name, value in found.items() if abs(value) > most]
 
 
 @pytest.mark.sampled(5)
@@ -226,17 +225,23 @@ def test_a_published_run_is_matched_within_three_percent_or_its_difference_expla
 def test_with_the_published_rule_the_explained_differences_vanish(shared_data: Path, stream: str, policy: str) -> None:
     run, difference = published_run(shared_data / "gavel", stream, policy), DIFFERENCES[policy]
     make = partial(ByShares, policy=difference.published_rule(), rules=difference.rules)
-    assert not far(differences(run, simulate(run.asked, make(run.asked)))), difference.reason
+    outcome = simulate(run.asked, make(run.asked))
+    if policy != "max_sum_throughput_perf":
+        # Also job by job.
+        assert outcome.finish - run.asked.workload.arrival == pytest.approx(run.completion, rel=0.01, abs=400)
+        assert not far(differences(run, outcome), EQUAL), difference.reason
+    assert not far(differences(run, outcome)), difference.reason
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("stream", "policy"), [run for run in RUNS if run[1] in DIFFERENCES])
 def test_where_runs_differ_ours_does_more_with_the_cluster(shared_data: Path, stream: str, policy: str) -> None:
-    """No later makespan, and jobs that are done earlier, or a makespan that is earlier for later ones."""
+    """Jobs are done earlier on average, or the last of them is, and neither is much later."""
     run = published_run(shared_data / "gavel", stream, policy)
     found = differences(run, simulate(run.asked, WAYS[policy](run.asked)))
+    assert min(found["makespan_s"], found["mean_jct_s"]) < 0.0
     assert found["makespan_s"] <= 0.01
-    assert found["mean_jct_s"] <= 0.0 or found["makespan_s"] < 0.0
+    assert found["mean_jct_s"] <= 0.04
 
 
 def test_the_published_table_is_read_completely(shared_data: Path) -> None:
