@@ -93,11 +93,23 @@ class AllocationProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A row of X (a job or a pair) on a type from `start` to `end`, in seconds from now, for a share of that time."""
+
+    row: int
+    type: int
+    start: float
+    end: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterAllocation:
     """X over jobs and pairs, and its cost. `infeasible` names the constraint that could not be kept, and a way to fix
     it.
 
-    Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`.
+    Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`, and `pieces` of time
+    for the rows whose times are fixed; the other rows with hours run when workers are free.
     """
 
     shares: FloatArray
@@ -106,4 +118,5 @@ class ClusterAllocation:
     infeasible: tuple[str, ...] = ()
     hours: FloatArray | None = None
     cost_usd: float | None = None
+    pieces: tuple[Piece, ...] = ()
     notes: dict[str, float] = field(default_factory=dict)

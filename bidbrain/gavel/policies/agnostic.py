@@ -31,7 +31,12 @@ class Agnostic:
         others = tuple(line for line in believed.infeasible if line not in stuck)
         actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
         hours = None if believed.hours is None else believed.hours * part
-        return replace(actual, hours=hours, cost_usd=believed.cost_usd)
+        spread = tuple(
+            replace(piece, type=kind, share=piece.share * part[kind])
+            for piece in believed.pieces
+            for kind in range(len(part))
+        )
+        return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread)
 
 
 def _alike(problem: AllocationProblem, part: FloatArray) -> AllocationProblem:

@@ -9,7 +9,7 @@ costs the fewest dollars.
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray
-from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan, PlanPieces
 from bidbrain.gavel.policies.free_time import FreeTime
 from bidbrain.gavel.policies.lateness import Lateness
 
@@ -103,4 +103,16 @@ class _Packing:
                     rates[i, j] += more
                     free[j] -= more * batch.scale[kept[i]]
         usd = float((seconds * batch.scale[kept, None] * batch.usd_per_second).sum())
-        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd)
+        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept))
+
+    def _pieces(self, kept: IntArray) -> PlanPieces:
+        """Jobs run evenly in each interval until their deadlines."""
+        pieces = [
+            (i, j, k, self.seconds[m][j, k])
+            for i, m in enumerate(kept.tolist())
+            for j, k in np.argwhere(self.seconds[m] > 0).tolist()
+        ]
+        job, kind, interval = (np.array([piece[n] for piece in pieces], dtype=np.int64) for n in range(3))
+        span = self.time.spans(kept)[job, interval]
+        start = self.time.starts[interval]
+        return PlanPieces(job, kind, start, start + span, np.array([piece[3] for piece in pieces]) / span)

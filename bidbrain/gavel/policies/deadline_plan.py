@@ -46,12 +46,30 @@ class DeadlineBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanPieces:
+    """Columns of pieces: a job on a type between two times, for a share of that time."""
+
+    job: IntArray
+    type: IntArray
+    start: FloatArray
+    end: FloatArray
+    share: FloatArray
+
+    @classmethod
+    def joined(cls, parts: "list[PlanPieces]") -> "PlanPieces":
+        """All pieces of several plans."""
+        names = ("job", "type", "start", "end", "share")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """Seconds of each job on each type, the initial rates (X), and the cost."""
+    """Seconds of each job on each type, the initial rates (X), the cost, and when which job runs where."""
 
     seconds: FloatArray
     rates: FloatArray
     usd: float
+    pieces: PlanPieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +79,7 @@ class _IntervalColumns:
     job: IntArray
     type: IntArray
     interval: IntArray
+    start: FloatArray
     span: FloatArray
     length: FloatArray
     alone: FloatArray
@@ -73,7 +92,7 @@ class _IntervalColumns:
         worth = batch.alone[:, :, None] * _LEAST_PART < span[:, None, :]
         job, kind, interval = np.nonzero(within[:, None, :] & worth)
         span = span[job, interval]
-        return cls(job, kind, interval, span, (ends - starts)[interval], batch.alone[job, kind])
+        return cls(job, kind, interval, starts[interval], span, (ends - starts)[interval], batch.alone[job, kind])
 
 
 class InfeasibleDeadlines(CannotHold):
@@ -106,15 +125,15 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
             raise InfeasibleDeadlines(_most_done(batch, ends, columns)) from None
         rates = _rates(columns, least.x)
         crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _CAPACITY_MARGIN).any(axis=1))
-        cuts = _cuts(batch, ends, columns, least.x, rates, crowded)
+        cuts, laid_out = _cuts(batch, ends, columns, least.x, rates, crowded)
         if not len(cuts):
-            return _plan(batch, columns, least.x, rates)
+            return _plan(batch, columns, least.x, rates, laid_out)
         try:
             even = Solver(_program(batch, ends, columns, columns.span), dual=True, brief=True).optimum()
         except CannotHold:
             even = None
         if even is not None and even.value >= least.value - _COST_TOLERANCE * abs(least.value):
-            return _plan(batch, columns, even.x, _rates(columns, even.x))
+            return _plan(batch, columns, even.x, _rates(columns, even.x), {})
         ends = np.unique(np.concatenate([ends, cuts]))
 
 
@@ -170,13 +189,20 @@ def _held(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, rat
     return np.asarray(held.reshape(len(ends), len(batch.types)))
 
 
-def _plan(batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray) -> DeadlinePlan:
+def _plan(
+    batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray, laid_out: dict[int, PlanPieces]
+) -> DeadlinePlan:
     seconds, opening = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
     np.add.at(seconds, (columns.job, columns.type), x * columns.alone)
     first = columns.interval == 0
     np.add.at(opening, (columns.job[first], columns.type[first]), rates[first])
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
-    return DeadlinePlan(seconds, np.clip(opening, 0.0, 1.0), usd)
+    evenly = ~np.isin(columns.interval, list(laid_out))
+    start = columns.start[evenly]
+    even = PlanPieces(
+        columns.job[evenly], columns.type[evenly], start, start + columns.span[evenly], _rates(columns, x)[evenly]
+    )
+    return DeadlinePlan(seconds, np.clip(opening, 0.0, 1.0), usd, PlanPieces.joined([even, *laid_out.values()]))
 
 
 def _cuts(
@@ -186,17 +212,18 @@ def _cuts(
     x: FloatArray,
     rates: FloatArray,
     crowded: IntArray,
-) -> FloatArray:
-    """Deadlines at which crowded intervals have to be split; sets `rates` for the intervals that can be laid out."""
-    cuts = [np.zeros(0)]
+) -> tuple[FloatArray, dict[int, PlanPieces]]:
+    """Deadlines at which crowded intervals have to be split, and the pieces of those that can be laid out, for which it
+    sets `rates`."""
+    cuts, laid_out = [np.zeros(0)], {}
     for k in crowded.tolist():
         there = np.flatnonzero((columns.interval == k) & (x > _WORK_TOLERANCE))
         stay = _IntervalWork.of(batch, columns, ends, there, x[there])
         cut = stay.overfull()
         if not len(cut):
-            cut, rates[there] = stay.placed()
+            cut, rates[there], laid_out[k] = stay.placed()
         cuts.append(cut)
-    return np.concatenate(cuts)
+    return np.concatenate(cuts), laid_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +267,12 @@ class _IntervalWork:
                 worst.append(self.ends[excess[:-1].argmax()])
         return np.array(worst)
 
-    def placed(self) -> tuple[FloatArray, FloatArray]:
-        """Deadlines that no layout keeps, and otherwise the rates in the first part."""
+    def placed(self) -> tuple[FloatArray, FloatArray, PlanPieces]:
+        """Deadlines that no layout keeps, and otherwise the rates in the first part, and all pieces."""
         parts = len(self.ends)
         if parts > _MOST_LAYOUT_PARTS:
-            return self._evenly(), np.zeros(len(self.job))
+            nothing, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
+            return self._evenly(), np.zeros(len(self.job)), PlanPieces(nothing, nothing, empty, empty, empty)
         # Share of each piece of work that is done in a part.
         usable = self.seconds[:, None] * _LEAST_PART < self.lengths
         which, part = np.nonzero((np.arange(parts) <= self.until[:, None]) & usable)
@@ -262,12 +290,13 @@ class _IntervalWork:
         lacking = np.bincount(which, x, len(self.job)) < _DONE
         first = np.zeros(len(self.job))
         first[which[part == 0]] = (x * rate)[part == 0]
+        laid_out = PlanPieces(job, kind, (self.ends - self.lengths)[part], self.ends[part], x * rate)
         cuts = np.unique(self.until[lacking])
         inside = cuts[cuts < parts - 1]
         if len(cuts) and not len(inside):
             # Jobs that lack time run until the interval's end, and yielded to others at an earlier end.
-            return self._evenly(), first
-        return self.ends[inside], first
+            return self._evenly(), first, laid_out
+        return self.ends[inside], first, laid_out
 
     def _evenly(self) -> FloatArray:
         """Some of the ends, evenly spread."""

@@ -67,9 +67,7 @@ def center(program: CenterProgram, gap: float) -> Center:
     return Center(float(point.y[-1]) * unit, point.shares(), point.split(point.w)[3] * unit)
 
 
-def with_free_workers(
-    shares: FloatArray, progress: FloatArray, held: FloatArray, workers: FloatArray
-) -> FloatArray:
+def with_free_workers(shares: FloatArray, progress: FloatArray, held: FloatArray, workers: FloatArray) -> FloatArray:
     """Gives free workers to jobs with idle time, the fastest there first, so that none is idle that any job could use."""
     shares = shares.copy()
     for kind in np.argsort(-progress.sum(axis=0), kind="stable").tolist():

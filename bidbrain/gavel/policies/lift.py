@@ -27,9 +27,7 @@ class Lifted:
     prices: FloatArray
 
 
-def lift_least(
-    problem: AllocationProblem, need: FloatArray, warm: Warm | None = None, *, gap: float = EXACT
-) -> Lifted:
+def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None = None, *, gap: float = EXACT) -> Lifted:
     """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
 
     That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalized

@@ -1,11 +1,14 @@
 """`makespan`: finishes a batch of jobs as early as possible (section 5.4.2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.interior import ROUGH
 from bidbrain.gavel.policies.lift import lift_least
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Piece
+from bidbrain.gavel.timetable import pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,4 +19,14 @@ class Makespan:
         """The objective is the makespan in seconds, over the jobs that run anywhere."""
         require_steps(problem, "makespan")
         lifted = lift_least(problem, problem.jobs.steps, warm, gap=ROUGH)
-        return allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
+        found = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
+        return found if problem.centered else replace(found, pieces=tuple(_to_the_end(problem, found)))
+
+
+def _to_the_end(problem: AllocationProblem, found: ClusterAllocation) -> list[Piece]:
+    """X from now until each job is done, and that of a pair until the makespan."""
+    row, kind = np.nonzero(found.shares)
+    steps, rate = problem.jobs.steps, found.effective_throughput
+    ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
+    ends = np.append(ends, np.full(len(found.shares) - len(rate), found.objective))
+    return pieces(row, kind, np.zeros(len(row)), ends[row], found.shares[row, kind])

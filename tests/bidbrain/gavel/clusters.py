@@ -193,7 +193,9 @@ class _Slow:
                 share = float(shares[i, j]) if shares[i, j] > 1e-9 else 0.0
                 if self._runs(row, j) and (share > 0 or self.rules.beyond_shares):
                     self.share[row, j] = share
-        self.start = {(row, j): max(half - max(self._owed(row, j) - 40 * half, 0), 1e-6 * half) for row, j in self.share}
+        self.start = {
+            (row, j): max(half - max(self._owed(row, j) - 40 * half, 0), 1e-6 * half) for row, j in self.share
+        }
         self.time = dict(self.start)
         self.waits_from = self.now if self.found.allocations else -math.inf
         self.since, self.stale = self.now, False

@@ -14,7 +14,9 @@ def random_program(seed: int) -> CenterProgram | None:
     """Up to 60 jobs on one to four types; speeds and needs over up to twelve decades, some jobs alike or without need."""
     rng = np.random.default_rng(seed)
     jobs, types, decades = int(rng.integers(1, 60)), int(rng.integers(1, 5)), float(rng.choice([0.3, 2, 6, 12]))
-    speed = 10 ** rng.uniform(-decades / 2, decades / 2, (jobs, types)) * (rng.random((jobs, types)) >= rng.choice([0, 0.2]))
+    speed = 10 ** rng.uniform(-decades / 2, decades / 2, (jobs, types)) * (
+        rng.random((jobs, types)) >= rng.choice([0, 0.2])
+    )
     speed[rng.integers(0, jobs, jobs // 3)] = speed[0]
     held = rng.choice([1.0, 1.0, 2.0, 4.0], jobs)
     workers = rng.integers(0, rng.choice([5, 60]), types).astype(float)

@@ -35,7 +35,10 @@ def test_no_job_runs_twice_neither_on_two_types_nor_alone_and_in_a_pair() -> Non
     among = candidates(
         (0, 1, 0, 1), (0, NO_JOB, 1, 1), (1, NO_JOB, 1, 1), (1, 2, 1, 1), (2, NO_JOB, 0, 1), (2, 3, 1, 1)
     )
-    assert Choice(among, np.array([1.0, 2.0])).next(np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), range(2)).tolist() == [0, 5]
+    assert Choice(among, np.array([1.0, 2.0])).next(np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), range(2)).tolist() == [
+        0,
+        5,
+    ]
 
 
 def test_ties_go_to_the_earlier_candidate() -> None:

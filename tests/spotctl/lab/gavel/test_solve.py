@@ -92,6 +92,23 @@ def test_a_table_for_people(tmp_path: Path) -> None:
     assert "costs $" in ended.err
 
 
+def test_a_plan_says_when_each_job_runs(tmp_path: Path) -> None:
+    content = {
+        "workers": {"v100": 1},
+        "prices": {"v100": 2},
+        "jobs": [job(id="urgent", steps=3600, slo_seconds=3600), job(id="later", steps=1800)],
+    }
+    ended = solve(tmp_path, content, "--policy", "min-cost-slo")
+    assert "when each job runs, in hours from now:" in ended.err
+    assert "urgent: v100 0:00:00 to 1:00:00" in ended.err
+    assert "later: v100 1:00:00 to 1:30:00" in ended.err
+    many = {**content, "jobs": [job(id=f"j{m}", steps=100) for m in range(60)]}
+    assert "10 more jobs: --json has the times of all" in solve(tmp_path, many, "--policy", "makespan").err
+    told = solve(tmp_path, content, "--policy", "min-cost-slo", "--json").json["schedule"]
+    assert told["later"] == [{"type": "v100", "start_seconds": 3600.0, "end_seconds": 5400.0, "share": 1.0}]
+    assert "schedule" not in solve(tmp_path, content, "--policy", "max-min-fairness", "--json").json
+
+
 def test_a_share_that_is_meant_is_told_however_small(tmp_path: Path) -> None:
     jobs = [job(id="long", steps=1e9), job(id="short", steps=1)]
     told = solve(tmp_path, {"workers": {"v100": 1}, "jobs": jobs}, "--policy", "makespan", "--json").json

@@ -1,0 +1,99 @@
+"""When each job of a plan runs, and where: pieces of time in which it holds its workers, all of the time or in part."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.problem import AllocationProblem, Piece
+from bidbrain.gavel.shares import scale_of_rows
+
+# Of an hour; what is less is rounding.
+_NO_HOURS = 1e-9
+# Relative differences below which two times, or two shares, are the same.
+_SAME = 1e-9
+
+
+def pieces(row: IntArray, type_: IntArray, start: FloatArray, end: FloatArray, share: FloatArray) -> list[Piece]:
+    """Pieces from columns, those that follow each other without a change as one."""
+    joined: dict[tuple[int, int], list[Piece]] = {}
+    columns = (row, type_, start, end, share)
+    for place in np.lexsort((start, type_, row)).tolist():
+        piece = Piece(*(column[place].item() for column in columns))
+        if piece.share * (piece.end - piece.start) <= _NO_HOURS * 3600:
+            continue
+        of_row = joined.setdefault((piece.row, piece.type), [])
+        if of_row and _continues(of_row[-1], piece):
+            of_row[-1] = Piece(piece.row, piece.type, of_row[-1].start, piece.end, piece.share)
+        else:
+            of_row.append(piece)
+    return [piece for of_row in joined.values() for piece in of_row]
+
+
+def _continues(before: Piece, after: Piece) -> bool:
+    return abs(before.end - after.start) <= _SAME * after.end and abs(before.share - after.share) <= _SAME
+
+
+def timetable(problem: AllocationProblem, hours: FloatArray, fixed: list[Piece]) -> list[Piece]:
+    """The fixed pieces, and the other rows with hours after or beside them: by arrival, as early as workers are free.
+
+    Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows leave.
+    """
+    planned = {piece.row for piece in fixed}
+    scale = scale_of_rows(problem)
+    free = _FreeWorkers(problem.cluster.workers, [(piece, float(scale[piece.row])) for piece in fixed])
+    others = [row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned]
+    arrival = problem.jobs.arrival
+    table = list(fixed)
+    for row in sorted(others, key=lambda row: float(arrival[row]) if row < len(arrival) else np.inf):
+        begin = 0.0
+        for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
+            table += free.take(row, kind, float(hours[row, kind]) * 3600, begin, float(scale[row]))
+            begin = table[-1].end
+    return sorted(table, key=lambda piece: (piece.row, piece.start))
+
+
+class _FreeWorkers:
+    """Free workers of each type over time, constant between `times`; after the last, all are free."""
+
+    def __init__(self, workers: FloatArray, held: list[tuple[Piece, float]]) -> None:
+        self._workers = workers
+        self._times = np.unique([0.0, *(time for piece, _ in held for time in (piece.start, piece.end))])
+        self._free = np.repeat(workers[:, None], len(self._times), axis=1)
+        for piece, scale in held:
+            self._hold(piece, scale)
+
+    def take(self, row: int, kind: int, seconds: float, begin: float, scale: float) -> list[Piece]:
+        """The pieces in which a row gets its seconds, from `begin` on."""
+        self._cut(begin)
+        taken = []
+        for start, end, share in list(self._chances(kind, begin, scale)):
+            if share <= _SAME:
+                continue
+            end = min(end, start + seconds / share)
+            taken.append(Piece(row, kind, start, end, share))
+            seconds -= share * (end - start)
+            if seconds <= _NO_HOURS * 3600:
+                break
+        for piece in taken:
+            self._cut(piece.end)
+            self._hold(piece, scale)
+        columns = np.array([(piece.start, piece.end, piece.share) for piece in taken]).T
+        return pieces(np.full(len(taken), row), np.full(len(taken), kind), *columns)
+
+    def _chances(self, kind: int, begin: float, scale: float) -> Iterator[tuple[float, float, float]]:
+        ends = [*self._times[1:].tolist(), np.inf]
+        for start, end, free in zip(self._times.tolist(), ends, self._free[kind].tolist(), strict=True):
+            if start >= begin:
+                yield start, end, min(1.0, free / scale)
+
+    def _cut(self, time: float) -> None:
+        """Makes this one of the times."""
+        place = int(np.searchsorted(self._times, time, side="right")) - 1
+        if self._times[place] != time:
+            self._times = np.insert(self._times, place + 1, time)
+            self._free = np.insert(self._free, place + 1, self._free[:, place], axis=1)
+
+    def _hold(self, piece: Piece, scale: float) -> None:
+        there = (self._times >= piece.start) & (self._times < piece.end)
+        self._free[piece.type, there] = np.maximum(self._free[piece.type, there] - scale * piece.share, 0.0)
