@@ -109,7 +109,8 @@ class ClusterAllocation:
     it.
 
     Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`, and `pieces` of time
-    for the rows whose times are fixed; the other rows with hours run when workers are free.
+    for the rows whose times are fixed; the other rows with hours run when workers are free. Not `exact` is a plan that may
+    be improved, because finding the best one would take too long.
     """
 
     shares: FloatArray
@@ -119,4 +120,5 @@ class ClusterAllocation:
     hours: FloatArray | None = None
     cost_usd: float | None = None
     pieces: tuple[Piece, ...] = ()
+    exact: bool = True
     notes: dict[str, float] = field(default_factory=dict)

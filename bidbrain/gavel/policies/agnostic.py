@@ -36,7 +36,7 @@ class Agnostic:
             for piece in believed.pieces
             for kind in range(len(part))
         )
-        return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread)
+        return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact)
 
 
 def _alike(problem: AllocationProblem, part: FloatArray) -> AllocationProblem:

@@ -103,7 +103,7 @@ class _Packing:
                     rates[i, j] += more
                     free[j] -= more * batch.scale[kept[i]]
         usd = float((seconds * batch.scale[kept, None] * batch.usd_per_second).sum())
-        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept))
+        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept), exact=False)
 
     def _pieces(self, kept: IntArray) -> PlanPieces:
         """Jobs run evenly in each interval until their deadlines."""

@@ -25,6 +25,8 @@ _COST_TOLERANCE = 1e-6
 # A fraction of a job's work that is solver rounding.
 _WORK_TOLERANCE = 1e-9
 _MOST_CUTS = 3
+# A plan is small below this part of the unit of its costs; the unit is reduced this many times.
+_SMALL_PLAN, _MOST_UNITS = 1e-3, 6
 # Intervals with more parts are split without a layout program.
 _MOST_LAYOUT_PARTS = 32
 # Leaves out types on which a whole interval does less of a job than this; the solver could not tell it from zero.
@@ -64,12 +66,13 @@ class PlanPieces:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """Seconds of each job on each type, the initial rates (X), the cost, and when which job runs where."""
+    """Seconds of each job on each type, the initial rates (X), the cost, when which job runs where, and whether no plan costs less."""
 
     seconds: FloatArray
     rates: FloatArray
     usd: float
     pieces: PlanPieces
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
         if most_columns is not None and len(columns.job) > most_columns:
             raise NoExactPlan(f"an exact plan takes more than {most_columns} columns")
         try:
-            least = Solver(_program(batch, ends, columns, columns.length), dual=True, brief=brief).optimum()
+            least = _least(batch, columns, _program(batch, ends, columns, columns.length), brief=brief)
         except CannotHold:
             if brief:
                 raise NoExactPlan("not all deadlines can be kept together") from None
@@ -129,12 +132,41 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
         if not len(cuts):
             return _plan(batch, columns, least.x, rates, laid_out)
         try:
-            even = Solver(_program(batch, ends, columns, columns.span), dual=True, brief=True).optimum()
+            even = _least(batch, columns, _program(batch, ends, columns, columns.span), brief=True)
         except CannotHold:
             even = None
-        if even is not None and even.value >= least.value - _COST_TOLERANCE * abs(least.value):
+        if even is not None and even.usd <= least.usd * (1 + _COST_TOLERANCE):
             return _plan(batch, columns, even.x, _rates(columns, even.x), {})
         ends = np.unique(np.concatenate([ends, cuts]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """A solution, and its cost."""
+
+    x: FloatArray
+    usd: float
+
+
+def _least(batch: DeadlineBatch, columns: _IntervalColumns, program: LinearProgram, *, brief: bool) -> _Least:
+    """The least cost. Where the plan costs far less than its dearest column, costs are counted again in a unit of the
+    plan: in that of the column, the solver could not tell them from zero."""
+    solver, cost = Solver(program, dual=True, brief=brief), _usd(batch, columns)
+    x = solver.optimum().x
+    unit = float(cost.max())
+    for _ in range(_MOST_UNITS):
+        usd = float(cost @ np.maximum(x, 0.0))
+        if not 0 < usd < unit * _SMALL_PLAN:
+            break
+        unit = usd
+        solver.set_gain(-cost / unit)
+        x = solver.optimum().x
+    return _Least(x, float(cost @ np.maximum(x, 0.0)))
+
+
+def _usd(batch: DeadlineBatch, columns: _IntervalColumns) -> FloatArray:
+    """The cost of all of a job's work in each column."""
+    return np.asarray(batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone)
 
 
 def _most_done(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns) -> FloatArray:
@@ -173,7 +205,7 @@ def _program(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, 
         batch.scale[columns.job] * columns.alone / over,
         np.tile(batch.workers, len(ends)),
     )
-    cost = batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone
+    cost = _usd(batch, columns)
     return LinearProgram(-cost / cost.max(), np.zeros(count), np.full(count, INF), (work, time, workers))
 
 

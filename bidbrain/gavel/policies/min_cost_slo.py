@@ -61,7 +61,7 @@ class MinCostSlo:
         usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
         hours = np.zeros(shares.shape)
         hours[: len(seconds)] = seconds / 3600
-        return replace(allocation(problem, shares, usd, tuple(said)), hours=hours, cost_usd=usd, pieces=fixed)
+        return replace(allocation(problem, shares, usd, tuple(said)), hours=hours, cost_usd=usd, pieces=fixed, exact=plan is None or plan.exact)
 
 
 def batch_of(problem: AllocationProblem) -> DeadlineBatch:

@@ -27,7 +27,8 @@ def answer(
     """The JSON of `--json`.
 
     Fields:
-        status: `optimal`, or `relaxed` if a constraint could not be kept
+        status: `optimal`; `relaxed` if a constraint could not be kept; `approximate` for a plan of many deadlines that may
+            cost a few percent more than the least
         objective: value of the policy's objective; null if it is infinite
         allocation: share of time on each type, by job; pairs of jobs as a+b
         allocation.*: one job or pair
@@ -56,7 +57,7 @@ def answer(
         notes.*: value of this figure
     """
     answer_: dict[str, Any] = {
-        "status": "relaxed" if allocation.infeasible else "optimal",
+        "status": "relaxed" if allocation.infeasible else "optimal" if allocation.exact else "approximate",
         "objective": allocation.objective if isfinite(allocation.objective) else None,
         "allocation": _by_row(problem, allocation.shares),
         "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
@@ -186,6 +187,8 @@ def remarks(
     problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
 ) -> list[str]:
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
+    if not allocation.exact:
+        lines.append("approximate: so many deadlines are planned one by one; the least cost may be a few percent lower")
     hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:
         lines.append(f"costs ${hourly:.4g} per hour")
