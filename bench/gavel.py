@@ -15,8 +15,11 @@ JOBS, PAIRED = 2_048, 512
 _USD_PER_HOUR = (0.135, 0.43, 0.74)
 
 
-def problem(jobs: int, workers: float, seed: int = 0) -> AllocationProblem:
-    """Distinct jobs, faster from type to type, with `workers` workers of each of three types per job."""
+def problem(jobs: int, workers: float, seed: int = 0, *, alike: bool = False) -> AllocationProblem:
+    """Distinct jobs, faster from type to type, with `workers` workers of each of three types per job.
+
+    Jobs have random weights and scales, or all 1 if they are `alike` in that.
+    """
     rng = np.random.default_rng(seed)
     fastest = rng.uniform(1, 10, (jobs, 1))
     throughputs = fastest * np.sort(rng.uniform(0.2, 1, (jobs, 3)), axis=1)
@@ -28,8 +31,8 @@ def problem(jobs: int, workers: float, seed: int = 0) -> AllocationProblem:
         ClusterJobs(
             ids=tuple(f"j{m}" for m in range(jobs)),
             throughputs=throughputs,
-            scale=np.ones(jobs, dtype=np.int64),
-            weight=np.ones(jobs),
+            scale=np.ones(jobs, dtype=np.int64) if alike else rng.choice([1, 1, 1, 2, 4], jobs),
+            weight=np.ones(jobs) if alike else rng.uniform(0.2, 5, jobs),
             steps=alone * best,
             elapsed_seconds=np.zeros(jobs),
             slo_seconds=np.where(hurried, alone * rng.uniform(1.2, 10, jobs), np.inf),

@@ -1,8 +1,8 @@
 """The cluster simulator compared with the published one and the published results.
 
-`python -m bench.gavel_simulator [WHAT...]` prints `speed`, `steady`, `light`, `makespan`, `cost`, `published`, or all of them
-without arguments. `load [FOLDER]` sweeps arrival rates, and plots them. Published traces and throughputs are read from
-`../shared/data/gavel`.
+`python -m bench.gavel_simulator [WHAT...]` prints `speed`, `steady`, `light`, `makespan`, `cost`, `published`, or all
+of them without arguments. `load [FOLDER]` sweeps arrival rates, and plots them. Published traces and throughputs are
+read from `../shared/data/gavel`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,10 @@ Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j]
 there (section 5.3 of the dissertation). Rows of X are the jobs in order, then the pairs in order.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.arrays import (
@@ -80,8 +83,10 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class AllocationProblem:
-    """Everything a policy may use. `centered` asks fairness policies and `makespan` for the middle of all optimal X, as the
-    published solvers give it, instead of the one with the most throughput.
+    """Everything a policy may use.
+
+    `centered` asks fairness policies and `makespan` for the middle of all optimal X, as the published solvers give it,
+    instead of the one with the most throughput.
     """
 
     cluster: Cluster
@@ -93,14 +98,21 @@ class AllocationProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A row of X (a job or a pair) on a type from `start` to `end`, in seconds from now, for a share of that time."""
+class Pieces:
+    """Pieces of time as columns: a row of X (a job or a pair) runs on a type from `start` to `end`, in seconds from
+    now, for a share of that time."""
 
-    row: int
-    type: int
-    start: float
-    end: float
-    share: float
+    row: IntArray
+    type: IntArray
+    start: FloatArray
+    end: FloatArray
+    share: FloatArray
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Pieces]") -> "Pieces":
+        """The pieces of several plans."""
+        names = ("row", "type", "start", "end", "share")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +121,8 @@ class ClusterAllocation:
     it.
 
     Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`, and `pieces` of time
-    for the rows whose times are fixed; the other rows with hours run when workers are free. Not `exact` is a plan that may
-    be improved, because finding the best one would take too long.
+    for the rows whose times are fixed; the other rows with hours run when workers are free. A plan that is not `exact`
+    may cost more than the best one, which would take too long to find.
     """
 
     shares: FloatArray
@@ -119,6 +131,6 @@ class ClusterAllocation:
     infeasible: tuple[str, ...] = ()
     hours: FloatArray | None = None
     cost_usd: float | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: Pieces | None = None
     exact: bool = True
     notes: dict[str, float] = field(default_factory=dict)

@@ -1,11 +1,12 @@
 """When each job of a plan runs, and where: pieces of time in which it holds its workers, all of the time or in part."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray, IntArray
-from bidbrain.gavel.problem import AllocationProblem, Piece
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Pieces
 from bidbrain.gavel.shares import scale_of_rows
 
 # Of an hour; what is less is rounding.
@@ -14,43 +15,60 @@ _NO_HOURS = 1e-9
 _SAME = 1e-9
 
 
-def pieces(row: IntArray, type_: IntArray, start: FloatArray, end: FloatArray, share: FloatArray) -> list[Piece]:
-    """Pieces from columns, those that follow each other without a change as one."""
-    joined: dict[tuple[int, int], list[Piece]] = {}
-    columns = (row, type_, start, end, share)
-    for place in np.lexsort((start, type_, row)).tolist():
-        piece = Piece(*(column[place].item() for column in columns))
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece of time."""
+
+    row: int
+    type: int
+    start: float
+    end: float
+    share: float
+
+
+def _joined(columns: Pieces) -> list[Piece]:
+    """The pieces, those that follow each other without a change as one."""
+    order = np.lexsort((columns.start, columns.type, columns.row))
+    lists = (getattr(columns, name)[order].tolist() for name in ("row", "type", "start", "end", "share"))
+    joined: list[Piece] = []
+    for piece in map(Piece, *lists):
         if piece.share * (piece.end - piece.start) <= _NO_HOURS * 3600:
             continue
-        of_row = joined.setdefault((piece.row, piece.type), [])
-        if of_row and _continues(of_row[-1], piece):
-            of_row[-1] = Piece(piece.row, piece.type, of_row[-1].start, piece.end, piece.share)
+        if joined and _continues(joined[-1], piece):
+            joined[-1] = replace(joined[-1], end=piece.end)
         else:
-            of_row.append(piece)
-    return [piece for of_row in joined.values() for piece in of_row]
+            joined.append(piece)
+    return joined
 
 
 def _continues(before: Piece, after: Piece) -> bool:
-    return abs(before.end - after.start) <= _SAME * after.end and abs(before.share - after.share) <= _SAME
+    alike = (before.row, before.type) == (after.row, after.type)
+    return alike and abs(before.end - after.start) <= _SAME * after.end and abs(before.share - after.share) <= _SAME
 
 
-def timetable(problem: AllocationProblem, hours: FloatArray, fixed: list[Piece]) -> list[Piece]:
-    """The fixed pieces, and the other rows with hours after or beside them: by arrival, as early as workers are free.
+def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list[Piece]:
+    """The pieces of a plan by row, and of rows with hours but no fixed times: by arrival, as early as workers are free.
 
     Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows leave.
     """
+    table = [] if allocation.pieces is None else _joined(allocation.pieces)
+    if allocation.hours is not None:
+        table += _in_free_time(problem, allocation.hours, table)
+    return sorted(table, key=lambda piece: (piece.row, piece.start))
+
+
+def _in_free_time(problem: AllocationProblem, hours: FloatArray, fixed: list[Piece]) -> Iterator[Piece]:
     planned = {piece.row for piece in fixed}
     scale = scale_of_rows(problem)
     free = _FreeWorkers(problem.cluster.workers, [(piece, float(scale[piece.row])) for piece in fixed])
     others = [row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned]
     arrival = problem.jobs.arrival
-    table = list(fixed)
     for row in sorted(others, key=lambda row: float(arrival[row]) if row < len(arrival) else np.inf):
         begin = 0.0
         for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
-            table += free.take(row, kind, float(hours[row, kind]) * 3600, begin, float(scale[row]))
-            begin = table[-1].end
-    return sorted(table, key=lambda piece: (piece.row, piece.start))
+            taken = free.take(row, kind, float(hours[row, kind]) * 3600, begin, float(scale[row]))
+            begin = taken[-1].end
+            yield from taken
 
 
 class _FreeWorkers:
@@ -66,20 +84,22 @@ class _FreeWorkers:
     def take(self, row: int, kind: int, seconds: float, begin: float, scale: float) -> list[Piece]:
         """The pieces in which a row gets its seconds, from `begin` on."""
         self._cut(begin)
-        taken = []
-        for start, end, share in list(self._chances(kind, begin, scale)):
+        taken: list[Piece] = []
+        for start, latest, share in list(self._chances(kind, begin, scale)):
             if share <= _SAME:
                 continue
-            end = min(end, start + seconds / share)
-            taken.append(Piece(row, kind, start, end, share))
-            seconds -= share * (end - start)
+            piece = Piece(row, kind, start, min(latest, start + seconds / share), share)
+            if taken and _continues(taken[-1], piece):
+                taken[-1] = replace(taken[-1], end=piece.end)
+            else:
+                taken.append(piece)
+            seconds -= share * (piece.end - start)
             if seconds <= _NO_HOURS * 3600:
                 break
         for piece in taken:
             self._cut(piece.end)
             self._hold(piece, scale)
-        columns = np.array([(piece.start, piece.end, piece.share) for piece in taken]).T
-        return pieces(np.full(len(taken), row), np.full(len(taken), kind), *columns)
+        return taken
 
     def _chances(self, kind: int, begin: float, scale: float) -> Iterator[tuple[float, float, float]]:
         ends = [*self._times[1:].tolist(), np.inf]

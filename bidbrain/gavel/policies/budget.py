@@ -7,9 +7,8 @@ import numpy as np
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, LinearProgram, Solver, at_least, at_most
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, Pieces
 from bidbrain.gavel.shares import ShareColumns, best_throughput
-from bidbrain.gavel.timetable import pieces
 
 
 class BudgetTooLow(CannotHold):
@@ -52,9 +51,9 @@ class MakespanWithinBudget:
         seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
         result = allocation(problem, columns.matrix(seconds / makespan), makespan)
         every = np.full(columns.count, makespan)
-        fixed = pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
+        fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
         hours = columns.placed(seconds / 3600)
-        return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=tuple(fixed))
+        return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=fixed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ costs the fewest dollars.
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray
-from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan, PlanPieces
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
 from bidbrain.gavel.policies.free_time import FreeTime
 from bidbrain.gavel.policies.lateness import Lateness
+from bidbrain.gavel.problem import Pieces
 
 # Bounds the intervals of a plan, and what is tried for jobs that do not fit.
 _INTERVALS, _TRIES, _TAKEN_OUT = 512, 2000, 12
@@ -105,14 +106,12 @@ class _Packing:
         usd = float((seconds * batch.scale[kept, None] * batch.usd_per_second).sum())
         return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept), exact=False)
 
-    def _pieces(self, kept: IntArray) -> PlanPieces:
+    def _pieces(self, kept: IntArray) -> Pieces:
         """Jobs run evenly in each interval until their deadlines."""
-        pieces = [
-            (i, j, k, self.seconds[m][j, k])
-            for i, m in enumerate(kept.tolist())
-            for j, k in np.argwhere(self.seconds[m] > 0).tolist()
-        ]
-        job, kind, interval = (np.array([piece[n] for piece in pieces], dtype=np.int64) for n in range(3))
-        span = self.time.spans(kept)[job, interval]
-        start = self.time.starts[interval]
-        return PlanPieces(job, kind, start, start + span, np.array([piece[3] for piece in pieces]) / span)
+        spans, parts = self.time.spans(kept), []
+        for i, m in enumerate(kept.tolist()):
+            kind, interval = np.nonzero(self.seconds[m] > 0)
+            start, span = self.time.starts[interval], spans[i, interval]
+            share = self.seconds[m][kind, interval] / span
+            parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
+        return Pieces.joined(parts)

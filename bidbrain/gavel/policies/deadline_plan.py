@@ -16,6 +16,7 @@ import numpy as np
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import INF, CannotHold, LinearProgram, Solver, at_least, at_most
+from bidbrain.gavel.problem import Pieces
 
 _CAPACITY_MARGIN = 1 + 1e-7
 # Counts as done: further from 1 than the solver's tolerance.
@@ -48,30 +49,14 @@ class DeadlineBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanPieces:
-    """Columns of pieces: a job on a type between two times, for a share of that time."""
-
-    job: IntArray
-    type: IntArray
-    start: FloatArray
-    end: FloatArray
-    share: FloatArray
-
-    @classmethod
-    def joined(cls, parts: "list[PlanPieces]") -> "PlanPieces":
-        """All pieces of several plans."""
-        names = ("job", "type", "start", "end", "share")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
-@dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """Seconds of each job on each type, the initial rates (X), the cost, when which job runs where, and whether no plan costs less."""
+    """Seconds of each job on each type, the initial rates (X), the cost, when which job runs where, and whether no plan
+    costs less."""
 
     seconds: FloatArray
     rates: FloatArray
     usd: float
-    pieces: PlanPieces
+    pieces: Pieces
     exact: bool = True
 
 
@@ -222,7 +207,7 @@ def _held(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, rat
 
 
 def _plan(
-    batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray, laid_out: dict[int, PlanPieces]
+    batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray, laid_out: dict[int, Pieces]
 ) -> DeadlinePlan:
     seconds, opening = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
     np.add.at(seconds, (columns.job, columns.type), x * columns.alone)
@@ -231,10 +216,10 @@ def _plan(
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
     evenly = ~np.isin(columns.interval, list(laid_out))
     start = columns.start[evenly]
-    even = PlanPieces(
+    even = Pieces(
         columns.job[evenly], columns.type[evenly], start, start + columns.span[evenly], _rates(columns, x)[evenly]
     )
-    return DeadlinePlan(seconds, np.clip(opening, 0.0, 1.0), usd, PlanPieces.joined([even, *laid_out.values()]))
+    return DeadlinePlan(seconds, np.clip(opening, 0.0, 1.0), usd, Pieces.joined([even, *laid_out.values()]))
 
 
 def _cuts(
@@ -244,7 +229,7 @@ def _cuts(
     x: FloatArray,
     rates: FloatArray,
     crowded: IntArray,
-) -> tuple[FloatArray, dict[int, PlanPieces]]:
+) -> tuple[FloatArray, dict[int, Pieces]]:
     """Deadlines at which crowded intervals have to be split, and the pieces of those that can be laid out, for which it
     sets `rates`."""
     cuts, laid_out = [np.zeros(0)], {}
@@ -299,12 +284,12 @@ class _IntervalWork:
                 worst.append(self.ends[excess[:-1].argmax()])
         return np.array(worst)
 
-    def placed(self) -> tuple[FloatArray, FloatArray, PlanPieces]:
+    def placed(self) -> tuple[FloatArray, FloatArray, Pieces]:
         """Deadlines that no layout keeps, and otherwise the rates in the first part, and all pieces."""
         parts = len(self.ends)
         if parts > _MOST_LAYOUT_PARTS:
             nothing, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
-            return self._evenly(), np.zeros(len(self.job)), PlanPieces(nothing, nothing, empty, empty, empty)
+            return self._evenly(), np.zeros(len(self.job)), Pieces(nothing, nothing, empty, empty, empty)
         # Share of each piece of work that is done in a part.
         usable = self.seconds[:, None] * _LEAST_PART < self.lengths
         which, part = np.nonzero((np.arange(parts) <= self.until[:, None]) & usable)
@@ -322,7 +307,7 @@ class _IntervalWork:
         lacking = np.bincount(which, x, len(self.job)) < _DONE
         first = np.zeros(len(self.job))
         first[which[part == 0]] = (x * rate)[part == 0]
-        laid_out = PlanPieces(job, kind, (self.ends - self.lengths)[part], self.ends[part], x * rate)
+        laid_out = Pieces(job, kind, (self.ends - self.lengths)[part], self.ends[part], x * rate)
         cuts = np.unique(self.until[lacking])
         inside = cuts[cuts < parts - 1]
         if len(cuts) and not len(inside):

@@ -68,7 +68,8 @@ def center(program: CenterProgram, gap: float) -> Center:
 
 
 def with_free_workers(shares: FloatArray, progress: FloatArray, held: FloatArray, workers: FloatArray) -> FloatArray:
-    """Gives free workers to jobs with idle time, the fastest there first, so that none is idle that any job could use."""
+    """Gives free workers to jobs with idle time, the fastest there first, so that no worker is idle that any job could
+    use."""
     shares = shares.copy()
     for kind in np.argsort(-progress.sum(axis=0), kind="stable").tolist():
         idle = np.maximum(1 - shares.sum(axis=1), 0.0)
@@ -133,7 +134,7 @@ class _Point:
 
     def gap(self) -> float:
         """The most that z may still grow, relative to z."""
-        a, b, c, _ = self._ends
+        a, _, c, _ = self._ends
         return (float(self.w[a:c].sum()) - float(self.y[-1])) / float(self.y[-1])
 
     def advance(self) -> None:
@@ -162,8 +163,8 @@ class _Newton:
     """The linear system at a point; both steps from there share it.
 
     For each job, `_move` says how its shares follow the worth of types, `_up` how they follow a higher level, and
-    `_out` how they follow more time. Nearly all of their terms have one sign: nothing cancels, however close to a corner
-    the point is.
+    `_out` how they follow more time. Nearly all of their terms have one sign: nothing cancels, however close to a
+    corner the point is.
     """
 
     def __init__(self, point: _Point) -> None:

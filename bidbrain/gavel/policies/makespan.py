@@ -7,8 +7,7 @@ import numpy as np
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.interior import ROUGH
 from bidbrain.gavel.policies.lift import lift_least
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Piece
-from bidbrain.gavel.timetable import pieces
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +19,13 @@ class Makespan:
         require_steps(problem, "makespan")
         lifted = lift_least(problem, problem.jobs.steps, warm, gap=ROUGH)
         found = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
-        return found if problem.centered else replace(found, pieces=tuple(_to_the_end(problem, found)))
+        return found if problem.centered else replace(found, pieces=_to_the_end(problem, found))
 
 
-def _to_the_end(problem: AllocationProblem, found: ClusterAllocation) -> list[Piece]:
+def _to_the_end(problem: AllocationProblem, found: ClusterAllocation) -> Pieces:
     """X from now until each job is done, and that of a pair until the makespan."""
     row, kind = np.nonzero(found.shares)
     steps, rate = problem.jobs.steps, found.effective_throughput
     ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
     ends = np.append(ends, np.full(len(found.shares) - len(rate), found.objective))
-    return pieces(row, kind, np.zeros(len(row)), ends[row], found.shares[row, kind])
+    return Pieces(row, kind, np.zeros(len(row)), ends[row], found.shares[row, kind])

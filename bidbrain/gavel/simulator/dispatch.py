@@ -85,7 +85,7 @@ class ByShares:
         self._owed = np.zeros(self._rates.shape)
         self._order = np.argsort(-_speed(workload), kind="stable").tolist()
         blind = isinstance(policy, Agnostic | Isolated | Proportional)
-        self._drawn = random.Random(_ORDER_SEED) if blind else None
+        self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311 - the published order, no secret
         # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of that.
         self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
         self._steps = workload.steps.copy()

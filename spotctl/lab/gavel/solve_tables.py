@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.gavel.policies.base import usd_per_hour
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray, Piece
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import best_throughput
-from bidbrain.gavel.timetable import timetable
+from bidbrain.gavel.timetable import Piece, timetable
 from spotctl.lab.gavel.problem_file import Estimates
 from spotctl.show.layout import plain_table
 
@@ -27,8 +27,7 @@ def answer(
     """The JSON of `--json`.
 
     Fields:
-        status: `optimal`; `relaxed` if a constraint could not be kept; `approximate` for a plan of many deadlines that may
-            cost a few percent more than the least
+        status: `optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan may exist
         objective: value of the policy's objective; null if it is infinite
         allocation: share of time on each type, by job; pairs of jobs as a+b
         allocation.*: one job or pair
@@ -93,12 +92,8 @@ def answer(
 
 def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict[str, list[Piece]]:
     """The pieces of each row that has any, by its name."""
-    if allocation.hours is None:
-        table = sorted(allocation.pieces, key=lambda piece: (piece.row, piece.start))
-    else:
-        table = timetable(problem, allocation.hours, list(allocation.pieces))
     names, by_name = row_names(problem), dict[str, list[Piece]]()
-    for piece in table:
+    for piece in timetable(problem, allocation):
         by_name.setdefault(names[piece.row], []).append(piece)
     return by_name
 

@@ -11,7 +11,7 @@ from bidbrain.gavel.policies.level_program import Levels
 
 
 def random_program(seed: int) -> CenterProgram | None:
-    """Up to 60 jobs on one to four types; speeds and needs over up to twelve decades, some jobs alike or without need."""
+    """Up to 60 jobs on one to four types; speeds and needs over many decades, some jobs alike or without need."""
     rng = np.random.default_rng(seed)
     jobs, types, decades = int(rng.integers(1, 60)), int(rng.integers(1, 5)), float(rng.choice([0.3, 2, 6, 12]))
     speed = 10 ** rng.uniform(-decades / 2, decades / 2, (jobs, types)) * (

@@ -109,8 +109,8 @@ class BisectedMakespan:
 
 @dataclass
 class LastTypeQueue:
-    """The published queue: it draws a type, and then takes the last type in the alphabet that has free workers, although
-    the job may need more of them than are free."""
+    """The published queue: it draws a type, and then takes the last type in the alphabet that has free workers,
+    although the job may need more of them than are free."""
 
     type_of: dict[str, int] = field(default_factory=dict)
     rng: random.Random = field(default_factory=lambda: random.Random(0))
@@ -153,7 +153,7 @@ class Difference:
 
     reason: str
     published_rule: Callable[[], Policy]
-    rules: DispatchRules = DispatchRules()
+    rules: DispatchRules = field(default_factory=DispatchRules)
 
 
 DIFFERENCES = {

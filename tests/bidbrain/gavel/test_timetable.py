@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from bench.gavel_scale import colliding
 from bidbrain.gavel.policies import Agnostic, Policy
 from bidbrain.gavel.policies.budget import MakespanWithinBudget
 from bidbrain.gavel.policies.makespan import Makespan
 from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Piece
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import scale_of_rows
-from bidbrain.gavel.timetable import timetable
+from bidbrain.gavel.timetable import Piece, timetable
 from tests.bidbrain.gavel.problems import problem, random_problem
+from tests.bidbrain.gavel.test_deadline_packing import colliding
 
 
 def assert_fits(asked: AllocationProblem, table: list[Piece]) -> None:
     """At no time more workers of a type are held than there are, and no row runs more than all of the time."""
     scale, times = scale_of_rows(asked), np.unique([0.0, *(piece.end for piece in table)])
-    for begin, end in zip(times[:-1], times[1:], strict=True):
+    for begin, end in pairwise(times.tolist()):
         middle = (begin + end) / 2
         held, busy = np.zeros(len(asked.cluster.types)), np.zeros(len(scale))
         for piece in table:
@@ -42,8 +43,7 @@ def assert_adds_up(found: ClusterAllocation, table: list[Piece], rel: float = 1e
 
 def timed(asked: AllocationProblem, policy: Policy) -> tuple[ClusterAllocation, list[Piece]]:
     found = policy.allocate(asked)
-    assert found.hours is not None
-    return found, timetable(asked, found.hours, list(found.pieces))
+    return found, timetable(asked, found)
 
 
 def with_deadlines(rng: np.random.Generator) -> AllocationProblem:
@@ -67,10 +67,10 @@ def test_pieces_add_up_to_the_hours_and_keep_deadlines_and_workers(seed: int) ->
 
 
 def test_of_many_colliding_deadlines_too() -> None:
-    asked = colliding(128, 1)
+    asked = colliding(np.random.default_rng(0), 128, 2)
     found, table = timed(asked, MinCostSlo())
     assert found.infeasible
-    assert_fits(asked, [piece for piece in table if piece in found.pieces])
+    assert_fits(asked, timetable(asked, replace(found, hours=None)))
     assert_adds_up(found, table, rel=1e-4)
 
 
@@ -91,7 +91,7 @@ def test_within_a_budget_all_run_until_the_makespan() -> None:
 
 def test_the_makespan_has_times_and_the_agnostic_plan_as_well() -> None:
     asked = problem([[2.0, 1.0], [1.0, 1.0]], [1, 1], prices=[1, 1], steps=[200, 100], slo_seconds=[400, np.inf])
-    assert max(piece.end for piece in Makespan().allocate(asked).pieces) == pytest.approx(100.0)
-    found, table = timed(asked, Agnostic(MinCostSlo()))
+    assert max(piece.end for piece in timetable(asked, Makespan().allocate(asked))) == pytest.approx(100.0)
+    _, table = timed(asked, Agnostic(MinCostSlo()))
     assert_fits(asked, table)
-    assert max(piece.end for piece in found.pieces) <= 400 * (1 + 1e-9)
+    assert max(piece.end for piece in table if piece.row == 0) <= 400 * (1 + 1e-9)
