@@ -29,36 +29,38 @@ class RoundCandidates:
         return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
 
 
-class Choice:
+class RoundChoice:
     """Chooses among the same candidates round by round.
 
     Lists, because they are read one element at a time, and a simulation has thousands of rounds.
     """
 
     def __init__(self, candidates: RoundCandidates, workers: FloatArray) -> None:
-        self._workers = workers.tolist()
+        self._workers, self._type = workers.tolist(), candidates.type.tolist()
         self._first, self._second = candidates.first.tolist(), candidates.second.tolist()
         self._scale = candidates.scale.tolist()
+        self._all = np.arange(len(candidates.type))
         self._of_type = [np.flatnonzero(candidates.type == kind) for kind in range(len(workers))]
 
-    def next(self, priority: FloatArray, order: Sequence[int]) -> IntArray:
-        """The candidates that run in the next round: types choose in this order, each by descending priority; ties go
-        to the earlier candidate.
+    def next(self, priority: FloatArray, order: Sequence[int] | None) -> IntArray:
+        """The candidates that run in the next round, by descending priority; ties go to the earlier candidate.
 
-        Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
+        Types choose in this order, one after the other; without an order, all candidates stand in one queue. Greedy, as
+        Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
         """
-        first, second, scale = self._first, self._second, self._scale
-        busy = {NO_JOB}
+        first, second, scale, type_ = self._first, self._second, self._scale, self._type
+        free, busy = list(self._workers), {NO_JOB}
         chosen: list[int] = []
-        for kind in order:
-            free, places = self._workers[kind], self._of_type[kind]
-            for at in places[(-priority[places]).argsort(kind="stable")].tolist():
-                if scale[at] > free or first[at] in busy or (second[at] != NO_JOB and second[at] in busy):
+        queues = [self._all] if order is None else [self._of_type[kind] for kind in order]
+        for queue in queues:
+            for at in queue[(-priority[queue]).argsort(kind="stable")].tolist():
+                kind = type_[at]
+                if scale[at] > free[kind] or first[at] in busy or (second[at] != NO_JOB and second[at] in busy):
                     continue
                 chosen.append(at)
                 busy.add(first[at])
                 busy.add(second[at])
-                free -= scale[at]
-                if free <= 0:
+                free[kind] -= scale[at]
+                if order is not None and free[kind] <= 0:
                     break
         return np.array(chosen, dtype=np.int64)

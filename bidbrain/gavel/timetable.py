@@ -16,7 +16,7 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PlannedPiece:
     """One piece of time."""
 
     row: int
@@ -26,12 +26,12 @@ class Piece:
     share: float
 
 
-def _joined(columns: Pieces) -> list[Piece]:
+def _joined(columns: Pieces) -> list[PlannedPiece]:
     """The pieces, those that follow each other without a change as one."""
     order = np.lexsort((columns.start, columns.type, columns.row))
     lists = (getattr(columns, name)[order].tolist() for name in ("row", "type", "start", "end", "share"))
-    joined: list[Piece] = []
-    for piece in map(Piece, *lists):
+    joined: list[PlannedPiece] = []
+    for piece in map(PlannedPiece, *lists):
         if piece.share * (piece.end - piece.start) <= _NO_HOURS * 3600:
             continue
         if joined and _continues(joined[-1], piece):
@@ -41,12 +41,12 @@ def _joined(columns: Pieces) -> list[Piece]:
     return joined
 
 
-def _continues(before: Piece, after: Piece) -> bool:
+def _continues(before: PlannedPiece, after: PlannedPiece) -> bool:
     alike = (before.row, before.type) == (after.row, after.type)
     return alike and abs(before.end - after.start) <= _SAME * after.end and abs(before.share - after.share) <= _SAME
 
 
-def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list[Piece]:
+def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list[PlannedPiece]:
     """The pieces of a plan by row, and of rows with hours but no fixed times: by arrival, as early as workers are free.
 
     Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows leave.
@@ -57,7 +57,7 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
     return sorted(table, key=lambda piece: (piece.row, piece.start))
 
 
-def _in_free_time(problem: AllocationProblem, hours: FloatArray, fixed: list[Piece]) -> Iterator[Piece]:
+def _in_free_time(problem: AllocationProblem, hours: FloatArray, fixed: list[PlannedPiece]) -> Iterator[PlannedPiece]:
     planned = {piece.row for piece in fixed}
     scale = scale_of_rows(problem)
     free = _FreeWorkers(problem.cluster.workers, [(piece, float(scale[piece.row])) for piece in fixed])
@@ -74,21 +74,21 @@ def _in_free_time(problem: AllocationProblem, hours: FloatArray, fixed: list[Pie
 class _FreeWorkers:
     """Free workers of each type over time, constant between `times`; after the last, all are free."""
 
-    def __init__(self, workers: FloatArray, held: list[tuple[Piece, float]]) -> None:
+    def __init__(self, workers: FloatArray, held: list[tuple[PlannedPiece, float]]) -> None:
         self._workers = workers
         self._times = np.unique([0.0, *(time for piece, _ in held for time in (piece.start, piece.end))])
         self._free = np.repeat(workers[:, None], len(self._times), axis=1)
         for piece, scale in held:
             self._hold(piece, scale)
 
-    def take(self, row: int, kind: int, seconds: float, begin: float, scale: float) -> list[Piece]:
+    def take(self, row: int, kind: int, seconds: float, begin: float, scale: float) -> list[PlannedPiece]:
         """The pieces in which a row gets its seconds, from `begin` on."""
         self._cut(begin)
-        taken: list[Piece] = []
+        taken: list[PlannedPiece] = []
         for start, latest, share in list(self._chances(kind, begin, scale)):
             if share <= _SAME:
                 continue
-            piece = Piece(row, kind, start, min(latest, start + seconds / share), share)
+            piece = PlannedPiece(row, kind, start, min(latest, start + seconds / share), share)
             if taken and _continues(taken[-1], piece):
                 taken[-1] = replace(taken[-1], end=piece.end)
             else:
@@ -114,6 +114,6 @@ class _FreeWorkers:
             self._times = np.insert(self._times, place + 1, time)
             self._free = np.insert(self._free, place + 1, self._free[:, place], axis=1)
 
-    def _hold(self, piece: Piece, scale: float) -> None:
+    def _hold(self, piece: PlannedPiece, scale: float) -> None:
         there = (self._times >= piece.start) & (self._times < piece.end)
         self._free[piece.type, there] = np.maximum(self._free[piece.type, there] - scale * piece.share, 0.0)

@@ -60,8 +60,8 @@ def _centered(
 ) -> Lifted:
     divisor = np.where(best > 0, best, 1.0)
     scale, workers = problem.jobs.scale.astype(np.float64), problem.cluster.workers
-    found = center(CenterProgram(usable / divisor[:, None], usable > 0, relative, scale, workers), gap)
-    return Lifted(found.z / unit, found.shares, found.prices / np.where(best > 0, best, np.inf) / unit)
+    middle = center(CenterProgram(usable / divisor[:, None], usable > 0, relative, scale, workers), gap)
+    return Lifted(middle.z / unit, middle.shares, middle.prices / np.where(best > 0, best, np.inf) / unit)
 
 
 def _topped_up(shares: FloatArray, usable: FloatArray, lacking: FloatArray) -> FloatArray:

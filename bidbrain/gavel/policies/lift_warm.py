@@ -51,10 +51,10 @@ class KeptLevels:
         progress, need, held = traits[:, :-2], traits[:, -2], traits[:, -1] * count
         if not need.any():
             need = progress.max(axis=1)
-        found = center(CenterProgram(progress, progress > 0, need, held, workers), EXACT)
-        z = found.z if traits[:, -2].any() else 0.0
-        shares = with_free_workers(found.shares, progress, held, workers)
-        return z, shares[groups], (found.prices / count)[groups]
+        middle = center(CenterProgram(progress, progress > 0, need, held, workers), EXACT)
+        z = middle.z if traits[:, -2].any() else 0.0
+        shares = with_free_workers(middle.shares, progress, held, workers)
+        return z, shares[groups], (middle.prices / count)[groups]
 
     def _update(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
         if self._at is None or not np.array_equal(workers, self._at[0].workers):

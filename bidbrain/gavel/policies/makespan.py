@@ -18,14 +18,14 @@ class Makespan:
         """The objective is the makespan in seconds, over the jobs that run anywhere."""
         require_steps(problem, "makespan")
         lifted = lift_least(problem, problem.jobs.steps, warm, gap=ROUGH)
-        found = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
-        return found if problem.centered else replace(found, pieces=_to_the_end(problem, found))
+        earliest = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
+        return earliest if problem.centered else replace(earliest, pieces=_to_the_end(problem, earliest))
 
 
-def _to_the_end(problem: AllocationProblem, found: ClusterAllocation) -> Pieces:
+def _to_the_end(problem: AllocationProblem, earliest: ClusterAllocation) -> Pieces:
     """X from now until each job is done, and that of a pair until the makespan."""
-    row, kind = np.nonzero(found.shares)
-    steps, rate = problem.jobs.steps, found.effective_throughput
+    row, kind = np.nonzero(earliest.shares)
+    steps, rate = problem.jobs.steps, earliest.effective_throughput
     ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
-    ends = np.append(ends, np.full(len(found.shares) - len(rate), found.objective))
-    return Pieces(row, kind, np.zeros(len(row)), ends[row], found.shares[row, kind])
+    ends = np.append(ends, np.full(len(earliest.shares) - len(rate), earliest.objective))
+    return Pieces(row, kind, np.zeros(len(row)), ends[row], earliest.shares[row, kind])

@@ -11,7 +11,7 @@ from bidbrain.gavel.policies.agnostic import Agnostic
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.policies.baselines import Isolated, Proportional, isolated_shares
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterJobs, Pairs
-from bidbrain.gavel.rounds import NO_JOB, Choice, RoundCandidates
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 from bidbrain.gavel.simulator.pairs import good_pairs
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing
 from bidbrain.gavel.workload import ClusterWorkload
@@ -83,7 +83,7 @@ class ByShares:
         self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
-        self._order = np.argsort(-_speed(workload), kind="stable").tolist()
+        self._order: list[int] = np.argsort(-_speed(workload), kind="stable").tolist()
         blind = isinstance(policy, Agnostic | Isolated | Proportional)
         self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311 - the published order, no secret
         # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of that.
@@ -124,9 +124,13 @@ class ByShares:
             self._grant = self._grant.only(left, self._scenario.cluster.workers)
 
     def _choose(self) -> RoundCandidates:
-        grant, order = self._grant, self._order
-        if self._drawn is not None:
-            order = order.copy()
+        grant: _Grant = self._grant
+        order: list[int] | None = self._order
+        if not self._rules.beyond_shares:
+            # A type that idles intentionally must not draw jobs away from those that they have more of their time on.
+            order = None
+        elif self._drawn is not None:
+            order = list(self._order)
             self._drawn.shuffle(order)
         self._chosen = grant.choice.next(grant.share / grant.received, order)
         return grant.candidates.only(self._chosen)
@@ -238,12 +242,12 @@ class _Grant:
     share: FloatArray
     start: FloatArray
     received: FloatArray
-    choice: Choice
+    choice: RoundChoice
 
     @classmethod
     def of(cls, candidates: RoundCandidates, share: FloatArray, start: FloatArray, workers: FloatArray) -> "_Grant":
         """The state when an allocation begins."""
-        return cls(candidates, share, start, start.copy(), Choice(candidates, workers))
+        return cls(candidates, share, start, start.copy(), RoundChoice(candidates, workers))
 
     def book(self, chosen: IntArray, seconds: FloatArray) -> None:
         """Adds the time that candidates ran."""
@@ -252,7 +256,7 @@ class _Grant:
     def only(self, kept: BoolArray, workers: FloatArray) -> "_Grant":
         """Without the other candidates."""
         among = self.candidates.only(kept)
-        return _Grant(among, self.share[kept], self.start[kept], self.received[kept], Choice(among, workers))
+        return _Grant(among, self.share[kept], self.start[kept], self.received[kept], RoundChoice(among, workers))
 
 
 def _nothing() -> tuple[RoundCandidates, FloatArray, FloatArray]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import best_throughput
-from bidbrain.gavel.timetable import Piece, timetable
+from bidbrain.gavel.timetable import PlannedPiece, timetable
 from spotctl.lab.gavel.problem_file import Estimates
 from spotctl.show.layout import plain_table
 
@@ -90,9 +90,9 @@ def answer(
     return answer_ | ({"notes": allocation.notes} if allocation.notes else {})
 
 
-def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict[str, list[Piece]]:
+def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict[str, list[PlannedPiece]]:
     """The pieces of each row that has any, by its name."""
-    names, by_name = row_names(problem), dict[str, list[Piece]]()
+    names, by_name = row_names(problem), dict[str, list[PlannedPiece]]()
     for piece in timetable(problem, allocation):
         by_name.setdefault(names[piece.row], []).append(piece)
     return by_name
@@ -110,7 +110,7 @@ def times(problem: AllocationProblem, allocation: ClusterAllocation) -> list[str
     return ["when each job runs, in hours from now:", *lines] if lines else []
 
 
-def _piece(kind: str, piece: Piece) -> str:
+def _piece(kind: str, piece: PlannedPiece) -> str:
     part = "" if piece.share > _WHOLE else f" ({piece.share:.1%} of the time)"
     return f"{kind} {clock(piece.start)} to {clock(piece.end)}{part}"
 
@@ -183,7 +183,7 @@ def remarks(
 ) -> list[str]:
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
     if not allocation.exact:
-        lines.append("approximate: so many deadlines are planned one by one; the least cost may be a few percent lower")
+        lines.append("approximate: with more than 64 deadlines jobs are planned one by one; the least cost may be a few percent lower")
     hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:
         lines.append(f"costs ${hourly:.4g} per hour")

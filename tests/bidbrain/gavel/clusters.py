@@ -236,17 +236,21 @@ class _Slow:
 
     def _greedy(self) -> list[tuple[Row, int]]:
         order = list(self.order)
-        if self.shuffler is not None:
+        if self.shuffler is not None and self.rules.beyond_shares:
             self.shuffler.shuffle(order)
+        queues = [[j] for j in order] if self.rules.beyond_shares else [list(self.types)]
         chosen: list[tuple[Row, int]] = []
-        for j in order:
-            here = [row for row, kind in self.share if kind == j]
-            for row in sorted(here, key=lambda row: (-self.share[row, j] / self.time[row, j], -self._owed(row, j))):
+        for kinds in queues:
+            here = [(row, j) for row, j in self.share if j in kinds]
+            for row, j in sorted(here, key=self._urgency):
                 taken = sum(self._scale(other) for other, k in chosen if k == j)
                 busy = {m for other, _ in chosen for m in other}
                 if not busy & set(row) and taken + self._scale(row) <= self.asked.cluster.workers[j]:
                     chosen.append((row, j))
         return chosen
+
+    def _urgency(self, place: tuple[Row, int]) -> tuple[float, float]:
+        return -self.share[place] / self.time[place], -self._owed(*place)
 
     def _speed(self, j: int) -> float:
         alone = self.asked.workload.throughputs.alone

@@ -14,12 +14,12 @@ from bidbrain.gavel.policies.makespan import Makespan
 from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import scale_of_rows
-from bidbrain.gavel.timetable import Piece, timetable
+from bidbrain.gavel.timetable import PlannedPiece, timetable
 from tests.bidbrain.gavel.problems import problem, random_problem
 from tests.bidbrain.gavel.test_deadline_packing import colliding
 
 
-def assert_fits(asked: AllocationProblem, table: list[Piece]) -> None:
+def assert_fits(asked: AllocationProblem, table: list[PlannedPiece]) -> None:
     """At no time more workers of a type are held than there are, and no row runs more than all of the time."""
     scale, times = scale_of_rows(asked), np.unique([0.0, *(piece.end for piece in table)])
     for begin, end in pairwise(times.tolist()):
@@ -33,7 +33,7 @@ def assert_fits(asked: AllocationProblem, table: list[Piece]) -> None:
         assert busy.max(initial=0.0) <= 1 + 1e-5
 
 
-def assert_adds_up(found: ClusterAllocation, table: list[Piece], rel: float = 1e-5) -> None:
+def assert_adds_up(found: ClusterAllocation, table: list[PlannedPiece], rel: float = 1e-5) -> None:
     assert found.hours is not None
     hours = np.zeros(found.hours.shape)
     for piece in table:
@@ -41,7 +41,7 @@ def assert_adds_up(found: ClusterAllocation, table: list[Piece], rel: float = 1e
     assert hours == pytest.approx(found.hours, rel=rel, abs=1e-6 * max(found.hours.max(), 1.0))
 
 
-def timed(asked: AllocationProblem, policy: Policy) -> tuple[ClusterAllocation, list[Piece]]:
+def timed(asked: AllocationProblem, policy: Policy) -> tuple[ClusterAllocation, list[PlannedPiece]]:
     found = policy.allocate(asked)
     return found, timetable(asked, found)
 
@@ -78,7 +78,11 @@ def test_jobs_without_deadlines_run_as_early_as_workers_are_free_by_arrival() ->
     asked = problem([[1.0]] * 3, [1], prices=[1], steps=[100, 50, 50], slo_seconds=[100, np.inf, np.inf])
     asked = replace(asked, jobs=replace(asked.jobs, arrival=np.array([0.0, 2.0, 1.0])))
     _, table = timed(asked, MinCostSlo())
-    assert table == [Piece(0, 0, 0.0, 100.0, 1.0), Piece(1, 0, 150.0, 200.0, 1.0), Piece(2, 0, 100.0, 150.0, 1.0)]
+    assert table == [
+        PlannedPiece(0, 0, 0.0, 100.0, 1.0),
+        PlannedPiece(1, 0, 150.0, 200.0, 1.0),
+        PlannedPiece(2, 0, 100.0, 150.0, 1.0),
+    ]
 
 
 def test_within_a_budget_all_run_until_the_makespan() -> None:
