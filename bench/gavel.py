@@ -75,7 +75,7 @@ def _row(what: str, taken: float, limit: float, published: str = "") -> Row:
 def _fairness_rows() -> list[Row]:
     policy, rows = policy_named("max-min-fairness"), []
     for workers, words in ((0.25, ""), (0.4, ", more workers than jobs")):
-        asked = problem(JOBS, workers)
+        asked = problem(JOBS, workers, alike=True)
         cold = seconds(partial(policy.allocate, asked), runs=3)
         rows.append(_row(f"max-min-fairness{words}, cold start", cold, 0.1, "40-68 ms"))
         rows.append(_row(f"max-min-fairness{words}, after one change", _after_changes(policy, asked), 0.03))
@@ -99,7 +99,7 @@ def _cost_rows() -> list[Row]:
     return [
         _row(
             f"min-cost-slo, deadlines on half of the jobs{words}",
-            seconds(partial(policy.allocate, problem(JOBS, workers)), runs=3),
+            seconds(partial(policy.allocate, problem(JOBS, workers, alike=True)), runs=3),
             0.2,
             "883 ms",
         )
@@ -108,7 +108,7 @@ def _cost_rows() -> list[Row]:
 
 
 def _pair_row() -> Row:
-    asked = with_all_pairs(problem(PAIRED, 0.25))
+    asked = with_all_pairs(problem(PAIRED, 0.25, alike=True))
     assert asked.pairs is not None
     taken = seconds(partial(policy_named("max-min-fairness").allocate, asked), runs=1)
     return _row(f"max-min-fairness, {PAIRED} jobs and {len(asked.pairs.members):,} pairs", taken, 3, "42 s")
@@ -119,7 +119,7 @@ def _hierarchy_rows() -> list[Row]:
     return [
         _row(
             f"hierarchical, {jobs:,} jobs of 5 entities{words}",
-            seconds(partial(policy.allocate, with_entities(problem(jobs, workers))), runs=1),
+            seconds(partial(policy.allocate, with_entities(problem(jobs, workers, alike=True))), runs=1),
             5,
         )
         for jobs, workers, words in ((PAIRED, 0.25, ""), (JOBS, 0.25, ""), (JOBS, 0.02, ", few workers"))
@@ -129,7 +129,7 @@ def _hierarchy_rows() -> list[Row]:
 def _small_rows() -> list[Row]:
     """Problems as a simulation solves ten thousand times: jobs of some kinds come and go."""
     policy, warm, rng = policy_named("max-min-fairness"), Warm(), np.random.default_rng(2)
-    kinds = problem(26, 36 / 26).jobs.throughputs
+    kinds = problem(26, 36 / 26, alike=True).jobs.throughputs
     present = list(rng.integers(0, 26, 85))
 
     def change() -> None:
