@@ -134,11 +134,11 @@ def _small_rows() -> list[Row]:
 
     def change() -> None:
         present[rng.integers(len(present))] = rng.integers(26)
-        asked = problem(len(present), 36 / len(present))
+        asked = problem(len(present), 36 / len(present), alike=True)
         policy.allocate(replace(asked, jobs=replace(asked.jobs, throughputs=kinds[present])), warm)
 
     for _ in range(50):
         change()
     taken = seconds(change, runs=201)
-    building = seconds(lambda: problem(len(present), 36 / len(present)), runs=201)
+    building = seconds(lambda: problem(len(present), 36 / len(present), alike=True), runs=201)
     return [Row("max-min-fairness, 85 jobs of 26 kinds, after one change", shown(taken - building), "-")]
