@@ -15,8 +15,11 @@ JOBS, PAIRED = 2_048, 512
 _USD_PER_HOUR = (0.135, 0.43, 0.74)
 
 
-def problem(jobs: int, workers: float, seed: int = 0) -> AllocationProblem:
-    """Distinct jobs, faster from type to type, with `workers` workers of each of three types per job."""
+def problem(jobs: int, workers: float, seed: int = 0, *, alike: bool = False) -> AllocationProblem:
+    """Distinct jobs, faster from type to type, with `workers` workers of each of three types per job.
+
+    Jobs have random weights and scales, or all 1 if they are `alike` in that.
+    """
     rng = np.random.default_rng(seed)
     fastest = rng.uniform(1, 10, (jobs, 1))
     throughputs = fastest * np.sort(rng.uniform(0.2, 1, (jobs, 3)), axis=1)
@@ -28,8 +31,8 @@ def problem(jobs: int, workers: float, seed: int = 0) -> AllocationProblem:
         ClusterJobs(
             ids=tuple(f"j{m}" for m in range(jobs)),
             throughputs=throughputs,
-            scale=np.ones(jobs, dtype=np.int64),
-            weight=np.ones(jobs),
+            scale=np.ones(jobs, dtype=np.int64) if alike else rng.choice([1, 1, 1, 2, 4], jobs),
+            weight=np.ones(jobs) if alike else rng.uniform(0.2, 5, jobs),
             steps=alone * best,
             elapsed_seconds=np.zeros(jobs),
             slo_seconds=np.where(hurried, alone * rng.uniform(1.2, 10, jobs), np.inf),
@@ -72,7 +75,7 @@ def _row(what: str, taken: float, limit: float, published: str = "") -> Row:
 def _fairness_rows() -> list[Row]:
     policy, rows = policy_named("max-min-fairness"), []
     for workers, words in ((0.25, ""), (0.4, ", more workers than jobs")):
-        asked = problem(JOBS, workers)
+        asked = problem(JOBS, workers, alike=True)
         cold = seconds(partial(policy.allocate, asked), runs=3)
         rows.append(_row(f"max-min-fairness{words}, cold start", cold, 0.1, "40-68 ms"))
         rows.append(_row(f"max-min-fairness{words}, after one change", _after_changes(policy, asked), 0.03))
@@ -96,7 +99,7 @@ def _cost_rows() -> list[Row]:
     return [
         _row(
             f"min-cost-slo, deadlines on half of the jobs{words}",
-            seconds(partial(policy.allocate, problem(JOBS, workers)), runs=3),
+            seconds(partial(policy.allocate, problem(JOBS, workers, alike=True)), runs=3),
             0.2,
             "883 ms",
         )
@@ -105,7 +108,7 @@ def _cost_rows() -> list[Row]:
 
 
 def _pair_row() -> Row:
-    asked = with_all_pairs(problem(PAIRED, 0.25))
+    asked = with_all_pairs(problem(PAIRED, 0.25, alike=True))
     assert asked.pairs is not None
     taken = seconds(partial(policy_named("max-min-fairness").allocate, asked), runs=1)
     return _row(f"max-min-fairness, {PAIRED} jobs and {len(asked.pairs.members):,} pairs", taken, 3, "42 s")
@@ -116,7 +119,7 @@ def _hierarchy_rows() -> list[Row]:
     return [
         _row(
             f"hierarchical, {jobs:,} jobs of 5 entities{words}",
-            seconds(partial(policy.allocate, with_entities(problem(jobs, workers))), runs=1),
+            seconds(partial(policy.allocate, with_entities(problem(jobs, workers, alike=True))), runs=1),
             5,
         )
         for jobs, workers, words in ((PAIRED, 0.25, ""), (JOBS, 0.25, ""), (JOBS, 0.02, ", few workers"))
@@ -126,16 +129,16 @@ def _hierarchy_rows() -> list[Row]:
 def _small_rows() -> list[Row]:
     """Problems as a simulation solves ten thousand times: jobs of some kinds come and go."""
     policy, warm, rng = policy_named("max-min-fairness"), Warm(), np.random.default_rng(2)
-    kinds = problem(26, 36 / 26).jobs.throughputs
+    kinds = problem(26, 36 / 26, alike=True).jobs.throughputs
     present = list(rng.integers(0, 26, 85))
 
     def change() -> None:
         present[rng.integers(len(present))] = rng.integers(26)
-        asked = problem(len(present), 36 / len(present))
+        asked = problem(len(present), 36 / len(present), alike=True)
         policy.allocate(replace(asked, jobs=replace(asked.jobs, throughputs=kinds[present])), warm)
 
     for _ in range(50):
         change()
     taken = seconds(change, runs=201)
-    building = seconds(lambda: problem(len(present), 36 / len(present)), runs=201)
+    building = seconds(lambda: problem(len(present), 36 / len(present), alike=True), runs=201)
     return [Row("max-min-fairness, 85 jobs of 26 kinds, after one change", shown(taken - building), "-")]

@@ -136,9 +136,7 @@ class Solver:
         if status != HighsModelStatus.kOptimal:
             raise self._reason(status)
         solution = self._highs.getSolution()
-        return LpSolution(
-            np.array(solution.col_value), self._highs.getInfo().objective_function_value, np.array(solution.row_dual)
-        )
+        return LpSolution(np.array(solution.col_value), self._highs.getObjectiveValue(), np.array(solution.row_dual))
 
     def basis(self) -> SimplexBasis:
         basis = self._highs.getBasis()

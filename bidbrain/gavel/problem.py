@@ -4,7 +4,10 @@ Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j]
 there (section 5.3 of the dissertation). Rows of X are the jobs in order, then the pairs in order.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.arrays import (
@@ -13,6 +16,8 @@ from bidbrain.gavel.arrays import (
 )
 
 ENTITY_POLICIES = ("fairness", "fifo")
+NO_TYPE = -1
+"""Stands for the type of a job that has not begun."""
 
 
 class BadProblem(BidBrainError):
@@ -47,7 +52,8 @@ class ClusterJobs:
 
     `steps` are the remaining steps; `slo_seconds` and `elapsed_seconds` both count from the job's arrival, so that
     their difference is the time left. `slo_seconds` is infinite without a deadline. `isolated_seconds` is how long
-    the completed steps would have taken with a 1/n share; if it is None, the elapsed time is used.
+    the completed steps would have taken with a 1/n share; if it is None, the elapsed time is used. `begun` is the type
+    that a job was given all of the time last, or `NO_TYPE`; `allox` does not move such jobs.
     """
 
     ids: tuple[str, ...]
@@ -60,6 +66,7 @@ class ClusterJobs:
     arrival: FloatArray
     entity: tuple[str | None, ...]
     isolated_seconds: FloatArray | None = None
+    begun: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +83,36 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class AllocationProblem:
-    """Everything a policy may use."""
+    """Everything a policy may use.
+
+    `centered` asks fairness policies and `makespan` for the middle of all optimal X, as the published solvers give it,
+    instead of the one with the most throughput.
+    """
 
     cluster: Cluster
     jobs: ClusterJobs
     pairs: Pairs | None = None
     entities: tuple[Entity, ...] = ()
     budget_usd: float | None = None
+    centered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of time as columns: a row of X (a job or a pair) runs on a type from `start` to `end`, in seconds from
+    now, for a share of that time."""
+
+    row: IntArray
+    type: IntArray
+    start: FloatArray
+    end: FloatArray
+    share: FloatArray
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Pieces]") -> "Pieces":
+        """The pieces of several plans."""
+        names = ("row", "type", "start", "end", "share")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +120,9 @@ class ClusterAllocation:
     """X over jobs and pairs, and its cost. `infeasible` names the constraint that could not be kept, and a way to fix
     it.
 
-    Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`.
+    Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`, and `pieces` of time
+    for the rows whose times are fixed; the other rows with hours run when workers are free. A plan that is not `exact`
+    may cost more than the best one, which would take too long to find.
     """
 
     shares: FloatArray
@@ -99,4 +131,6 @@ class ClusterAllocation:
     infeasible: tuple[str, ...] = ()
     hours: FloatArray | None = None
     cost_usd: float | None = None
+    pieces: Pieces | None = None
+    exact: bool = True
     notes: dict[str, float] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 Pure functions of their arguments.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 
 NO_JOB = -1
-_PORTION = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,37 +29,38 @@ class RoundCandidates:
         return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
 
 
-def priorities(share: FloatArray, received: FloatArray, type_: IntArray, of_type: FloatArray) -> FloatArray:
-    """X / f: the intended share over the received one, where f = time received over all time given on that type."""
-    return np.asarray(share / received * of_type[type_])
+class RoundChoice:
+    """Chooses among the same candidates round by round.
 
-
-def choose(candidates: RoundCandidates, priority: FloatArray, workers: FloatArray) -> IntArray:
-    """The candidates that run in the next round, by descending priority; ties go to the earlier one.
-
-    Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
+    Lists, because they are read one element at a time, and a simulation has thousands of rounds.
     """
-    free = workers.tolist()
-    left = sum(free)
-    busy = {NO_JOB}
-    chosen = []
-    for at, first, second, type_, scale in _in_order(candidates, np.argsort(-priority, kind="stable")):
-        if scale > free[type_] or first in busy or (second != NO_JOB and second in busy):
-            continue
-        chosen.append(at)
-        busy.add(first)
-        busy.add(second)
-        free[type_] -= scale
-        left -= scale
-        if left <= 0:
-            break
-    return np.array(chosen, dtype=np.int64)
 
+    def __init__(self, candidates: RoundCandidates, workers: FloatArray) -> None:
+        self._workers, self._type = workers.tolist(), candidates.type.tolist()
+        self._first, self._second = candidates.first.tolist(), candidates.second.tolist()
+        self._scale = candidates.scale.tolist()
+        self._all = np.arange(len(candidates.type))
+        self._of_type = [np.flatnonzero(candidates.type == kind) for kind in range(len(workers))]
 
-def _in_order(candidates: RoundCandidates, order: IntArray) -> Iterator[tuple[int, int, int, int, int]]:
-    """Candidates with their positions, in batches: most often all workers are taken long before the last."""
-    for begin in range(0, len(order), _PORTION):
-        places = order[begin : begin + _PORTION]
-        part = candidates.only(places)
-        columns = (places, part.first, part.second, part.type, part.scale)
-        yield from zip(*(column.tolist() for column in columns), strict=True)
+    def next(self, priority: FloatArray, order: Sequence[int] | None) -> IntArray:
+        """The candidates that run in the next round, by descending priority; ties go to the earlier candidate.
+
+        Types choose in this order, one after the other; without an order, all candidates stand in one queue. Greedy, as
+        Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
+        """
+        first, second, scale, type_ = self._first, self._second, self._scale, self._type
+        free, busy = list(self._workers), {NO_JOB}
+        chosen: list[int] = []
+        queues = [self._all] if order is None else [self._of_type[kind] for kind in order]
+        for queue in queues:
+            for at in queue[(-priority[queue]).argsort(kind="stable")].tolist():
+                kind = type_[at]
+                if scale[at] > free[kind] or first[at] in busy or (second[at] != NO_JOB and second[at] in busy):
+                    continue
+                chosen.append(at)
+                busy.add(first[at])
+                busy.add(second[at])
+                free[kind] -= scale[at]
+                if order is not None and free[kind] <= 0:
+                    break
+        return np.array(chosen, dtype=np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Policy, Warm, allocation
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs, Pieces
 from bidbrain.gavel.shares import equal_throughput, nowhere, runnable, runnable_pairs
 
 
@@ -31,7 +31,16 @@ class Agnostic:
         others = tuple(line for line in believed.infeasible if line not in stuck)
         actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
         hours = None if believed.hours is None else believed.hours * part
-        return replace(actual, hours=hours, cost_usd=believed.cost_usd)
+        spread = None if believed.pieces is None else _spread(believed.pieces, part)
+        return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact)
+
+
+def _spread(pieces: Pieces, part: FloatArray) -> Pieces:
+    """Each piece on every type, for its part of the time."""
+    kinds = [
+        replace(pieces, type=0 * pieces.type + kind, share=pieces.share * share) for kind, share in enumerate(part)
+    ]
+    return Pieces.joined(kinds)
 
 
 def _alike(problem: AllocationProblem, part: FloatArray) -> AllocationProblem:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
+from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, BadProblem, ClusterAllocation
 from bidbrain.gavel.shares import rows_of, runnable
 
 # Stands for "cannot run there" in a matching, which needs finite weights: more than all jobs' durations together.
@@ -35,36 +35,34 @@ class AlloX:
             return allocation(problem, shares, 0.0)
         duration = np.full(can.shape, np.inf)
         np.divide(jobs.steps[:, None], jobs.throughputs, out=duration, where=can)
-        kind, place, total = _matched(duration[runs], problem.cluster.workers.astype(np.int64))
-        for m in _first_in_queues(runs, kind, place, jobs.arrival):
-            shares[runs[m], kind[m]] = 1.0
-        return allocation(problem, shares, total / len(runs))
+        begun = np.full(len(can), NO_TYPE) if jobs.begun is None else jobs.begun
+        stay = runs[begun[runs] != NO_TYPE]
+        shares[stay, begun[stay]] = 1.0
+        free = problem.cluster.workers - shares.sum(axis=0)
+        waiting = np.setdiff1d(runs, stay)
+        first, kind, total = _matched(duration[waiting], free.astype(np.int64), jobs.arrival[waiting])
+        shares[waiting[first], kind] = 1.0
+        return allocation(problem, shares, (total + float(duration[stay, begun[stay]].sum())) / len(runs))
 
 
-def _matched(duration: FloatArray, workers: IntArray) -> tuple[IntArray, IntArray, float]:
-    """Each job's type and position from the end of a queue, and the sum of completion times."""
+def _matched(duration: FloatArray, workers: IntArray, arrival: FloatArray) -> tuple[IntArray, IntArray, float]:
+    """The jobs that come first in their queues, their types, and the sum of completion times."""
     from scipy.optimize import linear_sum_assignment
 
     count = len(duration)
     # Queues of one type differ in length by at most one: longer ones are never better.
     depth = np.where(workers > 0, -(-count // np.maximum(workers, 1)), 0)
-    kind = np.repeat(np.arange(len(workers)), workers * depth)
-    place = np.concatenate([np.repeat(np.arange(1, d + 1), w) for w, d in zip(workers, depth, strict=True)])
+    number = np.repeat(np.arange(len(workers)), workers)
+    place, worker = (part.ravel() for part in np.indices((int(depth.max(initial=0)), len(number))))
+    usable = place < depth[number[worker]]
+    place, worker = place[usable], worker[usable]
     finite = np.isfinite(duration)
     never = float(duration[finite].sum()) * _CANNOT_RUN_WEIGHT * count + 1.0
-    weight = np.where(finite, duration, never)[:, kind] * place
+    order = np.argsort(arrival, kind="stable")
+    weight = (np.where(finite, duration, never)[:, number[worker]] * (place + 1))[order]
     job, slot = linear_sum_assignment(weight)
-    return kind[slot], place[slot], float(weight[job, slot].sum())
-
-
-def _first_in_queues(runs: IntArray, kind: IntArray, place: IntArray, arrival: FloatArray) -> list[int]:
-    """One job for each queue's front: which of them goes first makes no difference to the sum."""
-    first: list[int] = []
-    for j in np.unique(kind).tolist():
-        of_type = np.flatnonzero(kind == j)
-        for k in np.unique(place[of_type]).tolist():
-            here = of_type[place[of_type] == k]
-            waiting = int(np.count_nonzero(place[of_type] == k + 1))
-            ordered = here[np.argsort(arrival[runs[here]], kind="stable")]
-            first += ordered[: len(here) - waiting].tolist()
-    return first
+    # The one farthest from the end of each worker's queue.
+    last = np.full(len(number), -1)
+    np.maximum.at(last, worker[slot], place[slot])
+    first = place[slot] == last[worker[slot]]
+    return order[job[first]], number[worker[slot[first]]], float(weight[job, slot].sum())

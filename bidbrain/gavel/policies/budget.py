@@ -7,7 +7,7 @@ import numpy as np
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, LinearProgram, Solver, at_least, at_most
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, Pieces
 from bidbrain.gavel.shares import ShareColumns, best_throughput
 
 
@@ -50,7 +50,10 @@ class MakespanWithinBudget:
             raise BudgetTooLow(problem.budget_usd, least) from None
         seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
         result = allocation(problem, columns.matrix(seconds / makespan), makespan)
-        return replace(result, hours=columns.placed(seconds / 3600), cost_usd=float(batch.usd @ x[:-1]))
+        every = np.full(columns.count, makespan)
+        fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
+        hours = columns.placed(seconds / 3600)
+        return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=fixed)
 
 
 @dataclass(frozen=True, slots=True)

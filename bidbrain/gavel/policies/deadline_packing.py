@@ -12,6 +12,7 @@ from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
 from bidbrain.gavel.policies.free_time import FreeTime
 from bidbrain.gavel.policies.lateness import Lateness
+from bidbrain.gavel.problem import Pieces
 
 # Bounds the intervals of a plan, and what is tried for jobs that do not fit.
 _INTERVALS, _TRIES, _TAKEN_OUT = 512, 2000, 12
@@ -103,4 +104,14 @@ class _Packing:
                     rates[i, j] += more
                     free[j] -= more * batch.scale[kept[i]]
         usd = float((seconds * batch.scale[kept, None] * batch.usd_per_second).sum())
-        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd)
+        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept), exact=False)
+
+    def _pieces(self, kept: IntArray) -> Pieces:
+        """Jobs run evenly in each interval until their deadlines."""
+        spans, parts = self.time.spans(kept), []
+        for i, m in enumerate(kept.tolist()):
+            kind, interval = np.nonzero(self.seconds[m] > 0)
+            start, span = self.time.starts[interval], spans[i, interval]
+            share = self.seconds[m][kind, interval] / span
+            parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
+        return Pieces.joined(parts)

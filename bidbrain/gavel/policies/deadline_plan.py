@@ -16,6 +16,7 @@ import numpy as np
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import INF, CannotHold, LinearProgram, Solver, at_least, at_most
+from bidbrain.gavel.problem import Pieces
 
 _CAPACITY_MARGIN = 1 + 1e-7
 # Counts as done: further from 1 than the solver's tolerance.
@@ -25,6 +26,8 @@ _COST_TOLERANCE = 1e-6
 # A fraction of a job's work that is solver rounding.
 _WORK_TOLERANCE = 1e-9
 _MOST_CUTS = 3
+# A plan is small below this part of the unit of its costs; the unit is reduced this many times.
+_SMALL_PLAN, _MOST_UNITS = 1e-3, 6
 # Intervals with more parts are split without a layout program.
 _MOST_LAYOUT_PARTS = 32
 # Leaves out types on which a whole interval does less of a job than this; the solver could not tell it from zero.
@@ -47,11 +50,14 @@ class DeadlineBatch:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """Seconds of each job on each type, the initial rates (X), and the cost."""
+    """Seconds of each job on each type, the initial rates (X), the cost, when which job runs where, and whether no plan
+    costs less."""
 
     seconds: FloatArray
     rates: FloatArray
     usd: float
+    pieces: Pieces
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class _IntervalColumns:
     job: IntArray
     type: IntArray
     interval: IntArray
+    start: FloatArray
     span: FloatArray
     length: FloatArray
     alone: FloatArray
@@ -73,7 +80,7 @@ class _IntervalColumns:
         worth = batch.alone[:, :, None] * _LEAST_PART < span[:, None, :]
         job, kind, interval = np.nonzero(within[:, None, :] & worth)
         span = span[job, interval]
-        return cls(job, kind, interval, span, (ends - starts)[interval], batch.alone[job, kind])
+        return cls(job, kind, interval, starts[interval], span, (ends - starts)[interval], batch.alone[job, kind])
 
 
 class InfeasibleDeadlines(CannotHold):
@@ -99,23 +106,52 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
         if most_columns is not None and len(columns.job) > most_columns:
             raise NoExactPlan(f"an exact plan takes more than {most_columns} columns")
         try:
-            least = Solver(_program(batch, ends, columns, columns.length), dual=True, brief=brief).optimum()
+            least = _least(batch, columns, _program(batch, ends, columns, columns.length), brief=brief)
         except CannotHold:
             if brief:
                 raise NoExactPlan("not all deadlines can be kept together") from None
             raise InfeasibleDeadlines(_most_done(batch, ends, columns)) from None
         rates = _rates(columns, least.x)
         crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _CAPACITY_MARGIN).any(axis=1))
-        cuts = _cuts(batch, ends, columns, least.x, rates, crowded)
+        cuts, laid_out = _cuts(batch, ends, columns, least.x, rates, crowded)
         if not len(cuts):
-            return _plan(batch, columns, least.x, rates)
+            return _plan(batch, columns, least.x, rates, laid_out)
         try:
-            even = Solver(_program(batch, ends, columns, columns.span), dual=True, brief=True).optimum()
+            even = _least(batch, columns, _program(batch, ends, columns, columns.span), brief=True)
         except CannotHold:
             even = None
-        if even is not None and even.value >= least.value - _COST_TOLERANCE * abs(least.value):
-            return _plan(batch, columns, even.x, _rates(columns, even.x))
+        if even is not None and even.usd <= least.usd * (1 + _COST_TOLERANCE):
+            return _plan(batch, columns, even.x, _rates(columns, even.x), {})
         ends = np.unique(np.concatenate([ends, cuts]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """A solution, and its cost."""
+
+    x: FloatArray
+    usd: float
+
+
+def _least(batch: DeadlineBatch, columns: _IntervalColumns, program: LinearProgram, *, brief: bool) -> _Least:
+    """The least cost. Where the plan costs far less than its most expensive column, costs are counted again in a unit of the
+    plan: in that of the column, the solver could not tell them from zero."""
+    solver, cost = Solver(program, dual=True, brief=brief), _usd(batch, columns)
+    x = solver.optimum().x
+    unit = float(cost.max())
+    for _ in range(_MOST_UNITS):
+        usd = float(cost @ np.maximum(x, 0.0))
+        if not 0 < usd < unit * _SMALL_PLAN:
+            break
+        unit = usd
+        solver.set_gain(-cost / unit)
+        x = solver.optimum().x
+    return _Least(x, float(cost @ np.maximum(x, 0.0)))
+
+
+def _usd(batch: DeadlineBatch, columns: _IntervalColumns) -> FloatArray:
+    """The cost of all of a job's work in each column."""
+    return np.asarray(batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone)
 
 
 def _most_done(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns) -> FloatArray:
@@ -154,7 +190,7 @@ def _program(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, 
         batch.scale[columns.job] * columns.alone / over,
         np.tile(batch.workers, len(ends)),
     )
-    cost = batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone
+    cost = _usd(batch, columns)
     return LinearProgram(-cost / cost.max(), np.zeros(count), np.full(count, INF), (work, time, workers))
 
 
@@ -170,13 +206,20 @@ def _held(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, rat
     return np.asarray(held.reshape(len(ends), len(batch.types)))
 
 
-def _plan(batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray) -> DeadlinePlan:
+def _plan(
+    batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray, laid_out: dict[int, Pieces]
+) -> DeadlinePlan:
     seconds, opening = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
     np.add.at(seconds, (columns.job, columns.type), x * columns.alone)
     first = columns.interval == 0
     np.add.at(opening, (columns.job[first], columns.type[first]), rates[first])
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
-    return DeadlinePlan(seconds, np.clip(opening, 0.0, 1.0), usd)
+    evenly = ~np.isin(columns.interval, list(laid_out))
+    start = columns.start[evenly]
+    even = Pieces(
+        columns.job[evenly], columns.type[evenly], start, start + columns.span[evenly], _rates(columns, x)[evenly]
+    )
+    return DeadlinePlan(seconds, np.clip(opening, 0.0, 1.0), usd, Pieces.joined([even, *laid_out.values()]))
 
 
 def _cuts(
@@ -186,17 +229,18 @@ def _cuts(
     x: FloatArray,
     rates: FloatArray,
     crowded: IntArray,
-) -> FloatArray:
-    """Deadlines at which crowded intervals have to be split; sets `rates` for the intervals that can be laid out."""
-    cuts = [np.zeros(0)]
+) -> tuple[FloatArray, dict[int, Pieces]]:
+    """Deadlines at which crowded intervals have to be split, and the pieces of those that can be laid out, for which it
+    sets `rates`."""
+    cuts, laid_out = [np.zeros(0)], {}
     for k in crowded.tolist():
         there = np.flatnonzero((columns.interval == k) & (x > _WORK_TOLERANCE))
         stay = _IntervalWork.of(batch, columns, ends, there, x[there])
         cut = stay.overfull()
         if not len(cut):
-            cut, rates[there] = stay.placed()
+            cut, rates[there], laid_out[k] = stay.placed()
         cuts.append(cut)
-    return np.concatenate(cuts)
+    return np.concatenate(cuts), laid_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +284,12 @@ class _IntervalWork:
                 worst.append(self.ends[excess[:-1].argmax()])
         return np.array(worst)
 
-    def placed(self) -> tuple[FloatArray, FloatArray]:
-        """Deadlines that no layout keeps, and otherwise the rates in the first part."""
+    def placed(self) -> tuple[FloatArray, FloatArray, Pieces]:
+        """Deadlines that no layout keeps, and otherwise the rates in the first part, and all pieces."""
         parts = len(self.ends)
         if parts > _MOST_LAYOUT_PARTS:
-            return self._evenly(), np.zeros(len(self.job))
+            nothing, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
+            return self._evenly(), np.zeros(len(self.job)), Pieces(nothing, nothing, empty, empty, empty)
         # Share of each piece of work that is done in a part.
         usable = self.seconds[:, None] * _LEAST_PART < self.lengths
         which, part = np.nonzero((np.arange(parts) <= self.until[:, None]) & usable)
@@ -262,12 +307,13 @@ class _IntervalWork:
         lacking = np.bincount(which, x, len(self.job)) < _DONE
         first = np.zeros(len(self.job))
         first[which[part == 0]] = (x * rate)[part == 0]
+        laid_out = Pieces(job, kind, (self.ends - self.lengths)[part], self.ends[part], x * rate)
         cuts = np.unique(self.until[lacking])
         inside = cuts[cuts < parts - 1]
         if len(cuts) and not len(inside):
             # Jobs that lack time run until the interval's end, and yielded to others at an earlier end.
-            return self._evenly(), first
-        return self.ends[inside], first
+            return self._evenly(), first, laid_out
+        return self.ends[inside], first, laid_out
 
     def _evenly(self) -> FloatArray:
         """Some of the ends, evenly spread."""

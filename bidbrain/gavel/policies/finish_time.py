@@ -1,6 +1,6 @@
 """`finish-time-fairness`: limits each job's slowdown relative to a 1/n share (section 5.4.2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.baselines import isolated_shares
+from bidbrain.gavel.policies.interior import ROUGH
 from bidbrain.gavel.policies.lift import Lifted, lift_least
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import best_throughput
@@ -30,11 +31,13 @@ class FinishTimeFairness:
         race = _Race.of(problem)
         if not len(race.jobs):
             return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids)), warm).shares, 0.0)
-        rho = race.least()
+        rho, exactly = race.least(), replace(problem, centered=False)
         for _ in range(_MOST_STEPS):
-            lifted = lift_least(problem, race.need(rho, len(problem.jobs.ids)), warm)
+            need = race.need(rho, len(problem.jobs.ids))
+            lifted = lift_least(exactly, need, warm)
             bound = race.bound(rho, lifted)
             if lifted.level >= _REACHED or bound <= rho * _CONVERGED:
+                lifted = lift_least(problem, need, warm, gap=ROUGH) if problem.centered else lifted
                 return allocation(problem, lifted.shares, rho)
             rho = bound
         raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")

@@ -17,13 +17,13 @@ class FreeTime:
 
     def __init__(self, batch: DeadlineBatch, ends: FloatArray) -> None:
         self._batch, self.lengths = batch, np.diff(ends, prepend=0.0)
-        self._starts = ends - self.lengths
+        self.starts = ends - self.lengths
         self.free = np.repeat(batch.workers[:, None], len(ends), axis=1)
         self._rate = 1 / batch.alone
 
     def spans(self, jobs: IntArray) -> FloatArray:
         """Seconds of each interval before the jobs' deadlines (jobs by intervals)."""
-        return np.clip(self._batch.left[jobs, None] - self._starts, 0.0, self.lengths)
+        return np.clip(self._batch.left[jobs, None] - self.starts, 0.0, self.lengths)
 
     def most_done(self, jobs: IntArray) -> FloatArray:
         """The share of each job's work that fits into the free workers, if only this job is added."""
@@ -52,8 +52,8 @@ class FreeTime:
     def _spans(self, m: int) -> FloatArray:
         """Seconds of each interval before one job's deadline, up to its last interval."""
         left = float(self._batch.left[m])
-        spans = self.lengths[: int(np.searchsorted(self._starts, left))].copy()
-        spans[-1] = min(spans[-1], left - self._starts[len(spans) - 1])
+        spans = self.lengths[: int(np.searchsorted(self.starts, left))].copy()
+        spans[-1] = min(spans[-1], left - self.starts[len(spans) - 1])
         return spans
 
     def _use(self, m: int, part: FloatArray) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Warm
+from bidbrain.gavel.policies.interior import EXACT, CenterProgram, center
 from bidbrain.gavel.policies.level_program import KEPT
 from bidbrain.gavel.policies.lift_paired import lift_paired
 from bidbrain.gavel.policies.lift_warm import KeptLevels
@@ -26,11 +27,13 @@ class Lifted:
     prices: FloatArray
 
 
-def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None = None) -> Lifted:
+def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None = None, *, gap: float = EXACT) -> Lifted:
     """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
 
     That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalized
-    throughput, so that no worker is idle that any job could use, and X is Pareto efficient.
+    throughput, so that no worker is idle that any job could use, and X is Pareto efficient. Of many different jobs it
+    is spread evenly instead, which takes less time, and then only no worker is idle. A problem that asks for the center
+    gets X in the middle of all optima, which is what the published solvers give, up to the gap.
     """
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     if problem.pairs is not None:
@@ -41,6 +44,8 @@ def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None =
     else:
         best = usable.max(axis=1, initial=0.0)
         relative, unit = _relative(need, best)
+        if problem.centered and relative.any():
+            return _centered(problem, usable, best, relative, unit, gap)
         traits = np.column_stack([usable / np.where(best > 0, best, 1.0)[:, None], relative, problem.jobs.scale])
         kept = warm.keep(KeptLevels) if warm else KeptLevels()
         z, shares, prices = kept.lift(traits, problem.cluster.workers)
@@ -48,6 +53,15 @@ def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None =
     level, prices = z / unit, prices / np.where(best > 0, best, np.inf) / unit
     lacking = level * KEPT * need - effective_throughput(problem, shares)
     return Lifted(level, _topped_up(shares, usable, lacking), prices)
+
+
+def _centered(
+    problem: AllocationProblem, usable: FloatArray, best: FloatArray, relative: FloatArray, unit: float, gap: float
+) -> Lifted:
+    divisor = np.where(best > 0, best, 1.0)
+    scale, workers = problem.jobs.scale.astype(np.float64), problem.cluster.workers
+    middle = center(CenterProgram(usable / divisor[:, None], usable > 0, relative, scale, workers), gap)
+    return Lifted(middle.z / unit, middle.shares, middle.prices / np.where(best > 0, best, np.inf) / unit)
 
 
 def _topped_up(shares: FloatArray, usable: FloatArray, lacking: FloatArray) -> FloatArray:

@@ -6,11 +6,11 @@ import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.lp import AT_LOWER, BASIC, INF, SimplexBasis, Solver
+from bidbrain.gavel.policies.interior import EXACT, CenterProgram, center, with_free_workers
 from bidbrain.gavel.policies.level_program import KEPT, Levels
-from bidbrain.gavel.policies.lift_many import ManyStarts, lift_many
 
-# From this number of groups on, solving for the undecided ones is faster than changing the last program.
-_SIFT_FROM = 300
+# From this number of groups on, an interior point takes less time than changing the last program.
+_CENTER_FROM = 300
 
 
 class KeptLevels:
@@ -19,7 +19,6 @@ class KeptLevels:
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._at: tuple[Levels, Solver] | None = None
-        self._starts = ManyStarts()
 
     def lift(self, traits: FloatArray, workers: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """The largest z, each job's shares and price; a row of traits has progress on each type, need and scale."""
@@ -27,8 +26,8 @@ class KeptLevels:
             return 0.0, np.zeros((0, len(workers))), np.zeros(0)
         width, content = traits.shape[1] * traits.itemsize, np.ascontiguousarray(traits).tobytes()
         keys = [content[i : i + width] for i in range(0, len(content), width)]
-        if len(distinct := dict.fromkeys(keys)) >= _SIFT_FROM:
-            return self._lift_many(workers, keys, {key: g for g, key in enumerate(distinct)})
+        if len(distinct := dict.fromkeys(keys)) >= _CENTER_FROM:
+            return self._centered(workers, keys, {key: g for g, key in enumerate(distinct)})
         levels, solver = self._update(keys, workers)
         solver.set_gain(levels.gain())
         most = INF if levels.lifted().any() else 0.0
@@ -43,15 +42,19 @@ class KeptLevels:
         prices = np.abs(first.prices[: len(levels.need)]) / np.maximum(levels.count, 1.0)
         return z, np.clip(shares[groups], 0.0, 1.0), prices[groups]
 
-    def _lift_many(
+    def _centered(
         self, workers: FloatArray, keys: list[bytes], numbers: dict[bytes, int]
     ) -> tuple[float, FloatArray, FloatArray]:
         groups = np.array([numbers[key] for key in keys])
         count = np.bincount(groups).astype(np.float64)
         traits = np.frombuffer(b"".join(numbers)).reshape(len(numbers), -1)
-        levels = Levels(traits[:, :-2], traits[:, -2], traits[:, -1], count, workers)
-        lifted, self._starts = lift_many(levels, self._starts)
-        return lifted.z, np.clip(lifted.shares[groups], 0.0, 1.0), (lifted.prices / count)[groups]
+        progress, need, held = traits[:, :-2], traits[:, -2], traits[:, -1] * count
+        if not need.any():
+            need = progress.max(axis=1)
+        middle = center(CenterProgram(progress, progress > 0, need, held, workers), EXACT)
+        z = middle.z if traits[:, -2].any() else 0.0
+        shares = with_free_workers(middle.shares, progress, held, workers)
+        return z, shares[groups], (middle.prices / count)[groups]
 
     def _update(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
         if self._at is None or not np.array_equal(workers, self._at[0].workers):

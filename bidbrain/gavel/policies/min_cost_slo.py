@@ -47,10 +47,11 @@ class MinCostSlo:
         late = runs & (batch.left < soonest * _DONE)
         kept, plan, said = _kept(batch, np.flatnonzero(runs & np.isfinite(batch.left) & ~late))
         said = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()] + said
-        seconds = np.zeros(batch.alone.shape)
+        seconds, fixed = np.zeros(batch.alone.shape), None
         shares = np.zeros((rows_of(problem), len(batch.types)))
         if plan is not None:
             seconds[kept], shares[kept] = plan.seconds, plan.rates
+            fixed = replace(plan.pieces, row=kept[plan.pieces.row])
         others = np.setdiff1d(np.flatnonzero(runs), kept)
         kind = np.argmin(batch.alone[others] * batch.usd_per_second, axis=1)
         seconds[others, kind] = batch.alone[others, kind]
@@ -58,7 +59,13 @@ class MinCostSlo:
         usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
         hours = np.zeros(shares.shape)
         hours[: len(seconds)] = seconds / 3600
-        return replace(allocation(problem, shares, usd, tuple(said)), hours=hours, cost_usd=usd)
+        return replace(
+            allocation(problem, shares, usd, tuple(said)),
+            hours=hours,
+            cost_usd=usd,
+            pieces=fixed,
+            exact=plan is None or plan.exact,
+        )
 
 
 def batch_of(problem: AllocationProblem) -> DeadlineBatch:

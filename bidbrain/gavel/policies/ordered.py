@@ -13,7 +13,11 @@ from bidbrain.gavel.shares import ShareColumns, best_throughput
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Maximizes sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival."""
+    """Maximizes sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival.
+
+    This is the paper's objective, not a queue: several later jobs together may outweigh an earlier one that holds many
+    workers, and displace it.
+    """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """Jobs that arrive together keep the order in which they are given."""

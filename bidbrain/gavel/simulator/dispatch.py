@@ -1,22 +1,28 @@
 """Chooses what runs in the next round, from a policy's shares and the time received so far."""
 
+import random
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
+from bidbrain.gavel.policies.agnostic import Agnostic
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.problem import AllocationProblem, ClusterJobs, Pairs
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities
+from bidbrain.gavel.policies.baselines import Isolated, Proportional, isolated_shares
+from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterJobs, Pairs
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 from bidbrain.gavel.simulator.pairs import good_pairs
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing
+from bidbrain.gavel.workload import ClusterWorkload
 
 # Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
 # Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
 _LEAST_RECEIVED = 1e-6
 _MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
+# The seed of the published simulator for the order of types.
+_ORDER_SEED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +57,23 @@ class Dispatcher(Protocol):
 class DispatchRules:
     """How shares are used.
 
-    `beyond_shares`: remaining workers go to jobs that have a share of another type but none of this one, first to those
-    owed most from earlier allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations
-    are recomputed although no job came or went, for policies that plan ahead.
+    `beyond_shares`: remaining workers go to jobs that have no share of them, first to those owed most from earlier
+    allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations are recomputed although
+    no job came or went, for policies that plan ahead. `debt_rounds`: a debt of earlier allocations counts as far as it
+    exceeds this number of rounds; smaller ones only break ties.
     """
 
     beyond_shares: bool = True
     periodic: bool = False
+    debt_rounds: float = 20
 
 
 class ByShares:
-    """Gavel's dispatcher: X by a policy, realized through priorities. A job without any share does not run."""
+    """Gavel's dispatcher: X by a policy, realized through priorities.
+
+    As in the published simulator, types choose one after the other, the fastest first; under policies that ignore
+    differences between types, they choose in random order.
+    """
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None) -> None:
         workload, settings = scenario.workload, scenario.settings
@@ -71,13 +83,20 @@ class ByShares:
         self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
+        self._order: list[int] = np.argsort(-_speed(workload), kind="stable").tolist()
+        blind = isinstance(policy, Agnostic | Isolated | Proportional)
+        self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311 - the published order, no secret
+        # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of that.
+        self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
+        self._steps = workload.steps.copy()
+        self._begun = np.full(len(workload.names), NO_TYPE)
         # One more entry, for `NO_JOB`, which is never gone.
         self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
         # Half a round, so that a share with nothing received yet does not have infinite priority.
         self._head_start = settings.round_seconds / 2
-        self._grant = _Grant.nothing(len(scenario.cluster.types))
+        self._grant = _Grant.of(*_nothing(), scenario.cluster.workers)
         self._chosen = np.zeros(0, dtype=np.int64)
-        self._since, self._stale = -np.inf, True
+        self._since, self._waits_from, self._stale = -np.inf, -np.inf, True
         self.allocations = 0
         again = max(settings.allocation_seconds, settings.round_seconds)
         self.patience = again if self._rules.periodic else np.inf
@@ -87,7 +106,7 @@ class ByShares:
         self._stale |= state.changed or self._rules.periodic
         if not state.active.size:
             return self._grant.candidates
-        if self._stale and state.now - self._since >= self._scenario.settings.allocation_seconds:
+        if self._stale and state.now - self._waits_from >= self._scenario.settings.allocation_seconds:
             self._allocate(state)
         chosen = self._choose()
         if self._stale and not len(chosen.first):
@@ -101,24 +120,38 @@ class ByShares:
         if finished.size:
             self._gone[finished] = True
             among = self._grant.candidates
-            self._grant.keep(~(self._gone[among.first] | self._gone[among.second]))
+            left = ~(self._gone[among.first] | self._gone[among.second])
+            self._grant = self._grant.only(left, self._scenario.cluster.workers)
 
     def _choose(self) -> RoundCandidates:
-        grant = self._grant
-        # A type that idles intentionally gives little time in total, so its share of that says nothing about a job's
-        # time.
-        of_type = grant.of_type if self._rules.beyond_shares else np.ones(len(grant.of_type))
-        priority = priorities(grant.share, grant.received, grant.candidates.type, of_type)
-        self._chosen = choose(grant.candidates, priority, self._scenario.cluster.workers)
+        grant: _Grant = self._grant
+        order: list[int] | None = self._order
+        if not self._rules.beyond_shares:
+            # A type that idles intentionally must not draw jobs away from those that they have more of their time on.
+            order = None
+        elif self._drawn is not None:
+            order = list(self._order)
+            self._drawn.shuffle(order)
+        self._chosen = grant.choice.next(grant.share / grant.received, order)
         return grant.candidates.only(self._chosen)
 
     def _allocate(self, state: ClusterState) -> None:
         self._settle(state.now)
         problem = self._problem(state)
         shares = self._policy.allocate(problem, self._warm).shares
+        # As published, the first allocation is replaced as soon as a job comes or goes.
+        self._waits_from = state.now if self.allocations else -np.inf
         self._since, self._stale = state.now, False
         self.allocations += 1
+        self._note(problem, shares, state.active)
         self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
+
+    def _note(self, problem: AllocationProblem, shares: FloatArray, active: IntArray) -> None:
+        """Notes at what pace jobs would progress in isolation, and the types that they are given all of the time."""
+        alone = shares[: len(active)]
+        self._begun[active] = np.where((alone == 1).any(axis=1), alone.argmax(axis=1), NO_TYPE)
+        self._pace[active] = (problem.jobs.throughputs * isolated_shares(problem)).sum(axis=1)
+        self._steps[active] = problem.jobs.steps
 
     def _settle(self, now: float) -> None:
         """Books as owed what single jobs should have received under the ending allocation, and did not."""
@@ -131,6 +164,8 @@ class ByShares:
     def _problem(self, state: ClusterState) -> AllocationProblem:
         active, workload = state.active, self._scenario.workload
         elapsed = state.now - workload.arrival[active]
+        done, pace = self._steps[active] - state.steps_left[active], self._pace[active]
+        self._isolated[active] += np.divide(done, pace, out=np.zeros(len(active)), where=pace > 0)
         jobs = ClusterJobs(
             tuple(workload.names[m] for m in active.tolist()),
             self._rates[active],
@@ -141,12 +176,14 @@ class ByShares:
             self._slo_seconds[active] - self._margin(active, elapsed, state.steps_left[active]),
             workload.arrival[active],
             tuple(workload.owner[m] if workload.entities else None for m in active.tolist()),
+            self._isolated[active],
+            self._begun[active],
         )
         sharing = self._scenario.sharing
         pairs = None if sharing is None else self._pairs(active, sharing)
         here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
         entities = tuple(entity for entity in workload.entities if entity.name in here)
-        return AllocationProblem(self._scenario.cluster, jobs, pairs, entities)
+        return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
 
     def _pairs(self, active: IntArray, sharing: Sharing) -> Pairs:
         workload = self._scenario.workload
@@ -163,7 +200,8 @@ class ByShares:
         return np.asarray(np.clip(_RESERVE_USED * in_hand, 0.0, most))
 
     def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> "_Grant":
-        """A candidate for each type on which a row of X with any share can run, those owed most first."""
+        """A candidate for each type on which a row of X can run; where priorities are equal, those owed most come
+        first."""
         first, second = active, np.full(len(active), NO_JOB)
         can_run = self._rates[active] > 0
         if pairs is not None:
@@ -171,21 +209,31 @@ class ByShares:
             second = np.concatenate([second, active[pairs.members[:, 1]]])
             can_run = np.concatenate([can_run, (pairs.throughputs > 0).all(axis=2)])
         scale = self._scale[first]
-        meant = (shares.sum(axis=1) > 0)[:, None] if self._rules.beyond_shares else shares > 0
-        row, type_ = np.nonzero(can_run & meant & (scale[:, None] <= self._scenario.cluster.workers))
+        if not self._rules.beyond_shares:
+            can_run = can_run & (shares > 0)
+        row, type_ = np.nonzero(can_run & (scale[:, None] <= self._scenario.cluster.workers))
         owed = np.where(second[row] == NO_JOB, self._owed[first[row], type_], 0.0)
         order = np.argsort(-owed, kind="stable")
-        row, type_ = row[order], type_[order]
-        # Allocations are short: without carrying debts over, jobs with many workers and small shares would starve.
-        start = np.maximum(self._head_start - owed[order], _LEAST_RECEIVED * self._head_start)
-        of_type = np.bincount(type_, start, len(self._scenario.cluster.types)).astype(np.float64)
+        row, type_, owed = row[order], type_[order], owed[order]
+        # Allocations are short: without carrying large debts over, jobs with many workers and small shares would
+        # starve.
+        debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.settings.round_seconds, 0.0)
+        start = np.maximum(self._head_start - debt, _LEAST_RECEIVED * self._head_start)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
-        return _Grant(among, shares[row, type_], start, start.copy(), of_type)
+        return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)
+
+
+def _speed(workload: ClusterWorkload) -> FloatArray:
+    """How fast each type is: its throughput over the fastest one, as a mean over the kinds of jobs that run there."""
+    alone = workload.throughputs.alone
+    best = alone.max(axis=1, keepdims=True)
+    relative = np.divide(alone, best, out=np.zeros(alone.shape), where=best > 0)
+    return np.asarray(relative.sum(axis=0) / np.maximum((alone > 0).sum(axis=0), 1))
 
 
 @dataclass(slots=True)
 class _Grant:
-    """An allocation in force: each candidate's share and the seconds it received, and all seconds given per type.
+    """An allocation in force: each candidate's share, and the seconds it received.
 
     `start` is the time that it counted as having received when the allocation began.
     """
@@ -194,20 +242,24 @@ class _Grant:
     share: FloatArray
     start: FloatArray
     received: FloatArray
-    of_type: FloatArray
+    choice: RoundChoice
 
     @classmethod
-    def nothing(cls, types: int) -> "_Grant":
-        """The state before the first allocation."""
-        empty = np.zeros(0, dtype=np.int64)
-        return cls(RoundCandidates(empty, empty, empty, empty), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types))
+    def of(cls, candidates: RoundCandidates, share: FloatArray, start: FloatArray, workers: FloatArray) -> "_Grant":
+        """The state when an allocation begins."""
+        return cls(candidates, share, start, start.copy(), RoundChoice(candidates, workers))
 
     def book(self, chosen: IntArray, seconds: FloatArray) -> None:
         """Adds the time that candidates ran."""
         self.received[chosen] += seconds
-        self.of_type += np.bincount(self.candidates.type[chosen], seconds, len(self.of_type))
 
-    def keep(self, kept: BoolArray) -> None:
-        """Drops the other candidates; the time they received still counts in the totals."""
-        self.candidates = self.candidates.only(kept)
-        self.share, self.start, self.received = self.share[kept], self.start[kept], self.received[kept]
+    def only(self, kept: BoolArray, workers: FloatArray) -> "_Grant":
+        """Without the other candidates."""
+        among = self.candidates.only(kept)
+        return _Grant(among, self.share[kept], self.start[kept], self.received[kept], RoundChoice(among, workers))
+
+
+def _nothing() -> tuple[RoundCandidates, FloatArray, FloatArray]:
+    """The candidates before the first allocation, and their shares and times."""
+    empty = np.zeros(0, dtype=np.int64)
+    return RoundCandidates(empty, empty, empty, empty), np.zeros(0), np.zeros(0)

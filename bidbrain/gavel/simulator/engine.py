@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import ClusterState, Dispatcher
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
@@ -67,9 +67,10 @@ class _SimulationRun:
         self._finish = np.full(jobs, np.inf)
         self._held = np.zeros((jobs, types))
         self._moves = np.zeros(jobs, dtype=np.int64)
-        self._last_type = np.full(jobs, NO_JOB)
-        self._last_mate = np.full(jobs, NO_JOB)
-        self._last_round = np.full(jobs, -1)
+        # When and where a job last ran: a number for round, type and partner.
+        self._seat, self._seats = np.full(jobs, -1), types * (jobs + 1)
+        self._whole = np.maximum(np.floor(self._rates * scenario.settings.round_seconds), 1.0)
+        self._nobody = np.zeros(0, dtype=np.int64)
         self._rounds: list[tuple[float, float]] = []
         self._busy: list[FloatArray] = []
         self._idle = 0
@@ -100,8 +101,8 @@ class _SimulationRun:
 
     def _admit(self) -> None:
         arrival = self._scenario.workload.arrival
-        here = int(np.searchsorted(arrival, self._now, side="right"))
-        if here > self._arrived:
+        if self._arrived < len(arrival) and arrival[self._arrived] <= self._now:
+            here = int(np.searchsorted(arrival, self._now, side="right"))
             self._active = np.concatenate([self._active, np.arange(self._arrived, here)])
             self._arrived, self._changed = here, True
 
@@ -121,25 +122,32 @@ class _SimulationRun:
 
     def _play(self, chosen: RoundCandidates) -> None:
         """One round: each job does whole steps within its length; it lasts until the last of them is done."""
-        paired = np.flatnonzero(chosen.second != NO_JOB)
-        seat = np.concatenate([np.arange(len(chosen.first)), paired])
-        job = np.concatenate([chosen.first, chosen.second[paired]])
-        type_ = chosen.type[seat]
-        rate = self._rate(chosen, paired)
-        mate = np.concatenate([chosen.second, chosen.first[paired]])
-        loading = self._loading(job, type_, mate)
-        length = self._scenario.settings.round_seconds
-        steps = np.minimum(np.maximum(np.floor(rate * (length - loading)), 1.0), self._left[job])
-        seconds = loading + steps / rate
-        self._left[job] -= steps
-        done = self._left[job] <= 0
-        self._finish[job[done]] = self._now + seconds[done]
-        of_seat = seconds[: len(chosen.first)].copy()
-        np.maximum.at(of_seat, paired, seconds[len(chosen.first) :])
-        sharing = np.ones(len(chosen.first))
-        sharing[paired] = 2
-        self._held[job, type_] += (of_seat / sharing)[seat]
-        self._close(chosen, of_seat, job[done])
+        job, type_, mate = chosen.first, chosen.type, chosen.second
+        paired = self._nobody if self._scenario.sharing is None else np.flatnonzero(mate != NO_JOB)
+        if paired.size:
+            seat = np.concatenate([np.arange(len(job)), paired])
+            job, type_, mate = np.concatenate([job, mate[paired]]), type_[seat], np.concatenate([mate, job[paired]])
+        lost = self._moved(job, type_, mate) * self._scenario.settings.checkpoint_seconds
+        rate, left = self._rate(chosen, paired), self._left[job]
+        if paired.size or self._scenario.settings.checkpoint_seconds:
+            whole = np.maximum(np.floor(rate * (self._scenario.settings.round_seconds - lost)), 1.0)
+        else:
+            whole = self._whole[job, type_]
+        steps = np.minimum(whole, left)
+        seconds = lost + steps / rate
+        left -= steps
+        self._left[job] = left
+        done = left <= 0
+        finished = job[done]
+        self._finish[finished] = self._now + seconds[done]
+        of_seat = seconds
+        if paired.size:
+            of_seat = seconds[: len(chosen.first)].copy()
+            np.maximum.at(of_seat, paired, seconds[len(chosen.first) :])
+            self._held[job, type_] += (of_seat / np.where(chosen.second != NO_JOB, 2, 1))[seat]
+        else:
+            self._held[job, type_] += seconds
+        self._close(chosen, of_seat, finished)
 
     def _rate(self, chosen: RoundCandidates, paired: IntArray) -> FloatArray:
         """Steps per second: of all first jobs, then of their partners."""
@@ -152,17 +160,17 @@ class _SimulationRun:
         rate[paired] = both[:, 0]
         return np.concatenate([rate, both[:, 1]])
 
-    def _loading(self, job: IntArray, type_: IntArray, mate: IntArray) -> FloatArray:
-        """Time that a job which ran before needs to resume on other workers.
+    def _moved(self, job: IntArray, type_: IntArray, mate: IntArray) -> BoolArray:
+        """Which jobs ran before, and not in the last round on these workers.
 
         A job that stays on its type, with the same partner if any, renews its lease and stays on its workers.
         """
-        number = len(self._rounds)
-        same = (self._last_round[job] == number - 1) & (self._last_type[job] == type_) & (self._last_mate[job] == mate)
-        moved = (self._last_round[job] >= 0) & ~same
+        seat, last = type_ * (len(self._left) + 1) + (mate + 1), self._seat[job]
+        seat += self._seats * len(self._rounds)
+        moved = (last >= 0) & (last != seat - self._seats)
         self._moves[job] += moved
-        self._last_round[job], self._last_type[job], self._last_mate[job] = number, type_, mate
-        return np.asarray(moved * self._scenario.settings.checkpoint_seconds)
+        self._seat[job] = seat
+        return np.asarray(moved)
 
     def _close(self, chosen: RoundCandidates, seconds: FloatArray, finished: IntArray) -> None:
         start, self._now, self._idle = self._now, self._now + float(seconds.max()), 0

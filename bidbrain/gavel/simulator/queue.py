@@ -30,7 +30,8 @@ class InOrder:
         self._stale |= state.changed
         waited = state.now - self._since >= self._scenario.settings.allocation_seconds
         if self._stale and (waited or not self._type_of):
-            self._since, self._stale = state.now, False
+            # As published, the first decision is replaced as soon as a job comes or goes.
+            self._since, self._stale = state.now if self.allocations else -np.inf, False
             self.allocations += 1
             self._start(state.active)
         jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
@@ -51,9 +52,12 @@ class InOrder:
         for job in active.tolist():
             if job in self._type_of:
                 continue
-            room = np.flatnonzero((self._rates[job] > 0) & (self._scale[job] <= free))
-            if not room.size:
+            fits = self._scale[job] <= free
+            if not fits.any():
                 return
+            room = np.flatnonzero((self._rates[job] > 0) & fits)
+            if not room.size:
+                continue
             type_ = int(self._blind.choice(room) if self._blind else room[self._rates[job, room].argmax()])
             self._type_of[job] = type_
             free[type_] -= self._scale[job]

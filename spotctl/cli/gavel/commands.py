@@ -37,6 +37,10 @@ def solve(
     36000, "arrival": 0, "entity": "research"}], "pairs": [{"jobs": ["a", "b"], "throughputs": {"v100": [20, 7.5]}}],
     "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Workers, and each job's
     id and throughputs (steps per second), are required. The allocation is the share of time each job gets on each type.
+    `fifo` weights jobs by arrival, as in the paper; it is no queue: several later, small jobs together can outweigh and
+    displace an earlier job that needs many workers. A queue is `gavel simulate --policy fifo`.
+    min-cost-slo, makespan and makespan-within-budget plan to the end of the work, and also print when each job runs on
+    which type, in hours from now.
     A job's "estimates": {"v100": {"basis": "profile", "interval": [35, 46]}} gives the source of a throughput (profile,
     formula or measured) and its interval; the answer then has an interval, too.
 

@@ -21,7 +21,13 @@ def simulate(
     throughputs: Annotated[
         Path, typer.Option(help="Steps per second by machine type and job type (JSON, plain or gzip).")
     ],
-    cluster: Annotated[str, typer.Option(help="Workers per type: v100=8,p100=16,k80=24.")],
+    cluster: Annotated[
+        str,
+        typer.Option(
+            help="Workers per type: v100=8,p100=16,k80=24. Those on several servers are a type of their own:"
+            " v100_unconsolidated=4."
+        ),
+    ],
     policy: Annotated[str, typer.Option(help="Scheduling policy; see `gavel solve`.")],
     trace: Annotated[
         Path | None, typer.Option(help="Trace of jobs: type, steps, scale, arrival (CSV, plain or gzip).")
@@ -63,8 +69,9 @@ def simulate(
 ) -> None:
     """Simulate a cluster: jobs arrive, a policy allocates workers, and the round mechanism realizes the allocation.
 
-    `fifo` is a queue as in the published simulator: jobs start in order and run to completion; with --agnostic, each on
-    a random type. `fifo-perf` reallocates all jobs whenever one arrives or ends, so earlier jobs move to faster types.
+    Rounds are played as in the published simulator: types choose one after the other, the fastest first.
+    `fifo` is a queue: jobs start in order and run to completion, and only a job that runs on no type with room is passed
+    over; with --agnostic, each starts on a random type. `fifo-perf` reallocates all jobs whenever one arrives or ends, so earlier jobs move to faster types.
     `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of the job's run time alone on
     its fastest type. The makespan runs from the first measured arrival to the last measured completion.
 

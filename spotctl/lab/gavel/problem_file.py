@@ -83,7 +83,7 @@ class ProblemFile(BaseModel, extra="forbid"):
 
     workers: Annotated[dict[Name, Workers], Field(min_length=1)]
     prices: dict[str, Positive] | None = None
-    jobs: list[JobPart]
+    jobs: Annotated[list[JobPart], Field(min_length=1)]
     pairs: list[PairPart] = []
     entities: dict[Name, EntityPart] = {}
     budget_usd: Positive | None = None
@@ -115,6 +115,8 @@ def load(path: Path) -> tuple[AllocationProblem, Estimates]:
 def problem(file: ProblemFile) -> AllocationProblem:
     """The allocation problem in the form that policies solve."""
     types = tuple(file.workers)
+    if not any(file.workers.values()):
+        raise _Misfit("workers: no type has any: give at least one type workers")
     return AllocationProblem(
         Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), _prices(file, types)),
         _jobs(file, types),
@@ -178,6 +180,11 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
         _check_estimates(f"jobs.{i}", part)
         if part.entity is not None and part.entity not in file.entities:
             raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
+        if part.slo_seconds is not None and part.slo_seconds <= part.elapsed_seconds:
+            raise _Misfit(
+                f"jobs.{i}.slo_seconds: {part.slo_seconds:g} is in the past, {part.elapsed_seconds:g} s after the job's"
+                " arrival: give a later deadline, or none"
+            )
     isolated = [part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds for part in parts]
     return ClusterJobs(
         ids=tuple(part.id for part in parts),

@@ -9,11 +9,14 @@ from rich.text import Text
 from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import best_throughput
+from bidbrain.gavel.timetable import PlannedPiece, timetable
 from spotctl.lab.gavel.problem_file import Estimates
 from spotctl.show.layout import plain_table
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
 _LEAST_SHARE = 1e-12
+# Shares from this one on are all of the time; the times of more jobs are only in the JSON.
+_WHOLE, _MOST_TIMES = 0.9995, 50
 
 _BASES = {"profile": "from a profile", "formula": "by formula", "measured": "measured"}
 
@@ -24,7 +27,7 @@ def answer(
     """The JSON of `--json`.
 
     Fields:
-        status: `optimal`, or `relaxed` if a constraint could not be kept
+        status: `optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan may exist
         objective: value of the policy's objective; null if it is infinite
         allocation: share of time on each type, by job; pairs of jobs as a+b
         allocation.*: one job or pair
@@ -43,11 +46,17 @@ def answer(
         hours.*: one job or pair
         hours.*.*: hours on this type
         cost_usd: cost of the whole schedule
+        schedule: when each job runs, by job; of policies that plan to the end of the work
+        schedule.*: one job or pair
+        schedule.*[].type: type of its workers
+        schedule.*[].start_seconds: beginning, in seconds from now
+        schedule.*[].end_seconds: end, in seconds from now
+        schedule.*[].share: share of that time in which it holds its workers
         notes: figures of the policy
         notes.*: value of this figure
     """
     answer_: dict[str, Any] = {
-        "status": "relaxed" if allocation.infeasible else "optimal",
+        "status": "relaxed" if allocation.infeasible else "optimal" if allocation.exact else "approximate",
         "objective": allocation.objective if isfinite(allocation.objective) else None,
         "allocation": _by_row(problem, allocation.shares),
         "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
@@ -65,7 +74,51 @@ def answer(
         answer_["hours"] = _by_row(problem, allocation.hours)
     if allocation.cost_usd is not None:
         answer_["cost_usd"] = allocation.cost_usd
+    if schedule := _schedule(problem, allocation):
+        answer_["schedule"] = {
+            name: [
+                {
+                    "type": problem.cluster.types[piece.type],
+                    "start_seconds": piece.start,
+                    "end_seconds": piece.end,
+                    "share": piece.share,
+                }
+                for piece in of_row
+            ]
+            for name, of_row in schedule.items()
+        }
     return answer_ | ({"notes": allocation.notes} if allocation.notes else {})
+
+
+def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict[str, list[PlannedPiece]]:
+    """The pieces of each row that has any, by its name."""
+    names, by_name = row_names(problem), dict[str, list[PlannedPiece]]()
+    for piece in timetable(problem, allocation):
+        by_name.setdefault(names[piece.row], []).append(piece)
+    return by_name
+
+
+def times(problem: AllocationProblem, allocation: ClusterAllocation) -> list[str]:
+    """A line for each job: when it runs on which type. None for policies that do not plan to the end of the work."""
+    schedule = _schedule(problem, allocation)
+    lines = [
+        f"{name}: " + ", ".join(_piece(problem.cluster.types[piece.type], piece) for piece in of_row)
+        for name, of_row in list(schedule.items())[:_MOST_TIMES]
+    ]
+    if len(schedule) > _MOST_TIMES:
+        lines.append(f"{len(schedule) - _MOST_TIMES:,} more jobs: --json has the times of all")
+    return ["when each job runs, in hours from now:", *lines] if lines else []
+
+
+def _piece(kind: str, piece: PlannedPiece) -> str:
+    part = "" if piece.share > _WHOLE else f" ({piece.share:.1%} of the time)"
+    return f"{kind} {clock(piece.start)} to {clock(piece.end)}{part}"
+
+
+def clock(seconds: float) -> str:
+    """Hours and minutes from now, with seconds: 3:30:00."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def row_names(problem: AllocationProblem) -> list[str]:
@@ -129,6 +182,8 @@ def remarks(
     problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
 ) -> list[str]:
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
+    if not allocation.exact:
+        lines.append("approximate: with more than 64 deadlines jobs are planned one by one; the least cost may be a few percent lower")
     hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:
         lines.append(f"costs ${hourly:.4g} per hour")
@@ -141,4 +196,4 @@ def remarks(
             for kind, estimate in estimates[job].items()
         )
         lines.append(f"{job}: {low:.4g} to {high:.4g} steps/s, from estimates: {given}")
-    return [*lines, *allocation.infeasible]
+    return [*lines, *times(problem, allocation), *allocation.infeasible]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.policies.agnostic import Agnostic
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
 from bidbrain.gavel.simulator.dispatch import DispatchRules
@@ -133,11 +135,13 @@ class _Slow:
         self.left = dict(enumerate(work.steps.tolist()))
         self.found = Slow()
         self.now, self.since, self.stale = float(work.arrival[0]), -math.inf, True
+        self.waits_from = -math.inf
+        self.shuffler = random.Random(5) if isinstance(policy, Agnostic) else None
+        self.order = sorted(self.types, key=lambda j: -self._speed(j))
         self.there: list[int] = []
         self.share: dict[tuple[Row, int], float] = {}
         self.time: dict[tuple[Row, int], float] = {}
         self.start: dict[tuple[Row, int], float] = {}
-        self.given = [0.0 for _ in self.types]
         self.owed = {(m, j): 0.0 for m in self.left for j in self.types}
         self.on: dict[Row, tuple[int, frozenset[int]]] = {}
 
@@ -164,7 +168,7 @@ class _Slow:
         self.stale |= self.rules.periodic
         if not self.there:
             return []
-        if self.stale and self.now - self.since >= self.asked.settings.allocation_seconds:
+        if self.stale and self.now - self.waits_from >= self.asked.settings.allocation_seconds:
             self._allocate()
         chosen = self._greedy()
         if self.stale and not chosen:
@@ -187,14 +191,13 @@ class _Slow:
         for i, row in enumerate(rows):
             for j in self.types:
                 share = float(shares[i, j]) if shares[i, j] > 1e-9 else 0.0
-                has_any = bool((shares[i] > 1e-9).any())
-                if self._runs(row, j) and (share > 0 or (has_any and self.rules.beyond_shares)):
+                if self._runs(row, j) and (share > 0 or self.rules.beyond_shares):
                     self.share[row, j] = share
-        self.start = {(row, j): max(half - self._owed(row, j), 1e-6 * half) for row, j in self.share}
+        self.start = {
+            (row, j): max(half - max(self._owed(row, j) - 40 * half, 0), 1e-6 * half) for row, j in self.share
+        }
         self.time = dict(self.start)
-        self.given = [0.0 for _ in self.types]
-        for (_, j), seconds in sorted(self.start.items(), key=lambda item: -self._owed(*item[0])):
-            self.given[j] += seconds
+        self.waits_from = self.now if self.found.allocations else -math.inf
         self.since, self.stale = self.now, False
         self.found.allocations += 1
 
@@ -214,7 +217,7 @@ class _Slow:
         )
         sharing = self.asked.sharing
         pairs = None if sharing is None else good_pairs(work.throughputs, work.kind[there], sharing)
-        return AllocationProblem(self.asked.cluster, jobs, pairs)
+        return AllocationProblem(self.asked.cluster, jobs, pairs, centered=True)
 
     def _rates(self, row: Row, j: int) -> list[float]:
         kind, table = self.asked.workload.kind, self.asked.workload.throughputs
@@ -232,24 +235,31 @@ class _Slow:
         return self.owed[row[0], j] if len(row) == 1 else 0.0
 
     def _greedy(self) -> list[tuple[Row, int]]:
-        def urgency(place: tuple[Row, int]) -> tuple[float, float]:
-            row, j = place
-            given = self.given[j] if self.rules.beyond_shares else 1.0
-            priority = self.share[place] / self.time[place] * given
-            return -priority, -self._owed(row, j)
-
+        order = list(self.order)
+        if self.shuffler is not None and self.rules.beyond_shares:
+            self.shuffler.shuffle(order)
+        queues = [[j] for j in order] if self.rules.beyond_shares else [list(self.types)]
         chosen: list[tuple[Row, int]] = []
-        for row, j in sorted(self.share, key=urgency):
-            taken = sum(self._scale(other) for other, k in chosen if k == j)
-            busy = {m for other, _ in chosen for m in other}
-            if not busy & set(row) and taken + self._scale(row) <= self.asked.cluster.workers[j]:
-                chosen.append((row, j))
+        for kinds in queues:
+            here = [(row, j) for row, j in self.share if j in kinds]
+            for row, j in sorted(here, key=self._urgency):
+                taken = sum(self._scale(other) for other, k in chosen if k == j)
+                busy = {m for other, _ in chosen for m in other}
+                if not busy & set(row) and taken + self._scale(row) <= self.asked.cluster.workers[j]:
+                    chosen.append((row, j))
         return chosen
+
+    def _urgency(self, place: tuple[Row, int]) -> tuple[float, float]:
+        return -self.share[place] / self.time[place], -self._owed(*place)
+
+    def _speed(self, j: int) -> float:
+        alone = self.asked.workload.throughputs.alone
+        return float(np.mean([row[j] / row.max() for row in alone if row[j] > 0] or [0.0]))
 
     def _round(self, chosen: list[tuple[Row, int]]) -> None:
         moved = self._seated(chosen)
         length = self.asked.settings.round_seconds
-        ends, ran = [], [0.0 for _ in self.types]
+        ends = []
         for row, j in chosen:
             lost = self.asked.settings.checkpoint_seconds
             times = []
@@ -263,10 +273,8 @@ class _Slow:
             for m in row:
                 self.found.held[m, j] = self.found.held.get((m, j), 0.0) + max(times) / len(row)
             self.time[row, j] += max(times)
-            ran[j] += max(times)
             self.found.busy += max(times) * self._scale(row)
             ends.append(max(times))
-        self.given = [given + more for given, more in zip(self.given, ran, strict=True)]
         self.now += max(ends)
         self.found.rounds += 1
         for m in [m for m in self.there if m in self.found.finish]:

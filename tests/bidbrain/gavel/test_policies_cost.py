@@ -126,6 +126,24 @@ def test_min_cost_slo_is_the_optimum_over_all_intervals(seed: int) -> None:
         assert over_all_intervals(asked, sorted([*kept, m])) is None
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_over_twelve_decades_of_prices_the_cost_is_the_least(seed: int) -> None:
+    """The dearest type costs up to a trillion times as much as the plan."""
+    rng = np.random.default_rng(seed)
+    asked = hurried(rng)
+    cluster, jobs = asked.cluster, asked.jobs
+    prices = 10 ** rng.uniform(-6, 6, len(cluster.types))
+    slo = jobs.steps / jobs.throughputs.max(axis=1) * rng.uniform(1, 4, len(jobs.ids))
+    asked = replace(asked, cluster=replace(cluster, usd_per_hour=prices), jobs=replace(jobs, slo_seconds=slo))
+    found = MinCostSlo().allocate(asked)
+    assert found.cost_usd is not None
+    if found.infeasible:
+        return
+    # In units of the plan, so that the other solver can tell small costs from zero.
+    in_units = replace(asked, cluster=replace(cluster, usd_per_hour=prices / found.cost_usd))
+    assert over_all_intervals(in_units, list(range(len(jobs.ids)))) == pytest.approx(1.0, rel=1e-5)
+
+
 def test_only_the_passed_deadline_is_given_up_and_reported_with_what_it_would_take() -> None:
     asked = problem(
         [[10, 1], [10, 1]],

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from bidbrain.gavel.arrays import FloatArray
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 
 
 def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:
@@ -19,30 +19,33 @@ def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
     x = np.array([[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.2, 0.0, 0.8]])
     row, type_ = (np.asarray(part) for part in np.nonzero(x))
     among = RoundCandidates(row, np.full(len(row), NO_JOB), type_, np.ones(len(row), dtype=np.int64))
-    received = np.full(len(row), 0.5)
+    received, choice = np.full(len(row), 0.5), RoundChoice(among, np.ones(3))
     for _ in range(1000):
-        of_type = np.bincount(type_, received, 3).astype(np.float64)
-        chosen = choose(among, priorities(x[row, type_], received, type_, of_type), np.ones(3))
-        received[chosen] += 1
+        received[choice.next(x[row, type_] / received, range(3))] += 1
     assert np.abs(received / 1000 - x[row, type_]).max() < 0.02
 
 
 def test_a_big_job_waits_for_workers_and_small_ones_fill_up() -> None:
     among = candidates((0, NO_JOB, 0, 3), (1, NO_JOB, 0, 4), (2, NO_JOB, 0, 1), (3, NO_JOB, 0, 1))
-    assert choose(among, np.array([4.0, 3.0, 2.0, 1.0]), np.array([4.0])).tolist() == [0, 2]
-    assert choose(among, np.array([3.0, 4.0, 2.0, 1.0]), np.array([4.0])).tolist() == [1]
+    assert RoundChoice(among, np.array([4.0])).next(np.array([4.0, 3.0, 2.0, 1.0]), range(1)).tolist() == [0, 2]
+    assert RoundChoice(among, np.array([4.0])).next(np.array([3.0, 4.0, 2.0, 1.0]), range(1)).tolist() == [1]
 
 
 def test_no_job_runs_twice_neither_on_two_types_nor_alone_and_in_a_pair() -> None:
     among = candidates(
         (0, 1, 0, 1), (0, NO_JOB, 1, 1), (1, NO_JOB, 1, 1), (1, 2, 1, 1), (2, NO_JOB, 0, 1), (2, 3, 1, 1)
     )
-    assert choose(among, np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), np.array([1.0, 2.0])).tolist() == [0, 5]
+    assert RoundChoice(among, np.array([1.0, 2.0])).next(
+        np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), range(2)
+    ).tolist() == [
+        0,
+        5,
+    ]
 
 
 def test_ties_go_to_the_earlier_candidate() -> None:
     among = candidates((5, NO_JOB, 0, 1), (2, NO_JOB, 0, 1), (7, NO_JOB, 0, 1))
-    assert choose(among, np.ones(3), np.array([2.0])).tolist() == [0, 1]
+    assert RoundChoice(among, np.array([2.0])).next(np.ones(3), range(1)).tolist() == [0, 1]
 
 
 @st.composite
@@ -68,8 +71,8 @@ def test_skipped_candidates_conflict_with_or_do_not_fit_next_to_chosen_ones(
     asked: tuple[RoundCandidates, FloatArray, FloatArray],
 ) -> None:
     among, priority, workers = asked
-    chosen = choose(among, priority, workers).tolist()
-    order = sorted(range(len(priority)), key=lambda i: (-priority[i], i))
+    chosen = RoundChoice(among, workers).next(priority, range(len(workers))).tolist()
+    order = sorted(range(len(priority)), key=lambda i: (among.type[i], -priority[i], i))
     for i in range(len(priority)):
         before = [j for j in chosen if order.index(j) < order.index(i)]
         held = sum(among.scale[j] for j in before if among.type[j] == among.type[i])

@@ -73,8 +73,14 @@ def test_moving_costs_the_time_of_a_checkpoint() -> None:
 
 def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() -> None:
     asked = scenario(workload([[1.0], [1.0], [1.0]], [3600, 360, 360], arrival=[0, 100, 9000]), [3])
-    # Allocated at 0, 2160 (the first round's end after 1920), and at 9000, when the cluster was empty.
-    assert play(asked).finish.tolist() == [3600, 2520, 9360]
+    # Allocated at 0, again at 360 because of the arrival, and at 9000.
+    assert play(asked).finish.tolist() == [3600, 720, 9360]
+    later = scenario(workload([[1.0]] * 4, [3600, 360, 360, 360], arrival=[0, 100, 800, 9000]), [4])
+    # The third job waits for 2520, the first round's end 1920 s after the second allocation.
+    assert play(later).finish.tolist() == [3600, 720, 2880, 9360]
+    # On an idle cluster a job does not wait.
+    idle = scenario(workload([[1.0]] * 3, [720, 360, 360], arrival=[0, 100, 1200]), [3])
+    assert play(idle).finish.tolist() == [720, 720, 1560]
     eager = replace(asked, settings=SimulationSettings(allocation_seconds=0))
     assert play(eager).finish.tolist() == [3600, 720, 9360]
 
@@ -85,7 +91,7 @@ def test_a_job_of_many_workers_does_not_starve_when_allocations_are_short() -> N
     rates, scale = [[1.0]] * 130, [8] + [1] * 129
     asked = scenario(workload(rates, [3600.0] + [16_000.0] * 129, scale, [0.0, *arrival]), [8])
     outcome = play(asked)
-    assert finish_time_fairness(outcome)[0] < 2
+    assert finish_time_fairness(outcome)[0] < 4
 
 
 def test_a_queue_starts_in_order_and_runs_to_the_end() -> None:
@@ -124,12 +130,14 @@ def test_remaining_workers_are_used_or_left_idle_as_the_rules_say() -> None:
     assert (thrifty.finish.max(), thrifty.held_seconds[:, 1].sum()) == (1440, 0)
 
 
-def test_a_job_without_any_share_waits_although_there_is_room() -> None:
-    asked = scenario(workload([[1.0], [1.0]], [720, 720]), [2])
+def test_a_job_without_any_share_runs_on_free_workers_unless_these_are_to_stay_idle() -> None:
+    asked, thrifty = scenario(workload([[1.0], [1.0]], [720, 720]), [2]), DispatchRules(beyond_shares=False)
+    fixed = Fixed({"0": [1.0], "1": [0.0]})
+    assert simulate(asked, ByShares(asked, fixed)).finish.tolist() == [720, 720]
     with pytest.raises(Stalled, match="gives no time to job 1 and 0 more"):
-        simulate(asked, ByShares(asked, Fixed({"0": [1.0], "1": [0.0]})))
+        simulate(asked, ByShares(asked, fixed, thrifty))
     first = replace(asked, measured=range(1))
-    outcome = simulate(first, ByShares(first, Fixed({"0": [1.0], "1": [0.0]})))
+    outcome = simulate(first, ByShares(first, fixed, thrifty))
     assert (outcome.finish.tolist(), outcome.held_seconds.sum()) == ([720, np.inf], 720)
 
 
@@ -175,7 +183,7 @@ def test_periodic_policies_reallocate_without_arrivals_or_departures() -> None:
     asked = scenario(workload([[1.0]], [7200]), [1])
     plain = simulate(asked, ByShares(asked, Fixed({"0": [1.0]})))
     periodic = simulate(asked, ByShares(asked, Fixed({"0": [1.0]}), DispatchRules(periodic=True)))
-    assert (plain.allocations, periodic.allocations) == (1, 4)
+    assert (plain.allocations, periodic.allocations) == (1, 5)
 
 
 @pytest.mark.parametrize("sharing", [False, True])
@@ -310,7 +318,7 @@ def test_impossible_simulations_are_refused() -> None:
 
 def test_a_policy_that_gives_no_job_time_stops_the_simulation() -> None:
     asked = scenario(workload([[1.0], [1.0]], [10, 10]), [2])
-    for rules in (DispatchRules(), DispatchRules(periodic=True)):
+    for rules in (DispatchRules(beyond_shares=False), DispatchRules(beyond_shares=False, periodic=True)):
         with pytest.raises(Stalled, match="gives no time to job 0 and 1 more"):
             simulate(asked, ByShares(asked, Fixed({"0": [0.0], "1": [0.0]}), rules))
 

@@ -356,3 +356,20 @@ def test_bad_entities_and_priorities_are_refused(
     ended = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *words)
     assert ended.code == 2
     assert told in ended.error
+
+
+def test_workers_on_several_servers_are_a_type_with_throughputs_of_their_own(tmp_path: Path) -> None:
+    """Four steps a second on one server, one on several; the job of two workers takes the one server."""
+    kinds = {"('wide', 2)": (4.0, 1.0), "('small', 1)": (2.0, 2.0)}
+    rates = {
+        kind: {name: {"null": both[at]} for name, both in kinds.items()}
+        for at, kind in enumerate(("v100", "v100_unconsolidated"))
+    }
+    table = tmp_path / "placed.json"
+    table.write_text(json.dumps(rates))
+    trace = written(tmp_path, "wide,-n,3600,2,1,-1,0", "small,-n,3600,1,1,-1,0")
+    policy = ("--policy", "max-throughput", "--json")
+    both = simulated(table, "--trace", trace, "--cluster", "v100=2,v100_unconsolidated=2", *policy).json
+    assert both["average_jct_seconds"] == pytest.approx((900 + 1800) / 2)
+    apart = simulated(table, "--trace", trace, "--cluster", "v100_unconsolidated=4", *policy).json
+    assert apart["average_jct_seconds"] == pytest.approx((3600 + 1800) / 2)

@@ -92,6 +92,23 @@ def test_a_table_for_people(tmp_path: Path) -> None:
     assert "costs $" in ended.err
 
 
+def test_a_plan_says_when_each_job_runs(tmp_path: Path) -> None:
+    content = {
+        "workers": {"v100": 1},
+        "prices": {"v100": 2},
+        "jobs": [job(id="urgent", steps=3600, slo_seconds=3600), job(id="later", steps=1800)],
+    }
+    ended = solve(tmp_path, content, "--policy", "min-cost-slo")
+    assert "when each job runs, in hours from now:" in ended.err
+    assert "urgent: v100 0:00:00 to 1:00:00" in ended.err
+    assert "later: v100 1:00:00 to 1:30:00" in ended.err
+    many = {**content, "jobs": [job(id=f"j{m}", steps=100) for m in range(60)]}
+    assert "10 more jobs: --json has the times of all" in solve(tmp_path, many, "--policy", "makespan").err
+    told = solve(tmp_path, content, "--policy", "min-cost-slo", "--json").json["schedule"]
+    assert told["later"] == [{"type": "v100", "start_seconds": 3600.0, "end_seconds": 5400.0, "share": 1.0}]
+    assert "schedule" not in solve(tmp_path, content, "--policy", "max-min-fairness", "--json").json
+
+
 def test_a_share_that_is_meant_is_told_however_small(tmp_path: Path) -> None:
     jobs = [job(id="long", steps=1e9), job(id="short", steps=1)]
     told = solve(tmp_path, {"workers": {"v100": 1}, "jobs": jobs}, "--policy", "makespan", "--json").json
@@ -114,7 +131,7 @@ def test_a_pair_has_a_row_of_its_name(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_told_and_the_rest_solved(tmp_path: Path) -> None:
-    jobs = [*PROBLEM["jobs"], job(id="late", steps=1e6, slo_seconds=10, elapsed_seconds=60)]
+    jobs = [*PROBLEM["jobs"], job(id="late", steps=1e6, slo_seconds=70, elapsed_seconds=60)]
     told = solve(tmp_path, changed(jobs=jobs), "--policy", "min-cost-slo", "--json").json
     assert told["status"] == "relaxed"
     assert len(told["infeasible"]) == 1
@@ -176,6 +193,13 @@ def test_workers_apart_are_workers_of_their_own(tmp_path: Path) -> None:
         (changed(jobs=[job(entity="nobody")]), "jobs.0.entity: 'nobody' is not in entities"),
         (changed(jobs=[job(id="")]), "jobs.0.id: "),
         (changed(workers={}), "workers: "),
+        (changed(workers={"v100": 0, "k80": 0}), "workers: no type has any: give at least one type workers"),
+        (changed(jobs=[]), "jobs: List should have at least 1 item"),
+        (
+            changed(jobs=[job(slo_seconds=60, elapsed_seconds=60)]),
+            "jobs.0.slo_seconds: 60 is in the past, 60 s after the job's arrival: give a later deadline, or none",
+        ),
+        (changed(jobs=[job(slo_seconds=0)]), "jobs.0.slo_seconds: 0 is in the past"),
         (changed(workers={"v100": -1, "k80": 1}), "workers.v100: Input should be greater than or equal to 0, not -1"),
         (changed(workers={"v100": 1.5, "k80": 1}), "workers.v100: "),
         (changed(prices={"v100": 1}), "prices.k80: is missing"),
@@ -228,8 +252,6 @@ def test_a_budget_that_cannot_hold_is_an_error(tmp_path: Path) -> None:
     assert "budget_usd: 0.01 is too low" in ended.error
 
 
-def test_no_jobs_and_no_file(tmp_path: Path) -> None:
-    told = solve(tmp_path, {"workers": {"v100": 1}, "jobs": []}, "--policy", "makespan", "--json").json
-    assert (told["status"], told["allocation"]) == ("optimal", {})
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     missing = spotctl("gavel", "solve", tmp_path / "none.json", "--policy", "makespan")
     assert "none.json: cannot be read" in missing.error
