@@ -71,7 +71,7 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
     """Effects of measures against slow machines: items done by others than their owners, bytes that moved, the times.
 
-    `waited_for` has the number of workers that each clock waited for, in jobs with backup workers.
+    In jobs with backup workers, `waited_for` has the number of workers that each clock waited for.
 
     Fields:
         reassigned_items: items done by other workers than their owners
@@ -80,6 +80,8 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
         waited_for: number of workers that each clock waited for, in jobs with backup workers
         dropped_chunks: chunks that arrived too late and were dropped
         suspended_seconds: time for which workers were suspended
+        least_counted: how often the shard counted whose work was left out most often, relative to the mean of all
+        most_counted: the same for the shard whose work was left out least often
     """
     clocks = [iteration.sums for iteration in iterations]
     return {
@@ -89,6 +91,8 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
         "waited_for": [sums.waited_for for sums in clocks if sums.waited_for],
         "dropped_chunks": sum(sums.dropped_chunks for sums in clocks),
         "suspended_seconds": round(sum(sums.suspended_seconds for sums in clocks), 6),
+        "least_counted": round(clocks[-1].least_counted, 4) if clocks else 1.0,
+        "most_counted": round(clocks[-1].most_counted, 4) if clocks else 1.0,
     }
 
 

@@ -122,6 +122,7 @@ class Node:
         awaits = stragglers.wait_policy is not None
         if awaits:
             declared.check_mean(layout)
+            plan = plan.rotating()
         self.name = name
         self.epoch = 0
         self.state = NodeState.OUTSIDE

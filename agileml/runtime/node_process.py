@@ -300,14 +300,14 @@ class NodeProcess:
 
     def _run(self, node: Node, work: WorkUnit) -> WorkResult:
         """Runs user code; the first work on a shard may also load its data."""
-        first = work.shard not in self._begun_shards
-        with self._vitals.step(first=first, at=(work.clock, work.shard)):
+        first = work.data not in self._begun_shards
+        with self._vitals.step(first=first, at=(work.clock, work.data)):
             result = node.chunk_runner.run(work)
             if self._slowness is not None:
                 factor = self._slowness.factor(work.clock, result.seconds, time.monotonic())
                 time.sleep(result.seconds * (factor - 1))
                 result = replace(result, seconds=result.seconds * factor)
-        self._begun_shards.add(work.shard)
+        self._begun_shards.add(work.data)
         return result
 
     def _load(self) -> Node:
