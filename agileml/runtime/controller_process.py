@@ -294,7 +294,7 @@ class ControllerProcess:
             self._repeat()
 
     def _tell_attendance(self) -> None:
-        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes))))
+        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes)), self._controller.clocks.ledger.reported))
 
     def _repeat(self) -> None:
         """Sends, once there is a link, the clocks that the job loop has not acknowledged, and how the job has ended."""

@@ -35,6 +35,9 @@ T = TypeVar("T")
 REFUSED, UNREACHABLE = 3, 4
 """Exit statuses of a node that the job did not admit, and of one that found no controller."""
 
+NOT_ADMITTED = 113
+"""The first of these as fleets report it: user code may end its process with a small status, which is a failure."""
+
 COMPUTE = "compute"
 COMPUTE_THREAD = f"{COMPUTE}_0"
 """The name that the executor gives to its first thread."""
@@ -177,7 +180,7 @@ class NodeProcess:
             self._given_up = f"{message.reason}{self._position()}"
         if isinstance(message, Recover):
             # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
-            self._mailbox.discard_waiting()
+            self._mailbox.begin_epoch()
         if self._node is not None:
             self._decide(self._node.handle, message)
         elif isinstance(message, Leave):

@@ -43,7 +43,7 @@ class LinkSchedule(Schedule):
     def _break(self, simulation: Simulation, _: str) -> bool:
         """Something happens to a link of two processes that are there; False without them."""
         chance = self._chance
-        names = sorted(simulation.nodes)
+        names = sorted(name for name, node in simulation.nodes.items() if node.epoch)
         if not names or simulation.away:
             return False
         one = chance.choice(names)
@@ -56,14 +56,16 @@ class LinkSchedule(Schedule):
         simulation.cut_link((one, other), lambda _: chance.random() < 0.5)
         # As a fleet does: a node is given up, and another one takes its place.
         for name in {one, other} - {CONTROLLER}:
-            again = chance.choice([0.05, 0.3])
-            simulation.at(simulation.now + again, lambda name=name: _replace(simulation, name))
+            _replace(simulation, name, simulation.now + 30)
         return True
 
 
-def _replace(simulation: Simulation, name: str) -> None:
+def _replace(simulation: Simulation, name: str, until: float) -> None:
+    """Starts a machine in place of a node once that is gone, if it goes soon."""
     if name not in simulation.nodes:
         simulation.join(reliable=name.startswith("r"))
+    elif simulation.now < until:
+        simulation.at(simulation.now + 0.05, lambda: _replace(simulation, name, until))
 
 
 def played(seed: int) -> tuple[str, Counter[str]]:

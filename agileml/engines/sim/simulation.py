@@ -128,6 +128,8 @@ class Simulation:
         self._failed: str | None = None
         self._progress_at = 0.0
         self._broken_links = BrokenLinks(self.machines.detection)
+        self._gaps: dict[tuple[str, str], int] = {}
+        """By link that broke, the sender's epoch then: it sends nothing more of that epoch there."""
         self._names = count()
         self.time.later(TICK_SECONDS, self._tick)
 
@@ -187,6 +189,7 @@ class Simulation:
             self.messages.cut(sender, lose, receiver)
         if CONTROLLER not in ends:
             for node, peer in (ends, ends[::-1]):
+                self._gaps[node, peer] = self.nodes[node].epoch
                 self._broken_links.report(Unlinked(node, peer, "it was cut"), self.controller.epoch, self.now)
             self.time.later(2 * self.machines.detection, self._give_up_unlinked)
             return
@@ -351,7 +354,8 @@ class Simulation:
         for action in actions:
             match action:
                 case Send():
-                    self.messages.send(name, action.to, action.message)
+                    if self._gaps.get((name, action.to)) != self.nodes[name].epoch:
+                        self.messages.send(name, action.to, action.message)
                 case Compute():
                     self._compute(name, action.work)
                 case Save():
