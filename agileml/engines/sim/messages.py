@@ -76,7 +76,7 @@ class Messages:
                 act.lost = True
 
     def delay(self, ends: tuple[str, str], seconds: float) -> None:
-        """What is sent between two processes from now on arrives no earlier than in some seconds."""
+        """Holds up a link: messages that are sent from now on, both ways, arrive no earlier than in some seconds."""
         for link in (ends, ends[::-1]):
             self._wire.hold(link, self._time.now + seconds)
 

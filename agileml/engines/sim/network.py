@@ -108,7 +108,7 @@ class Wire:
         return at, seconds
 
     def hold(self, link: tuple[str, str], until: float) -> None:
-        """What is sent on a link from now on arrives no earlier."""
+        """Holds up what is sent on a link from now on until then."""
         self._last[link] = max(self._last.get(link, 0.0), until)
 
     def received(self, receiver: str, seconds: float, now: float) -> float:
