@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from agileml.core.events import Iteration
 from agileml.errors import BadArgument
 from agileml.job import Trained
+from agileml.policies.policy import ClockSums
 from agileml.reference import model_digest
 from agileml.work.covers import Accepted
 
@@ -71,7 +72,7 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
     """Effects of measures against slow machines: items done by others than their owners, bytes that moved, the times.
 
-    `waited_for` has the number of workers that each clock waited for, in jobs with backup workers.
+    In jobs with backup workers, `waited_for` has the number of workers that each clock waited for.
 
     Fields:
         reassigned_items: items done by other workers than their owners
@@ -80,6 +81,7 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
         waited_for: number of workers that each clock waited for, in jobs with backup workers
         dropped_chunks: chunks that arrived too late and were dropped
         suspended_seconds: time for which workers were suspended
+        -> agileml.iteration_log:share_fields
     """
     clocks = [iteration.sums for iteration in iterations]
     return {
@@ -89,7 +91,19 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
         "waited_for": [sums.waited_for for sums in clocks if sums.waited_for],
         "dropped_chunks": sum(sums.dropped_chunks for sums in clocks),
         "suspended_seconds": round(sum(sums.suspended_seconds for sums in clocks), 6),
+        **share_fields(iterations[-1:]),
     }
+
+
+def share_fields(latest: Sequence[Iteration]) -> dict[str, float]:
+    """How evenly the shards have counted until the latest clock; 1 in jobs that leave nothing out.
+
+    Fields:
+        least_counted: how often the shard counted whose work was left out most often, relative to the mean of all
+        most_counted: the same for the shard whose work was left out least often
+    """
+    sums = latest[0].sums if latest else ClockSums()
+    return {"least_counted": round(sums.least_counted, 4), "most_counted": round(sums.most_counted, 4)}
 
 
 @dataclass(frozen=True, slots=True)

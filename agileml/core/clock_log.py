@@ -54,10 +54,13 @@ class ClockLog:
         sums, redone = self.ledger.close_clock(accepted)
         sums.waited_for = self.decisions.waited_for(self.logged)
         sums.dropped_chunks = self.decisions.dropped(self.logged)
+        sums.least_counted, sums.most_counted = self.decisions.shares.extremes()
         took, events = now - self.logged_at, tuple(self._events)
         self.logged_at = now
         self._events.clear()
-        return Iteration(self.logged, took, stage, *nodes, sums, redone, events, accepted.covers)
+        return Iteration(
+            self.logged, took, stage, *nodes, sums, redone, events, self.decisions.plan.covers_of_shards(accepted)
+        )
 
     def _reported(self, accepted: Accepted, limit: int) -> bool:
         """Whether every worker has reported its part of a clock, or never will."""

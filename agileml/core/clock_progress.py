@@ -54,9 +54,9 @@ class ClockProgress:
     def decide(self, workers: Sequence[str], now: float, members: Members, epoch: int) -> list[RememberDecision | Send]:
         """Decides which chunks make up the next clock, once enough workers are done."""
         decided = self.decisions.next(self.ledger.reached, workers, now)
-        if self.decisions.reason:
-            self.log.note(f"backup workers {self.decisions.reason}")
-            self.decisions.reason = ""
+        for note in self.decisions.notes:
+            self.log.note(note)
+        self.decisions.notes.clear()
         if decided is None:
             return []
         accept = Accept(epoch, decided.accepted.clock, decided.accepted.covers)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from agileml.core.shares import ShardShares
 from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
 from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
 from agileml.work.counted import ClockCovers
@@ -46,6 +47,8 @@ class OpenClock:
     began: float | None = None
     seen: int = 0
     """Workers whose arrival the policy has seen."""
+    owed: bool = False
+    """Whether it waited longer than the policy asked for, for a shard that had counted too little."""
 
     def add(self, covers: Iterable[Cover]) -> None:
         """Chunks are on their way to the servers."""
@@ -66,13 +69,19 @@ class Decisions:
     decided: dict[int, ClockDecision] = field(default_factory=dict)
     repeated: int = 0
     """The last clock that was decided when the epoch began."""
-    reason: str = ""
-    """The reason that the policy gave for its last proposal, until it is logged."""
+    notes: list[str] = field(default_factory=list)
+    """Lines for the log: reasons that the policy gave for its proposals, and warnings about shares."""
+    shares: ShardShares = field(init=False)
     _open: OpenClock = field(default_factory=lambda: OpenClock({}))
     _waited: int = 0
     _workers: int = 1
     _sums: dict[int, dict[int, GradientSums]] = field(default_factory=dict)
     """By clock and partition."""
+
+    def __post_init__(self) -> None:
+        if self.policy is not None:
+            self.plan = self.plan.rotating()
+        self.shares = ShardShares(self.plan)
 
     @property
     def clock(self) -> int:
@@ -104,6 +113,8 @@ class Decisions:
     def restore(self, lines: Iterable[Sequence[Any]]) -> None:
         """Takes over the decisions of an earlier controller."""
         self.decided = {decision.accepted.clock: decision for decision in map(ClockDecision.of, lines)}
+        for decision in self.decided.values():
+            self.shares.add(decision.accepted)
         self.roll_back()
 
     def roll_back(self) -> None:
@@ -151,15 +162,23 @@ class Decisions:
             self._begin(coming, len(names), now)
         late = {workers[shard] for shard in coming.missing}
         self._measure(coming, len(names) - len(late), now)
-        enough = len(names) - len(late) >= min(coming.wait_for, len(names))
+        wanted, arrived = min(coming.wait_for, len(names)), len(names) - len(late)
         covers = coming.arrived.covers()
-        if not enough or (coming.missing and not self.plan.cover_items(self.clock, covers)):
+        if arrived < wanted or (coming.missing and not self.plan.cover_items(self.clock, covers)):
             return None
-        decided = ClockDecision(Accepted(self.clock, covers), min(coming.wait_for, len(names)))
+        if self.shares.owes(coming.missing, self.clock):
+            coming.owed = True
+            return None
+        decided = ClockDecision(Accepted(self.clock, covers), arrived if coming.owed else wanted)
+        self._close(decided)
+        return decided
+
+    def _close(self, decided: ClockDecision) -> None:
         self._waited = decided.waited_for
+        if warning := self.shares.add(decided.accepted):
+            self.notes.append(warning)
         self.decided[self.clock] = decided
         self._turn()
-        return decided
 
     def _begin(self, coming: OpenClock, workers: int, now: float) -> None:
         assert self.policy is not None
@@ -168,7 +187,9 @@ class Decisions:
         self._workers = workers
         self.policy, proposals = self.policy.observe(ClockBegins(self.clock, workers))
         for proposal in proposals:
-            coming.wait_for, self.reason = max(1, proposal.gradients), proposal.reason
+            coming.wait_for = max(1, proposal.gradients)
+            if proposal.reason:
+                self.notes.append(f"backup workers {proposal.reason}")
 
     def _measure(self, coming: OpenClock, arrived: int, now: float) -> None:
         assert self.policy is not None

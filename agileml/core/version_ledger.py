@@ -24,6 +24,8 @@ class VersionLedger:
     """By node, the chunks that it has done and not reported as a part of a clock."""
     lost: int = 0
     """Chunks that were lost with nodes since the last closed clock."""
+    reported: int = 0
+    """Chunks that workers have done and kept, in all: a sign of progress for those who watch the job."""
 
     def __post_init__(self) -> None:
         self.reset(0)
@@ -66,6 +68,7 @@ class VersionLedger:
 
     def add_work(self, done: WorkDone, *, counts: bool = True) -> None:
         """Records that a worker finished its part of a clock; it does not count if that was too late."""
+        self.reported += done.chunks
         if counts:
             sums = self.clocks.setdefault(done.clock, ClockSums())
             sums.chunks += done.chunks

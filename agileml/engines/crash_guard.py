@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from agileml.runtime.node_process import UNREACHABLE
 
 MOST_IN_A_ROW = 5
-"""Processes that may end one after another without a clock finished, or finished again after a rollback, in between."""
+"""Processes that may end one after another without any work done in between that the job keeps."""
 
-MOST_IN_ONE_CLOCK = 25
+MOST_IN_ONE_CLOCK = 100
 """Processes that may end while the job finishes no new clock: what fails in every attempt at a clock ends there."""
 
 
@@ -46,7 +46,8 @@ UNKNOWN = ProcessFailure()
 
 @dataclass(slots=True)
 class CrashGuard:
-    """Counts processes that failed. Clocks that are redone after a loss count as progress, up to a limit.
+    """Counts processes that failed. What counts is work, not time: a job may lose processes faster than it finishes
+    clocks, and goes on as long as its workers report more work, up to a limit.
 
     The guard gives up when a process that was started after another had failed fails in the same way before a new
     clock is finished: another attempt would not change that. Processes that ran side by side may have failed together
@@ -63,7 +64,7 @@ class CrashGuard:
     _then: frozenset[str] = frozenset()
 
     def advance(self, clock: int, progress: int) -> None:
-        """`clock` is the last finished one, `progress` the number of finished clocks, repetitions included."""
+        """`clock` is the last finished one; `progress` grows with the work that workers have reported."""
         if clock > self._clock:
             self.in_one_clock, self._kind = 0, ""
         if progress > self._progress or clock > self._clock:
@@ -77,7 +78,7 @@ class CrashGuard:
         if self._is_repeated(failure):
             return f"the last of {self.in_one_clock} processes that ended: one started since failed in the same way"
         if self.in_a_row > max(MOST_IN_A_ROW, self.nodes):
-            return f"the last of {self.in_a_row} processes that ended without a clock finished in between"
+            return f"the last of {self.in_a_row} processes that ended without any work done in between"
         if self.in_one_clock > max(MOST_IN_ONE_CLOCK, self.nodes):
             return f"the last of {self.in_one_clock} processes that ended before clock {self._clock + 1} was finished"
         return ""

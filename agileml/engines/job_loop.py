@@ -12,7 +12,7 @@ from agileml.engines.interrupts import until_done
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.node_process import REFUSED
+from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.output import Output, Printed
 from agileml.runtime.results import Result
 
@@ -174,7 +174,7 @@ class JobLoop:
         if gone.status is not None:
             self._last_failure = f"{gone.name} {gone.how}"
         self._report_failure(gone)
-        if gone.status is not None and (warned or gone.status == REFUSED):
+        if gone.status is not None and (warned or gone.status == NOT_ADMITTED):
             # The node left as it was told to. A refused node is not replaced: the next one would be refused as well.
             self._link.forget(gone.name)
             replace_it = warned and reliable
@@ -192,7 +192,7 @@ class JobLoop:
             self._add(Join(1, reliable=reliable))
 
     def _report_failure(self, gone: Gone) -> None:
-        if gone.status and gone.status != REFUSED:
+        if gone.status and gone.status != NOT_ADMITTED:
             self._output(Printed(gone.name, gone.how))
 
     def _count_restart(self, gone: Gone) -> None:

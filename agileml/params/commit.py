@@ -55,11 +55,11 @@ class CommitRule:
         return after, changed
 
     def _aggregated(self, array: Array, part: RowDelta) -> tuple[Array, RowDelta]:
-        ufunc = self.declared.aggregation.ufunc
+        combined = self.declared.aggregation.combined
         if part.rows is None:
-            total: Array = ufunc(array, part.values)
+            total = combined(array, part.values)
             return total, RowDelta(None, total)
-        values = ufunc(array[part.rows], part.values)
+        values = combined(array[part.rows], part.values)
         after = array.copy()
         after[part.rows] = values
         return after, RowDelta(part.rows, values)

@@ -71,6 +71,15 @@ class Declarations:
             wire,
         )
 
+    def check_sums(self, layout: Layout) -> None:
+        """BadTrainer if sums of updates would soon leave the range of a parameter's numbers."""
+        for spec in layout.specs:
+            if self.aggregation is ADD and np.dtype(spec.dtype).kind in "iu" and np.dtype(spec.dtype).itemsize == 1:
+                raise BadTrainer(
+                    f"{self.name}, parameter {spec.name!r} holds {np.dtype(spec.dtype)}, and sums of updates soon leave"
+                    " its range; make it int32 or int64, or declare the aggregation 'max' or 'min'"
+                )
+
     def check_mean(self, layout: Layout) -> None:
         """BadTrainer unless a part of the updates, multiplied, can stand for all: sums of numbers with fractions."""
         if self.aggregation is not ADD:
@@ -100,5 +109,14 @@ def call(where: str, function: Callable[[], T]) -> T:
     except (BadTrainer, TrainerFailed) as error:
         place = raised_at(error)
         raise type(error)(f"{error} ({place})" if place else str(error)) from error
+    except SystemExit as error:
+        raise TrainerFailed(f"{where}: {_exit_text(error)}") from error
     except Exception as error:
         raise TrainerFailed(f"{where}: {described(error)}") from error
+
+
+def _exit_text(error: SystemExit) -> str:
+    """The text for code that ends its process, which is for the job to do."""
+    given = "" if error.code is None else repr(error.code)
+    place = raised_at(error)
+    return f"the code called sys.exit({given}){place and f' ({place})'}; raise an error to end the job, or return"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agileml.errors import BadTrainer
 from agileml.params.layout import Array, PartitionState
 
 Rows = NDArray[np.int32]
@@ -50,11 +51,32 @@ class Aggregation:
         limits = np.iinfo(dtype)
         return limits.min if self.ufunc is np.maximum else limits.max
 
+    def combined(self, left: Array, right: Array, out: Array | None = None) -> Array:
+        """The operation on two arrays. BadTrainer if a sum of integers leaves their range."""
+        if self.ufunc is not np.add or left.dtype.kind == "f":
+            combined: Array = self.ufunc(left, right, out=out)
+            return combined
+        total: Array = np.add(left, right)
+        if _wrapped(left, right, total):
+            raise out_of_range(total.dtype)
+        if out is None:
+            return total
+        np.copyto(out, total)
+        return out
+
 
 ADD = Aggregation("add", np.add)
 MAX = Aggregation("max", np.maximum)
 MIN = Aggregation("min", np.minimum)
 AGGREGATIONS = {aggregation.name: aggregation for aggregation in (ADD, MAX, MIN)}
+
+
+def out_of_range(dtype: np.dtype) -> BadTrainer:
+    """The error of sums that do not fit into integers."""
+    limits = np.iinfo(dtype)
+    return BadTrainer(
+        f"a sum of updates has left the range of {dtype}, {limits.min} to {limits.max}; give the parameter a wider type"
+    )
 
 
 def assign_into(state: PartitionState, delta: Delta) -> None:
@@ -142,6 +164,13 @@ def _inner(left: RowDelta, right: RowDelta) -> float:
     return float(np.dot(left.values[mine].ravel(), right.values[theirs].ravel()))
 
 
+def _wrapped(left: Array, right: Array, total: Array) -> bool:
+    """Whether a sum of integers has left the range of their type."""
+    if total.dtype.kind == "u":
+        return bool((total < left).any())
+    return bool((((left ^ total) & (right ^ total)) < 0).any())
+
+
 def nbytes(delta: Delta | None) -> int:
     """Bytes of a delta's numbers."""
     return sum([part.nbytes for part in delta or () if part is not None])
@@ -158,17 +187,17 @@ def _accumulate(total: RowDelta | None, part: RowDelta | None, by: Aggregation) 
         return RowDelta(part.rows, part.values.copy())
     if total.rows is None:
         if part.rows is None:
-            by.ufunc(total.values, part.values, out=total.values)
+            by.combined(total.values, part.values, out=total.values)
         else:
-            total.values[part.rows] = by.ufunc(total.values[part.rows], part.values)
+            total.values[part.rows] = by.combined(total.values[part.rows], part.values)
         return total
     if part.rows is None:
         # The total stays the left operand, as in every other form.
         values = part.values.copy()
-        values[total.rows] = by.ufunc(total.values, values[total.rows])
+        values[total.rows] = by.combined(total.values, values[total.rows])
         return RowDelta(None, values)
     if np.array_equal(total.rows, part.rows):
-        by.ufunc(total.values, part.values, out=total.values)
+        by.combined(total.values, part.values, out=total.values)
         return total
     return _merge(total, total.rows, part, part.rows, by)
 
@@ -183,10 +212,10 @@ def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
     values, rows, places = _blank(parts, by) if whole is None else (_identity(whole, len(whole), by), None, None)
     for part in parts:
         if part.rows is None:
-            by.ufunc(values, part.values, out=values)
+            by.combined(values, part.values, out=values)
         else:
             at = part.rows if places is None else places[part.rows]
-            values[at] = by.ufunc(values[at], part.values)
+            values[at] = by.combined(values[at], part.values)
     return RowDelta(rows, values)
 
 
@@ -209,7 +238,7 @@ def _merge(total: RowDelta, total_rows: Rows, part: RowDelta, part_rows: Rows, b
     values = np.full((len(rows), *total.values.shape[1:]), by.identity(total.values.dtype), total.values.dtype)
     values[np.searchsorted(rows, total_rows)] = total.values
     places = np.searchsorted(rows, part_rows)
-    values[places] = by.ufunc(values[places], part.values)
+    values[places] = by.combined(values[places], part.values)
     return RowDelta(rows, values)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agileml.params.deltas import ADD, Aggregation, RowDelta
+from agileml.params.deltas import ADD, Aggregation, RowDelta, out_of_range
 from agileml.params.fast_rows import FAST_DTYPES, RowNumbers, add_rows, rows_of
 from agileml.params.layout import Array, ArraySpec
 
@@ -45,7 +45,7 @@ class RowBuffer:
             np.copyto(self._allocated(), values)
         else:
             buffer = self._initialized()
-            self._by.ufunc(buffer, values, out=buffer)
+            self._by.combined(buffer, values, out=buffer)
         self._stale = self._whole = True
 
     def add(self, rows: RowNumbers, values: Array) -> None:
@@ -56,7 +56,15 @@ class RowBuffer:
         if self._by is ADD and buffer.dtype in FAST_DTYPES:
             add_rows(buffer, rows, values)
         elif self._distinct(rows):
-            buffer[rows] = self._by.ufunc(buffer[rows], values)
+            buffer[rows] = self._by.combined(buffer[rows], values)
+        elif self._by is ADD:
+            touched, places = np.unique(rows, return_inverse=True)
+            # In 64 bits, so that only what leaves the range in the end is out of it.
+            sums = buffer[touched].astype(np.int64)
+            np.add.at(sums, places, values)
+            buffer[touched] = sums
+            if not np.array_equal(buffer[touched], sums):
+                raise out_of_range(buffer.dtype)
         else:
             # numpy has a fast loop for `ufunc.at` over single numbers, but not over whole rows.
             width = buffer[0].size

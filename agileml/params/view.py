@@ -219,7 +219,7 @@ class ChunkView(CacheView):
         own = self._own[name]
         if own.empty:
             return values
-        updated: Array = self._by.ufunc(values, own.pending(self._selected(name, rows)))
+        updated = self._by.combined(values, own.pending(self._selected(name, rows)))
         updated.flags.writeable = False
         return updated
 
@@ -257,7 +257,12 @@ class ChunkView(CacheView):
             )
         if values.dtype.str != spec.dtype:
             with np.errstate(over="ignore"):  # too large values become infinity, which is checked below
-                values = values.astype(spec.dtype)
+                given, values = values, values.astype(spec.dtype)
+            if values.dtype.kind in "iu" and not np.array_equal(given, values):
+                raise BadTrainer(
+                    f"{self._where(spec.name)}: an update of {given.dtype} has numbers beyond the range of"
+                    f" {values.dtype}; give the parameter a wider type"
+                )
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise NotFinite(
                 f"{self._where(spec.name)}: the update holds NaN or infinity;"

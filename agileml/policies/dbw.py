@@ -15,11 +15,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from math import sqrt
+from statistics import fmean, pstdev
 from typing import Protocol
 
 AVERAGED_CLOCKS = 5
 """Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer are awaited, over
 as many more clocks."""
+
+LEAST_SIGNIFICANCE = 1.5
+"""Standard errors by which the estimated size of the gradient must exceed 0 before any worker is left out for it.
+
+Near the lowest loss that the noise allows, the estimate is mostly noise: a small number of workers that looks best then
+keeps the loss from falling further.
+"""
 
 CURVATURE_DECAY = 0.99
 """How much of what was seen of the curvature still counts a clock later: it changes little, and noise hides it."""
@@ -181,13 +190,14 @@ class DBW:
         return min(2.0, max(0.0, self.turned / self.walked)) if self.walked else 1.0
 
     def _estimates(self) -> tuple[float, float] | None:
-        """|grad F|^2 and the variance of one gradient, if a spread was seen."""
+        """|grad F|^2, 0 if it may be noise, and the variance of one gradient, if a spread was seen."""
         known = [(max(1.0, clock.gradients - 1), clock.spread) for clock in self.seen if clock.spread is not None]
         if not known:
             return None
         spread = max(0.0, sum(weight * spread for weight, spread in known) / sum(weight for weight, _ in known))
         squares = [clock.square - spread / max(clock.gradients, 1e-12) for clock in self.seen]
-        return max(0.0, sum(squares) / len(squares)), spread
+        size, error = fmean(squares), pstdev(squares) / sqrt(max(1, len(squares) - 1))
+        return (size if size > LEAST_SIGNIFICANCE * error else 0.0), spread
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers

@@ -17,7 +17,8 @@ class ClockSums:
 
     `helped_items` were done by other workers than their owners, in `helped_seconds`. `moved_bytes` of partitions
     changed their server, during `suspended_seconds` in which a partition was under way. `waited_for` workers were
-    awaited (0: all), and `dropped_chunks` of the others left out.
+    awaited (0: all), and `dropped_chunks` of the others left out; the shards that have counted least and most often so
+    far have done so `least_counted` and `most_counted` times as often as the mean of all.
     """
 
     chunks: int = 0
@@ -33,6 +34,8 @@ class ClockSums:
     suspended_seconds: float = 0.0
     waited_for: int = 0
     dropped_chunks: int = 0
+    least_counted: float = 1.0
+    most_counted: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

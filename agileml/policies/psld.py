@@ -97,7 +97,7 @@ class PSLD:
         if len(speeds) < len(set(owners)):
             return self, None
         apart = max(speeds.values()) / min(speeds.values()) - 1
-        superior = superior_set(lines, share, self.trigger)
+        superior = candidates(lines, share, self.trigger)
         lines = _pooled(lines, superior, share)
         load = _load(owners, sizes)
         few = {name for name in load if load[name] < share / 2}
@@ -144,20 +144,28 @@ class PSLD:
         return tuple(places)
 
 
-def superior_set(lines: Mapping[str, Line], size: float, trigger: float) -> list[str]:
-    """The servers that may be the fastest: those whose predicted times overlap, from the fastest on (Algorithm 1).
-
-    Precise measurements do not overlap: a server that is less than `trigger` behind the fastest is no straggler either.
-    """
+def superior_set(lines: Mapping[str, Line], size: float) -> list[str]:
+    """The servers that may be the fastest: those whose predicted times overlap, from the fastest on (Algorithm 1)."""
     bounds = {name: (line.mean(size), CONFIDENCE * line.error) for name, line in lines.items()}
     chosen: list[str] = []
     threshold = inf
     for name, (mean, error) in sorted(bounds.items(), key=lambda item: sum(item[1])):
-        if mean - error >= threshold and mean > (1 + trigger) * bounds[chosen[0]][0]:
+        if mean - error >= threshold:
             break
         chosen.append(name)
         threshold = mean + error
     return chosen
+
+
+def candidates(lines: Mapping[str, Line], size: float, trigger: float) -> list[str]:
+    """The superior set, and servers less than `trigger` behind its first: by the paper's own rule no stragglers.
+
+    Bounds of precise measurements do not overlap: then the superior set is one server, which would have to serve all.
+    """
+    superior = superior_set(lines, size)
+    most = (1 + trigger) * lines[superior[0]].mean(size)
+    others = (name for name in lines if name not in superior and lines[name].mean(size) <= most)
+    return [*superior, *others]
 
 
 def _pooled(lines: Mapping[str, Line], superior: Sequence[str], size: float) -> dict[str, Line]:

@@ -22,7 +22,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One call of `Trainer.step`: items low..high-1 of a shard in a clock; `chunk` is its number in that clock."""
+    """One call of `Trainer.step`: items low..high-1 of shard `data` in a clock; `chunk` is its number there.
+
+    `shard` is the number by which the work is dealt out, another one than `data` where shards rotate.
+    """
 
     epoch: int
     clock: int
@@ -30,6 +33,7 @@ class Chunk:
     chunk: int
     low: int
     high: int
+    data: int
 
     @property
     def items(self) -> int:
@@ -45,6 +49,11 @@ class Evaluation:
     clock: int
     shard: int
     items: int
+
+    @property
+    def data(self) -> int:
+        """The shard whose items these are."""
+        return self.shard
 
 
 WorkUnit = Chunk | Evaluation

@@ -49,7 +49,7 @@ class _Updates:
         if self._ordered:
             clock = self._separate.setdefault(chunk.clock, {})
             for partition, delta in self._sent(self.view.take(), chunk.clock).items():
-                clock.setdefault(partition, []).append(UpdateEntry(chunk.shard, chunk.chunk, delta))
+                clock.setdefault(partition, []).append(UpdateEntry(chunk.data, chunk.chunk, delta))
         else:
             self._sums.collect(chunk.clock, self.view)
 
@@ -109,10 +109,10 @@ class ChunkRunner:
 
     def run(self, work: WorkUnit, timer: Callable[[], float] = perf_counter) -> WorkResult:
         """Computes a piece of work: a chunk, whose updates are added to those of its clock, or the final loss."""
-        if work.shard not in self._loaded:
+        if work.data not in self._loaded:
             # On this thread, so that loading data delays nothing but the computation.
-            preload(self._trainer, self._shards[work.shard], work.shard)
-            self._loaded.add(work.shard)
+            preload(self._trainer, self._shards[work.data], work.data)
+            self._loaded.add(work.data)
         return self._run_chunk(work, timer) if isinstance(work, Chunk) else self._evaluate(work, timer)
 
     def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
@@ -123,24 +123,24 @@ class ChunkRunner:
         """The cache must hold the whole model."""
         started = timer()
         self._losses.reader.learning = None
-        loss = self._losses.mean(work.shard, work.clock)
+        loss = self._losses.mean(work.data, work.clock)
         return WorkResult(work, timer() - started, loss * work.items, work.items)
 
     def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
         started = timer()
-        shard, view = self._shards[chunk.shard], self._updates.view
-        view.learning = self._losses.reader.learning = self._reads.learning(chunk.shard)
+        shard, view = self._shards[chunk.data], self._updates.view
+        view.learning = self._losses.reader.learning = self._reads.learning(chunk.data)
         try:
             loss, count = self._loss(chunk)
             piece = Piece(shard, chunk.low, chunk.high)
-            run_chunk(self._trainer, piece, chunk.shard, view, chunk.clock, self._seed)
+            run_chunk(self._trainer, piece, chunk.data, view, chunk.clock, self._seed)
         except (MissingRows, AgileMLError):
             # After missing rows, any error of the user's code is a consequence of them.
             if not self.cache.missed:
                 raise
         if self.cache.missed:
             return self._missed(chunk)
-        self._reads.passed(chunk.shard, chunk.low, chunk.high)
+        self._reads.passed(chunk.data, chunk.low, chunk.high)
         self._updates.keep(chunk)
         return WorkResult(chunk, timer() - started, loss * count, count)
 
@@ -157,8 +157,8 @@ class ChunkRunner:
 
     def _loss(self, chunk: Chunk) -> tuple[float, int]:
         """Mean loss over this shard's part of the sample and the size of that part; once per shard and clock."""
-        count = self._losses.items(chunk.shard) if chunk.chunk == 0 else 0
-        return (self._losses.mean(chunk.shard, chunk.clock), count) if count else (0.0, 0)
+        count = self._losses.items(chunk.data) if chunk.chunk == 0 else 0
+        return (self._losses.mean(chunk.data, chunk.clock), count) if count else (0.0, 0)
 
     def take(self, clock: int) -> dict[int, tuple[UpdateEntry, ...]]:
         """Removes and returns the updates of a clock so far, by partition."""

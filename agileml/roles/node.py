@@ -120,8 +120,10 @@ class Node:
         rule, stragglers = CommitRule(layout, declared), settings.stragglers
         wire = wire_of(settings.wire or declared.wire, layout, declared.name)
         awaits = stragglers.wait_policy is not None
+        declared.check_sums(layout)
         if awaits:
             declared.check_mean(layout)
+            plan = plan.rotating()
         self.name = name
         self.epoch = 0
         self.state = NodeState.OUTSIDE

@@ -227,7 +227,8 @@ class Worker:
                 f" but the node has seen version {max(self.chunk_runner.cache.clocks)}"
             )
         low, high = self.work.plan.bounds(shard, clock, number)
-        chunk = Chunk(self.context.epoch, clock, shard, number, low, high)
+        data = self.work.plan.shard_at(shard, clock)
+        chunk = Chunk(self.context.epoch, clock, shard, number, low, high, data)
         if self.helping is not None:
             self.helping.begin(chunk)
         self.context.out.append(Compute(chunk))
@@ -266,7 +267,7 @@ class Worker:
             want = self._want(clock) if self.contributions.open[clock].own else NEVER
             contribution = self.contributions.close(clock)
             if want != NEVER:
-                self.requests.send_reads(self.shards.keys())
+                self.requests.send_reads({self.work.plan.shard_at(shard, clock + 1) for shard in self.shards})
             self.contributions.send(contribution, self.requests, want)
 
     def _want(self, clock: int) -> int:

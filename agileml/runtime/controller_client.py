@@ -52,6 +52,8 @@ class ControllerClient:
         self._parts: dict[int, Version] = {}
         self._ended: JobEnded | None = None
         self._progress = 0
+        self._chunks = 0
+        """Chunks that workers had reported to the controller when it last said so."""
         self.linked_nodes: tuple[str, ...] = ()
         """The nodes that are linked to the controller, as it has last reported."""
         self._failure = ""
@@ -149,6 +151,8 @@ class ControllerClient:
                 self._output(message)
             case Attendance():
                 self.linked_nodes = message.nodes
+                self._progress += message.chunks != self._chunks
+                self._chunks = message.chunks
             case ModelPart() | JobEnded():
                 self._receive_result(message)
         return None

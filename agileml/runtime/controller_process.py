@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from dataclasses import asdict
+from itertools import starmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -214,6 +215,8 @@ class ControllerProcess:
         """Nodes that are linked to this process."""
         self._over = ""
         """Why the job is over."""
+        self._ending: list[object] = []
+        """The messages that tell the job loop how the job has ended."""
         self._broken_links = BrokenLinks(role.job.heartbeat_timeout)
         self._tick_every = role.job.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()
@@ -243,7 +246,7 @@ class ControllerProcess:
     def run(self) -> None:
         """Runs until the process is killed."""
         self._mailbox.open()
-        self._repeat_iterations()
+        self._repeat()
         while True:
             self._listen(max(0.0, self._next_tick - time.monotonic()))
             if time.monotonic() >= self._next_tick:
@@ -288,15 +291,15 @@ class ControllerProcess:
                 self._control(NodeLost(event.peer, event.reason))
         elif event.peer == JOB_LOOP and isinstance(event, Lost):
             # What was in flight is lost with the link.
-            self._repeat_iterations()
+            self._repeat()
 
     def _tell_attendance(self) -> None:
-        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes))))
+        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes)), self._controller.clocks.ledger.reported))
 
-    def _repeat_iterations(self) -> None:
-        """Sends, once there is a link, the clocks that the job loop has not acknowledged."""
-        for iteration in self._memory.iterations:
-            self._mailbox.send(JOB_LOOP, RepeatedIteration(iteration))
+    def _repeat(self) -> None:
+        """Sends, once there is a link, the clocks that the job loop has not acknowledged, and how the job has ended."""
+        for message in (*map(RepeatedIteration, self._memory.iterations), *self._ending):
+            self._mailbox.send(JOB_LOOP, message)
 
     def _receive(self, envelope: Envelope) -> None:
         message = envelope.message
@@ -340,18 +343,19 @@ class ControllerProcess:
             case Iteration() | ClockRepeated():
                 self._mailbox.send(JOB_LOOP, instruction)
             case Failed():
-                self._over = f"the job has failed: {instruction.why}"
-                self._mailbox.send(JOB_LOOP, instruction)
+                self._end(f"the job has failed: {instruction.why}", instruction)
             case Finished():
-                self._over = "the job is over"
-                for partition, version in enumerate(instruction.versions):
-                    self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
                 members, rest = self._controller.members, (instruction.loss, instruction.tally)
                 ended = JobEnded(instruction.clock, members.evictions, members.failures, *rest)
-                self._mailbox.send(JOB_LOOP, ended)
+                self._end("the job is over", *starmap(ModelPart, enumerate(instruction.versions)), ended)
                 # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
                 # is on its way, and without them nothing is left if this process is killed.
                 self._mailbox.finish_sending(JOB_LOOP)
+
+    def _end(self, over: str, *ending: object) -> None:
+        self._over, self._ending = over, list(ending)
+        for message in ending:
+            self._mailbox.send(JOB_LOOP, message)
 
 
 def _is_node(name: str) -> bool:

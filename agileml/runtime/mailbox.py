@@ -93,9 +93,10 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """From the controller to the job loop: the nodes that are linked to it."""
+    """From the controller to the job loop: the nodes that are linked to it, and the chunks that workers reported."""
 
     nodes: tuple[str, ...]
+    chunks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,8 @@ class Mailbox:
         self._listening: tuple[str, ...] = ()
         self._failed: dict[str, int] = {}
         """Addresses of a peer that were tried in vain."""
+        self._gaps: set[str] = set()
+        """Nodes to which messages were lost with a link: they are sent nothing more of that epoch."""
 
     def open(self) -> None:
         """Starts listening, so that others can reach this process."""
@@ -167,6 +170,8 @@ class Mailbox:
     def send(self, to: str, message: object) -> None:
         """Sends a message, now or once there is a link."""
         if isinstance(message, Printed) and len(self._waiting.get(to, ())) >= MOST_WAITING_OUTPUT:
+            return
+        if to in self._gaps:
             return
         if to == self.name:
             self._own.append(message)
@@ -221,6 +226,8 @@ class Mailbox:
             timeout = min(timeout, FULL_PAUSE)
         own, self._own = self._own, deque()
         events = self._endpoint.poll(0.0 if own else timeout)
+        # Before any of what arrived is answered, over a link that may be a new one.
+        self._gaps.update(event.peer for event in events if isinstance(event, Lost) and self._may_have_gaps(event.peer))
         for message in own:
             yield Envelope(self.name, message)
         for event in events:
@@ -245,17 +252,26 @@ class Mailbox:
             case Rejected(peer=str(peer)) if self._tries_again(peer, event):
                 return None
             case Rejected(peer=str(peer), no_answer=True) if peer in self._waiting and peer != CONTROLLER:
-                # User code may hold the peer's interpreter lock for long. If it is gone, `discard_waiting` ends this.
+                # User code may hold the peer's interpreter lock for long. If it is gone, `begin_epoch` ends this.
                 self.reach(peer)
             case Lost() | Rejected():
-                self._waiting.pop(event.peer or "", None)
+                self._drop_waiting(event.peer or "")
                 self._assemblies.pop(event.peer or "", None)
                 if isinstance(event, Lost) and self.name == CONTROLLER:
                     self._book.forget(event.peer)
         return event
 
-    def discard_waiting(self) -> None:
-        """Drops the messages for peers to which there is no link yet."""
+    def _drop_waiting(self, peer: str) -> None:
+        if self._waiting.pop(peer, None) and self._may_have_gaps(peer):
+            self._gaps.add(peer)
+
+    def _may_have_gaps(self, peer: str) -> bool:
+        """Whether messages depend on those before them: with the controller both sides start over instead."""
+        return self.name not in (CONTROLLER, JOB_LOOP) and peer != CONTROLLER
+
+    def begin_epoch(self) -> None:
+        """Drops the messages for peers to which there is no link yet; all are sent messages again."""
+        self._gaps.clear()
         self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
 
     def _open_envelope(self, event: Received) -> Envelope | None:

@@ -35,6 +35,9 @@ T = TypeVar("T")
 REFUSED, UNREACHABLE = 3, 4
 """Exit statuses of a node that the job did not admit, and of one that found no controller."""
 
+NOT_ADMITTED = 113
+"""The first of these as fleets report it: user code may end its process with a small status, which is a failure."""
+
 COMPUTE = "compute"
 COMPUTE_THREAD = f"{COMPUTE}_0"
 """The name that the executor gives to its first thread."""
@@ -177,7 +180,7 @@ class NodeProcess:
             self._given_up = f"{message.reason}{self._position()}"
         if isinstance(message, Recover):
             # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
-            self._mailbox.discard_waiting()
+            self._mailbox.begin_epoch()
         if self._node is not None:
             self._decide(self._node.handle, message)
         elif isinstance(message, Leave):
@@ -300,14 +303,14 @@ class NodeProcess:
 
     def _run(self, node: Node, work: WorkUnit) -> WorkResult:
         """Runs user code; the first work on a shard may also load its data."""
-        first = work.shard not in self._begun_shards
-        with self._vitals.step(first=first, at=(work.clock, work.shard)):
+        first = work.data not in self._begun_shards
+        with self._vitals.step(first=first, at=(work.clock, work.data)):
             result = node.chunk_runner.run(work)
             if self._slowness is not None:
                 factor = self._slowness.factor(work.clock, result.seconds, time.monotonic())
                 time.sleep(result.seconds * (factor - 1))
                 result = replace(result, seconds=result.seconds * factor)
-        self._begun_shards.add(work.shard)
+        self._begun_shards.add(work.data)
         return result
 
     def _load(self) -> Node:

@@ -162,6 +162,17 @@ class TorchNetwork:
         return name, rows, values.reshape(values.shape or 1)
 
 
+def check_hooks(module: torch.nn.Module) -> None:
+    """BadTrainer names the first parameter with a hook, which would see the gradient of a part, not of a batch."""
+    for name, parameter in module.named_parameters():
+        if getattr(parameter, "_backward_hooks", None):
+            raise BadTrainer(
+                f"parameter {name!r} has a hook for its gradient (register_hook), which would run for each part of a"
+                " batch instead of the whole; remove it, or use parts=1 and no microbatch, and a function that makes"
+                " the module"
+            )
+
+
 def check_module(module: torch.nn.Module) -> torch.nn.Module:
     """The module, if its parameters can be trained; BadTrainer names the first that cannot."""
     torch = torch_module()

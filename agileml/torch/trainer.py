@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import isclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
 from agileml.torch.batches import Batches, BatchPart, Numbers
-from agileml.torch.network import BatchObjective, TorchNetwork, check_module, sparse_names
+from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
 from agileml.torch.row_optimizers import RowOptimizers
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -196,6 +196,8 @@ class TorchModule:
         torch = torch_module()
         with surroundings(seed, self.threads):
             if isinstance(self.module, torch.nn.Module):
+                # A copy would be without them.
+                call(self.name, partial(check_hooks, self.module))
                 made = self._copy_module(self.module)
             else:
                 made = call(f"{self.name}: module", self.module)
@@ -203,7 +205,9 @@ class TorchModule:
             raise BadTrainer(f"{self.name}: module made {type(made).__name__}; it must make a torch.nn.Module")
         if self.state is not None:
             self._load_state(made)
-        return call(self.name, lambda: check_module(made))
+        if self.chunk < self.batch_size:
+            call(self.name, partial(check_hooks, made))
+        return call(self.name, partial(check_module, made))
 
     def _copy_module(self, module: torch.nn.Module) -> torch.nn.Module:
         try:

@@ -25,10 +25,11 @@ def covers_of(chunks: Mapping[int, Ranges]) -> tuple[Cover, ...]:
 def cover_fingerprint(clock: int, cover: Cover) -> int:
     """Sum over the cover's chunks of a 61-bit hash of (clock, shard, chunk)."""
     shard, first, last = cover
-    return sum(_mix(clock, shard, chunk) for chunk in range(first, last)) & FINGERPRINT_MASK
+    return sum(hashed(clock, shard, chunk) for chunk in range(first, last)) & FINGERPRINT_MASK
 
 
-def _mix(clock: int, shard: int, chunk: int) -> int:
+def hashed(clock: int, shard: int, chunk: int) -> int:
+    """61 bits that look random."""
     word = (clock * 0x9E3779B97F4A7C15 + shard * 0xC2B2AE3D27D4EB4F + chunk * 0x165667B19E3779F9) & (1 << 64) - 1
     word = (word ^ word >> 31) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
     word = (word ^ word >> 27) * 0x94D049BB133111EB & (1 << 64) - 1

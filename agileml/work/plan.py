@@ -1,28 +1,54 @@
 """The chunks that every clock of a job has.
 
 Chunk boundaries depend on the job and never on the nodes, so that the contribution of a chunk is the same on any node.
+
+Where chunks may be left out, shards rotate: what is dealt out to workers are places, and in every clock each place has
+another shard. So a slow machine costs all shards alike, and not always the same. Places have numbers as shards do;
+without rotation a place always has the shard of its number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from agileml.work.covers import Accepted, Cover
+from agileml.work.covers import Accepted, Cover, hashed
 from agileml.work.ranges import Ranges
 
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
-    """Shard lengths in items, items of a shard per clock (0: all), and the most items of a chunk."""
+    """Shard lengths in items, items of a shard per clock (0: all), and the most items of a chunk.
+
+    With `rotates`, the shards of all methods but `shard_at` are places, whose shard changes with the clock.
+    """
 
     lengths: tuple[int, ...]
     batch: int
     chunk_items: int
+    rotates: bool = False
+
+    def rotating(self) -> WorkPlan:
+        """A plan with these chunks, whose shards rotate."""
+        return replace(self, rotates=True)
+
+    def shard_at(self, place: int, clock: int) -> int:
+        """The shard of a place in a clock: each shard once in as many clocks as there are shards."""
+        if not self.rotates:
+            return place
+        count = len(self.lengths)
+        turns, turn = divmod(clock - 1, count)
+        return _shuffled(count, turns)[(place + turn) % count]
+
+    def covers_of_shards(self, accepted: Accepted) -> tuple[Cover, ...]:
+        """The chunks of a decision by shard instead of by place."""
+        shards = ((self.shard_at(place, accepted.clock), first, last) for place, first, last in accepted.covers)
+        return tuple(sorted(shards)) if self.rotates else accepted.covers
 
     def items(self, shard: int, clock: int) -> tuple[int, int]:
         """The items of a shard that belong to a clock. Batches cycle through the shard; the last may be shorter."""
-        length = self.lengths[shard]
+        length = self.lengths[self.shard_at(shard, clock)]
         if not self.batch or self.batch >= length:
             return 0, length
         batches = -(-length // self.batch)
@@ -71,3 +97,9 @@ class WorkPlan:
             return 1.0
         whole = sum(high - low for low, high in (self.items(s, accepted.clock) for s in range(len(self.lengths))))
         return whole / self.cover_items(accepted.clock, accepted.covers)
+
+
+@lru_cache(maxsize=8)
+def _shuffled(count: int, turns: int) -> tuple[int, ...]:
+    """The shards in an order that is another one after each turn of all: then no period of a machine meets theirs."""
+    return tuple(sorted(range(count), key=lambda shard: hashed(turns, shard, 0)))

@@ -1,10 +1,10 @@
 """`python -m bench.stragglers [NAME...] [--clocks N] [--workers N] [--modes MODE...] [--plots DIR] [--traces FILE...]`.
 
 Prints the time of a clock of simulated jobs: with workers slowed as in FlexRR's paper (`workers`), with servers slowed
-as in PSLD's (`servers`), with recorded times of production jobs (`traces`); and the time to a loss with backup
-workers as in DBW's (`backups`); and what all measures cost where no worker is slow (`overhead`). Time is virtual, so
-the figures depend on the seed alone, but for the processor time of `overhead`, and for `workers --engine local`, which
-starts processes that sleep.
+as in PSLD's (`servers`), with recorded times of production jobs (`traces`); the time to a loss with backup workers as
+in DBW's (`backups`); how often each shard counts next to a worker that is always slow (`shares`); and what all measures
+cost where no worker is slow (`overhead`). Time is virtual, so the figures depend on the seed alone, but for the
+processor time of `overhead`, and for `workers --engine local`, which starts processes that sleep.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.stragglers import backups, overhead, servers, workers
+from bench.stragglers import backups, overhead, servers, shares, workers
 
-TABLES = ("workers", "servers", "traces", "backups", "overhead")
+TABLES = ("workers", "servers", "traces", "backups", "shares", "overhead")
 
 
 def main() -> None:
@@ -43,6 +43,8 @@ def main() -> None:
         print(workers.run_traces(chosen.traces, chosen.workers, chosen.clocks))
     if "backups" in names:
         print(backups.run(chosen.workers, chosen.plots))
+    if "shares" in names:
+        print(shares.run())
     if "overhead" in names:
         print(overhead.run(chosen.workers, chosen.clocks))
 

@@ -1,17 +1,18 @@
-"""`python -m bench.stragglers.backup_sweep [--workers N] [--seeds N] [NAME...]`: DBW where gradients have more noise.
+"""`python -m bench.stragglers.backup_sweep [--workers N] [--seeds N] [--rates] [NAME...]`: DBW with noisier gradients.
 
 Logistic regression by minibatches, without the training engine, so that many seeds take a minute. Workers take
 1 - a + a Exp(1) for a clock and stop at a tenth of it when they are late. Settings differ in the noise of gradients
 and in the learning rate. Prints the mean time to a loss of the best fixed number of workers of each setting; and
 relative to it that of DBW, of DBW as the paper has it, which takes the learning rate to be the largest that pays, and
-of the blind variant.
+of the blind variant. With `--rates`: the time of DBW and of `auto` relative to waiting for all, at other learning
+rates, too.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -27,6 +28,9 @@ SHOWN = 3000
 
 ENOUGH = 40
 """Clocks: the loss to reach is what waiting for all workers reaches in this many."""
+
+RATES = (0.5, 1.0, 2.0)
+"""Learning rates of `--rates`, relative to those of the settings."""
 
 MOST = 400.0
 """Seconds that count if it is not reached."""
@@ -153,19 +157,41 @@ def rows(name: str, workers: int, seeds: int) -> list[str]:
     return lines
 
 
+def rate_lines(name: str, workers: int, seeds: int) -> Iterator[str]:
+    """The lines of the table of learning rates for a setting."""
+    setting = SETTINGS[name]
+    for factor in RATES:
+        tasks = [Task(replace(setting, rate=factor * setting.rate), workers, seed) for seed in range(seeds)]
+        for variance in VARIANCES:
+            whole, dbw, auto = (
+                fmean(seconds_to_target(task, policy, variance) for task in tasks)
+                for policy in (FixedWait(0), DBW(), DBW(auto=True))
+            )
+            rate = f"{factor * setting.rate:g}"
+            yield f"| {name} | {rate} | {variance:g} | {whole:.1f} | {dbw / whole:.2f} | {auto / whole:.2f} |"
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.stragglers.backup_sweep", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"settings: {', '.join(SETTINGS)}")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--rates", action="store_true", help="other learning rates, relative to waiting for all")
     chosen = parser.parse_args(words)
     if unknown := set(chosen.names) - SETTINGS.keys():
         parser.error(f"unknown setting {min(unknown)!r}: choose from {', '.join(SETTINGS)}")
+    names = chosen.names or list(SETTINGS)
+    if chosen.rates:
+        print(f"{chosen.workers} workers, means of {chosen.seeds} seeds; relative to waiting for all\n")
+        print("| gradients | rate | a | seconds of all | DBW | auto |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+        for line in (line for name in names for line in rate_lines(name, chosen.workers, chosen.seeds)):
+            print(line, flush=True)
+        return
     print(f"{chosen.workers} workers, means of {chosen.seeds} seeds; DBW and others relative to the best fixed k\n")
     print("| gradients | a | seconds of the best fixed k | DBW | as in the paper | blind | all workers |")
     print("| --- | ---: |" + " ---: |" * 5)
-    for name in chosen.names or SETTINGS:
+    for name in names:
         for line in rows(name, chosen.workers, chosen.seeds):
             print(line, flush=True)
 

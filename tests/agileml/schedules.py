@@ -348,7 +348,7 @@ class Schedule:
         if not self.leaves_out:
             assert accepted == [simulation.plan.accept_all(one.clock) for one in accepted]
         assert tally.chunks == sum(one.chunks for one in accepted), "updates were lost or repeated"
-        fingerprint = sum(one.fingerprint for one in accepted) & FINGERPRINT_MASK
+        fingerprint = sum(self._dealt(simulation, one).fingerprint for one in accepted) & FINGERPRINT_MASK
         assert tally.fingerprint == fingerprint, "an update is missing and another was applied twice"
         if self.slack != 0:
             return
@@ -366,6 +366,14 @@ class Schedule:
         for name, values in expected.items():
             apart = np.abs(model[name] - values).max() / np.abs(values).max()
             assert apart <= TOLERANCE, f"{name} is {apart:.1e} from that of the undisturbed run"
+
+    def _dealt(self, simulation: Simulation, accepted: Accepted) -> Accepted:
+        """The chunks of a logged decision, by the numbers under which they were dealt out."""
+        if not self.leaves_out:
+            return accepted
+        plan, clock = simulation.plan.rotating(), accepted.clock
+        places = {plan.shard_at(place, clock): place for place in range(len(plan.lengths))}
+        return Accepted(clock, tuple((places[shard], first, last) for shard, first, last in accepted.covers))
 
     def _check_replayed(self, model: Params, log: list[Accepted]) -> None:
         """One process that repeats the logged decisions gets the same model."""

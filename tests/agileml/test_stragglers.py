@@ -9,6 +9,7 @@ import pytest
 
 from agileml import train
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Chaos
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines
@@ -17,6 +18,7 @@ from agileml.iteration_log import line_of, straggler_fields
 from agileml.job import Trained
 from agileml.params.layout import Params
 from agileml.reference import model_digest, replay
+from agileml.slowdowns import Replay
 from agileml.trainer import ParamReader, ParamView, Sample
 from agileml.work.covers import Accepted
 from tests.agileml.straggler_faults import played
@@ -114,6 +116,61 @@ def test_backup_workers_of_real_processes_replay_to_the_same_model() -> None:
     again = replay(trainer, [Accepted(one.clock, one.accepted) for one in log], seed=0, partitions=8)
     assert model_digest(again) == model_digest(done.model)
     assert done.counters.lost == done.counters.doubled == 0
+
+
+class Level:
+    """Learns the mean of numbers; a shard has only its own number."""
+
+    name = "level"
+    chunk = 1
+
+    def init(self, rng: np.random.Generator) -> Params:
+        del rng
+        return {"w": np.zeros((1, 1))}
+
+    def shards(self) -> list[range]:
+        return [range(number, number + 4) for number in range(16)]
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        del clock, rng
+        params.update("w", None, (hi - lo) * 0.02 / 64 * (shard.start - params.read("w")))
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        del sample
+        return float(params.read("w")[0, 0])
+
+
+def level(measure: str, slow: float) -> tuple[Trained, list[Iteration]]:
+    """A job in which one of four workers is always slow."""
+    log: list[Iteration] = []
+    chaos = Chaos(slowdowns=(Replay(((1.0,), (1.0,), (1.0,), (slow,))),))
+    done = train(
+        Level(), "1+3", SimulatedEngine(Machines(seconds_per_item=0.01)), clocks=320, chaos=chaos, stage=1,
+        listener=log.append, stragglers=measure, partitions=1, deterministic=True,
+    )  # fmt: skip
+    return done, log
+
+
+@pytest.mark.parametrize("measure", ["backup-workers=1", "backup-workers"])
+def test_a_machine_that_is_always_slow_costs_all_shards_alike(measure: str) -> None:
+    """Else its shards would not count, and the model would be the mean of the others: 7 instead of 7.5."""
+    done, log = level(measure, slow=3.0)
+    chunks = [0] * 16
+    for clock in log:
+        for shard, first, last in clock.accepted:
+            chunks[shard] += last - first
+    assert straggler_fields(log)["dropped_chunks"] > 0
+    assert min(chunks) > 0.95 * max(chunks)
+    assert abs(done.model["w"][0, 0] - 7.5) < 0.05
+    fields = straggler_fields(log)
+    assert 0.95 < fields["least_counted"] <= 1 <= fields["most_counted"] < 1.05
+    assert not any("warning" in event for clock in log for event in clock.events)
+
+
+def test_as_long_as_nothing_is_left_out_backup_workers_change_no_bit() -> None:
+    (plain, _), (watched, log) = level("", slow=1.0), level("backup-workers=auto", slow=1.0)
+    assert not straggler_fields(log)["dropped_chunks"]
+    assert model_digest(plain.model) == model_digest(watched.model)
 
 
 @pytest.mark.parametrize(("kind", "words"), [(Largest, "updates that are added, not 'max'"), (Counting, "not int64")])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agileml import train
 from agileml.errors import AgileMLError, BadTrainer, NotFinite, TrainerFailed
 from agileml.params.declarations import Declarations
 from agileml.reference import run
@@ -112,6 +113,38 @@ def test_shards_are_checked(shards: Callable[[], Any], problem: str) -> None:
 def test_a_shard_needs_a_length() -> None:
     with pytest.raises(BadTrainer, match=r"scripted: shard 1 is int, which has no len\(\)"):
         plan_of(Scripted(), [range(3), 5])  # type: ignore[list-item]
+
+
+def counting(dtype: str, update: Any) -> Scripted:  # noqa: ANN401
+    """Adds the same to a number in every item."""
+    return Scripted(
+        init=lambda _: {"w": np.zeros((1,), dtype)}, step=lambda *given: given[3].update("w", None, np.array([update]))
+    )
+
+
+def test_integers_too_narrow_for_sums_are_refused_by_name() -> None:
+    with pytest.raises(BadTrainer, match="scripted, parameter 'w' holds int8, and sums of updates soon leave its"):
+        train(counting("i1", np.int8(1)), "1+1", "sim", clocks=1)
+    largest = counting("i1", np.int8(1))
+    largest.aggregation = "max"  # type: ignore[attr-defined]
+    assert train(largest, "1+1", "sim", clocks=1).model["w"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "update", "problem"),
+    [
+        (
+            "i2",
+            np.int16(20_000),
+            r"a sum of updates has left the range of int16, -32768 to 32767; give the parameter a wider",
+        ),
+        ("u4", np.uint32(3_000_000_000), r"a sum of updates has left the range of uint32, 0 to 4294967295"),
+        ("i2", np.int64(70_000), r"parameter 'w': an update of int64 has numbers beyond the range of int16"),
+    ],
+)
+def test_integers_that_leave_their_range_end_the_job(dtype: str, update: Any, problem: str) -> None:  # noqa: ANN401
+    with pytest.raises(BadTrainer, match=problem):
+        train(counting(dtype, update), "1+1", "sim", clocks=2)
 
 
 def test_the_initial_model_is_a_copy() -> None:

@@ -106,7 +106,9 @@ class Watch:
     def _check_stable(self, simulation: Simulation) -> None:
         """The stable version never decreases in an epoch, nor as long as no reliable node leaves; it is held safely."""
         controller, epoch = simulation.controller, simulation.controller.epoch
-        if self._reliable <= simulation.nodes.keys() - simulation.warned:
+        members = ((name, controller.members.get(name)) for name in self._reliable)
+        given_up = {name for name, member in members if member is not None and not controller.members.alive(name)}
+        if self._reliable <= simulation.nodes.keys() - simulation.warned - given_up:
             epoch = 0
         before, stable = self._stable.get(epoch, 0), controller.stable
         assert stable >= before, "the stable version decreased"

@@ -22,7 +22,7 @@ from pathlib import Path
 from agileml.errors import AgileMLError
 from agileml.runtime.controller_process import ControllerProcess
 from agileml.runtime.heartbeat import beating
-from agileml.runtime.node_process import REFUSED, NodeProcess
+from agileml.runtime.node_process import NOT_ADMITTED, NodeProcess
 from agileml.runtime.output import Capture, redirect
 from agileml.runtime.role_specs import NodeRole, Role
 from agileml.transport import sockets
@@ -168,7 +168,7 @@ def _run_role(start: Start, folder: Path, watch: threading.Thread) -> int:
         # The heartbeat process is forked, so it comes before the first thread.
         with beating(role, Capture(folder / f"{start.name}{OUTPUT_SUFFIX}")) as vitals:
             watch.start()
-            return 0 if NodeProcess(role, vitals).run() else REFUSED
+            return 0 if NodeProcess(role, vitals).run() else NOT_ADMITTED
     watch.start()
     ControllerProcess(role).run()
     return 0

@@ -15,7 +15,7 @@ from agileml.engines.sim.simulation import Machines, Simulation, infrequent_coll
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.job_shape import JobShape
-from agileml.runtime.node_process import REFUSED
+from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.results import Clocks, Result, observation_of
@@ -107,7 +107,7 @@ class SimulatedFleet:
         if len(nodes) != len(self._running):
             for name in [name for name in self._running if name not in nodes]:
                 del self._running[name]
-                status = REFUSED if name in self._simulation.refused else 0
+                status = NOT_ADMITTED if name in self._simulation.refused else 0
                 self._events.append(Gone(name, None if name in self._simulation.killed else status))
         events, self._events = self._events, []
         return events

@@ -75,14 +75,19 @@ class Messages:
             if isinstance(act, _Delivery) and process in (act.sender, act.receiver):
                 act.lost = True
 
-    def cut(self, sender: str, lose: Callable[[object], bool]) -> None:
-        """Breaks a sender's links: on each, messages are lost from the first that `lose` selects."""
+    def delay(self, ends: tuple[str, str], seconds: float) -> None:
+        """Holds up a link: messages that are sent from now on, both ways, arrive no earlier than in some seconds."""
+        for link in (ends, ends[::-1]):
+            self._wire.hold(link, self._time.now + seconds)
+
+    def cut(self, sender: str, lose: Callable[[object], bool], receiver: str = "") -> None:
+        """Breaks a sender's links, or one of them: on each, messages are lost from the first that `lose` selects."""
         broken: set[str] = set()
         # In the order of each link: first the messages that the receiver's card is already receiving.
         in_flight = [
             (act.seconds > 0, at, order, act)
             for at, order, act in self._time.coming
-            if isinstance(act, _Delivery) and act.sender == sender
+            if isinstance(act, _Delivery) and act.sender == sender and receiver in ("", act.receiver)
         ]
         for _, _, _, act in sorted(in_flight, key=lambda event: event[:3]):
             if act.receiver in broken or lose(act.message):

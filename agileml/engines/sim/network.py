@@ -107,6 +107,10 @@ class Wire:
         self._last[link] = at
         return at, seconds
 
+    def hold(self, link: tuple[str, str], until: float) -> None:
+        """Holds up what is sent on a link from now on until then."""
+        self._last[link] = max(self._last.get(link, 0.0), until)
+
     def received(self, receiver: str, seconds: float, now: float) -> float:
         """When a message that starts to arrive now has been received."""
         done = max(self._receiving.get(receiver, 0.0), now) + seconds

@@ -39,6 +39,7 @@ from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
 from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
+from agileml.runtime.broken_links import BrokenLinks, Unlinked
 from agileml.runtime.results import Result
 from agileml.slowdowns import Slowdown, Slowness, SlowServer
 from agileml.trainer import Trainer, initial_model, plan_of, shards_of
@@ -126,6 +127,9 @@ class Simulation:
         self._finished: Finished | None = None
         self._failed: str | None = None
         self._progress_at = 0.0
+        self._broken_links = BrokenLinks(self.machines.detection)
+        self._gaps: dict[tuple[str, str], int] = {}
+        """By link that broke, the sender's epoch then: it sends nothing more of that epoch there."""
         self._names = count()
         self.time.later(TICK_SECONDS, self._tick)
 
@@ -176,6 +180,34 @@ class Simulation:
         if name in self.nodes:
             self._control(NodeLost(name, "it was silent"))
 
+    def cut_link(self, ends: tuple[str, str], lose: Callable[[object], bool]) -> None:
+        """Breaks the link between two processes, which connect again at once, as real ones do.
+
+        Each way, messages in flight are lost from the first that `lose` selects.
+        """
+        for sender, receiver in (ends, ends[::-1]):
+            self.messages.cut(sender, lose, receiver)
+        if CONTROLLER not in ends:
+            for node, peer in (ends, ends[::-1]):
+                self._gaps[node, peer] = self.nodes[node].epoch
+                self._broken_links.report(Unlinked(node, peer, "it was cut"), self.controller.epoch, self.now)
+            self.time.later(2 * self.machines.detection, self._give_up_unlinked)
+            return
+        name = ends[ends[0] == CONTROLLER]
+        self._control(NodeLost(name, "its connection broke"))
+        if name in self.nodes:
+            self._greet(name)
+
+    def _give_up_unlinked(self) -> None:
+        victim = self._broken_links.victim(self.controller.members, self.controller.epoch, self.now)
+        if victim is not None:
+            self._control(NodeLost(*victim))
+
+    def _greet(self, name: str) -> None:
+        self.messages.send(name, CONTROLLER, self.nodes[name].hello(name.startswith("r"), self.code))
+        if name in self._loaded:
+            self.messages.send(name, CONTROLLER, Ready(name))
+
     def stop(self) -> None:
         """The job is to end with its last stable model."""
         self._stopped = True
@@ -210,10 +242,8 @@ class Simulation:
         for name in self._launched:
             if name not in self.nodes:
                 self._control(NodeLost(name, "it is gone"))
-        for name, node in self.nodes.items():
-            self.messages.send(name, CONTROLLER, node.hello(name.startswith("r"), self.code))
-            if name in self._loaded:
-                self.messages.send(name, CONTROLLER, Ready(name))
+        for name in self.nodes:
+            self._greet(name)
             if name in self.warned:
                 # The warning may have been lost with the earlier controller.
                 self.messages.send(JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now)))
@@ -324,7 +354,8 @@ class Simulation:
         for action in actions:
             match action:
                 case Send():
-                    self.messages.send(name, action.to, action.message)
+                    if self._gaps.get((name, action.to)) != self.nodes[name].epoch:
+                        self.messages.send(name, action.to, action.message)
                 case Compute():
                     self._compute(name, action.work)
                 case Save():

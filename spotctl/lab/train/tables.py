@@ -59,6 +59,11 @@ def _rows(history: Sequence[Iteration], ending: Mapping[str, Any], virtual: bool
         ("data moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
         ("model", f"sha256 {ending['model_sha256']}"),
     ]
+    if any(clock_sums.waited_for for clock_sums in sums):
+        least, most = sums[-1].least_counted, sums[-1].most_counted
+        left_out = sum(clock_sums.dropped_chunks for clock_sums in sums)
+        shares = f"each shard counted {least:.2f} to {most:.2f} times as often as the mean"
+        rows.append(("left out", f"{left_out:,} chunks of slow workers; {shares}"))
     if losses:
         first = f"{_loss(losses[0].loss)} before clock {losses[0].clock}"
         last = f"{_loss(losses[-1].loss)} before clock {losses[-1].clock}"

@@ -26,6 +26,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         evictions: number of evictions
         busy: share of the machines' time spent on work that counts; null if no machine was rented
         -> agileml.iteration_log:last_line_of
+        -> agileml.iteration_log:share_fields
         model: file of the model
         checkpoint: place of the newest checkpoint, of a command or of a training that did not end
         checkpoint_clock: clock of that training's checkpoint

@@ -16,7 +16,7 @@ from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
 from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.errors import AgileMLError
-from agileml.iteration_log import last_line_of, line_of
+from agileml.iteration_log import last_line_of, line_of, share_fields
 from agileml.job import Counters, Trained, TrainingJob
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
@@ -92,6 +92,8 @@ class TrainingWorkload:
         self._reported_at = 0.0
         self._seconds = 0.0
         self._share_done: float | None = None
+        self._last_clocks: list[Iteration] = []
+        """The latest one, if there is one."""
         self._last_line: Mapping[str, Any] | None = None
         self._unfinished: Mapping[str, Any] | None = None
         self._stays_here = False
@@ -269,6 +271,7 @@ class TrainingWorkload:
         at = now + round((time.monotonic() - since) * self._speed * SECOND)
         self._latest = self._timesheet.progressed(iteration, at, self._latest)
         _append(self._environment.results / LOG_FILE, line_of(iteration))
+        self._last_clocks = [iteration]
         self._seconds += iteration.seconds
         self._share_done = self._share_after(iteration.clock)
 
@@ -292,7 +295,9 @@ class TrainingWorkload:
     def _save(self, trained: Trained) -> Mapping[str, Any]:
         """Writes the model, then the line that reports the model."""
         save_model(trained.model, self._environment.results / MODEL_FILE)
-        line = last_line_of(trained)
+        line = last_line_of(trained) | (
+            share_fields(self._last_clocks) if self._job.settings.stragglers.wait_policy else {}
+        )
         _append(self._environment.results / LOG_FILE, line)
         return line
 

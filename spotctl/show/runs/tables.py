@@ -175,6 +175,9 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     lines.append(f"  evictions  {_evictions(answer)}")
     if "updates_lost" in answer:
         lines.append(f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost")
+    if "least_counted" in answer:
+        shares = f"{answer['least_counted']:.2f} to {answer['most_counted']:.2f}"
+        lines.append(f"  shards     each counted {shares} times as often as the mean")
     if "model" in answer:
         lines.append(f"  model      {answer['model']}")
     return Group(*map(Text, lines))

@@ -14,7 +14,7 @@ def test_a_few_failures_in_a_row_are_too_many() -> None:
     guard = CrashGuard()
     guard.advance(4, 4)
     assert failures(guard) == MOST_IN_A_ROW
-    assert "ended without a clock finished in between" in guard.add()
+    assert "ended without any work done in between" in guard.add()
 
 
 def test_a_new_clock_starts_the_count_again() -> None:
@@ -33,6 +33,13 @@ def test_a_repeated_clock_counts_as_progress() -> None:
         guard.advance(30, 30 + repeated)
     # A job that never gets beyond one clock ends nevertheless.
     assert "before clock 31 was finished" in guard.add()
+
+
+def test_processes_that_end_faster_than_clocks_do_are_started_again_as_long_as_work_is_done() -> None:
+    guard = CrashGuard()
+    for chunks in range(40):
+        guard.advance(3, 3 + chunks)
+        assert not guard.add()
 
 
 def test_nothing_new_is_no_progress() -> None:

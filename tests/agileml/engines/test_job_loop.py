@@ -11,7 +11,7 @@ from agileml.engines.job_loop import JobLoop
 from agileml.engines.script import Quiet
 from agileml.errors import Unrecoverable
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.node_process import REFUSED
+from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.results import Result
 from tests.agileml.trials import FailingFleet, RedoingLink
 
@@ -58,7 +58,7 @@ def test_nodes_of_an_earlier_process_are_lost_and_keep_their_names() -> None:
 def test_without_machines_a_job_has_failed() -> None:
     fleet = FailingFleet()
     loop = loop_of(fleet)
-    fleet.happened.append(Gone("first", 3))
+    fleet.happened.append(Gone("first", NOT_ADMITTED))
     with pytest.raises(Unrecoverable, match="no machine is left"):
         loop.turn(0.0)
 
@@ -68,6 +68,6 @@ def test_without_reliable_machines_a_job_has_failed() -> None:
     fleet = FailingFleet()
     loop = loop_of(fleet)
     fleet.start_node("second", reliable=False)
-    fleet.happened.append(Gone("first", REFUSED))
+    fleet.happened.append(Gone("first", NOT_ADMITTED))
     with pytest.raises(Unrecoverable, match="no reliable machine is left"):
         loop.turn(0.0)

@@ -63,7 +63,12 @@ def job(folder: Path, step: str = "pass", clocks: int = 1000) -> TrainingJob:
         (SimulatedEngine, "params.update('w', [0], np.ones((1, 3)))", r"clock 1, parameter 'w'.*shape \(1, 3\)"),
         (SimulatedEngine, "if clock == 3: params.read('v')", r"clock 3, parameter 'v': no such parameter"),
         (LocalEngine, "raise KeyError('x')", r"clock 1, shard \d.*KeyError: 'x'"),
-        (LocalEngine, "raise SystemExit(7)", r"SystemExit: 7"),
+        (
+            LocalEngine,
+            "raise SystemExit(7)",
+            r"clock 1, shard \d.*called sys.exit\(7\) \(.*steps.py, line 12.*raise an error to end the job",
+        ),
+        (SimulatedEngine, "raise SystemExit(7)", r"clock 1, shard \d.*called sys.exit\(7\)"),
     ],
 )
 def test_a_faulty_trainer_ends_the_job(
@@ -208,6 +213,16 @@ def test_the_end_of_a_crashed_process_is_reported_with_the_line(tmp_path: Path) 
     crash = "__import__('ctypes').string_at(0) if clock == 2 else None"
     lines = printed(job(tmp_path, crash))
     assert any("was ended by signal 11" in line and "steps.py, line 12, in step" in line for _, line in lines)
+
+
+def test_a_reliable_node_that_ends_itself_with_any_status_is_replaced(tmp_path: Path) -> None:
+    """Status 3 is that of a node which a job does not admit; no other machine would be started for one of these."""
+    once = f"p = {str(tmp_path / 'ended')!r}; clock == 2 and not os.path.exists(p) and (open(p, 'w'), os._exit(3))"
+    lonely = replace(job(tmp_path, once, clocks=4), transient=0)
+    lines: list[str] = []
+    done = LocalEngine().play(lonely, Timetable({}), lambda _: None, lambda line: lines.append(line.text))
+    assert (done.clocks, done.failures) == (4, 1)
+    assert any("ended with status 3" in line for line in lines)
 
 
 @pytest.mark.parametrize("transient", [2, 0])

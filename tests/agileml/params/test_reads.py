@@ -172,10 +172,10 @@ def test_a_chunk_with_missing_rows_is_discarded(reads: Callable[[ParamView], Non
     chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=ordered, sample=0)
     some: Delta = [RowDelta(np.array([0, 1], np.int32), np.zeros(2))]
     cache.assign(0, some, 0)
-    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10)).missed == {0}
+    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10, 0)).missed == {0}
     assert chunk_runner.take(1) == {}
     cache.fill(0, [np.zeros(4)], 0)
-    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10)).missed == frozenset()
+    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10, 0)).missed == frozenset()
     ((entry,),) = chunk_runner.take(1).values()
     assert entry.delta[0] is not None
 

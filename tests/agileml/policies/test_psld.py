@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 
 import pytest
 
-from agileml.policies.psld import MEASUREMENTS_BEFORE_MOVE, PSLD, Line, superior_set
+from agileml.policies.psld import MEASUREMENTS_BEFORE_MOVE, PSLD, Line, candidates, superior_set
 
 SERVERS = ("a", "b", "c", "d")
 BLOCKS = 40
@@ -70,8 +71,47 @@ def test_nothing_moves_before_the_new_assignment_is_measured() -> None:
 
 def test_the_superior_set_ends_where_intervals_no_longer_overlap() -> None:
     lines = {"a": Line(1.0, 0.0, 0.3), "b": Line(1.4, 0.0, 0.1), "c": Line(3.0, 0.0, 0.01), "d": Line(5.0, 0.0, 1.0)}
-    assert superior_set(lines, 1.0, 0.0) == ["a", "b"]
-    assert superior_set(lines, 1.0, 2.0) == ["a", "b", "c"]
+    assert superior_set(lines, 1.0) == ["a", "b"]
+    assert candidates(lines, 1.0, 1.0) == ["a", "b"]
+    assert candidates(lines, 1.0, 2.0) == ["a", "b", "c"]
+
+
+def get_superior(lines: dict[str, Line], size: float) -> set[str]:
+    """Algorithm 1, line by line."""
+    superior: set[str] = set()
+    remained = set(lines)
+    threshold = math.inf
+    while remained:
+        upper = {r: lines[r].mean(size) + 1.645 * lines[r].error for r in remained}
+        lower = {r: lines[r].mean(size) - 1.645 * lines[r].error for r in remained}
+        r = min(remained, key=upper.__getitem__)
+        if lower[r] >= threshold:
+            break
+        threshold = upper[r]
+        superior.add(r)
+        remained.remove(r)
+    return superior
+
+
+@pytest.mark.parametrize("noise", [0.2, 1.0])
+def test_the_superior_set_is_that_of_the_paper(noise: float) -> None:
+    chance, sizes = random.Random(7), Counter[int]()
+    for _ in range(400):
+        lines = {
+            name: Line(chance.uniform(0.1, 1), chance.uniform(0, 2), noise * chance.random())
+            for name in "abcdefgh"[: chance.randint(1, 8)]
+        }
+        size = chance.uniform(0.1, 10)
+        assert set(superior_set(lines, size)) == get_superior(lines, size)
+        sizes[len(superior_set(lines, size))] += 1
+    assert len(sizes) > 1
+
+
+def test_precisely_measured_servers_that_are_about_as_fast_are_all_used() -> None:
+    """Their bounds do not overlap; all blocks on the first one would take four times as long."""
+    lines = {name: Line(1.0 + 0.1 * number, 0.0, 0.0) for number, name in enumerate(SERVERS)}
+    assert superior_set(lines, 1.0) == ["a"]
+    assert candidates(lines, 1.0, 1.0) == list(SERVERS)
 
 
 def test_a_line_is_fitted_where_sizes_differ() -> None:

@@ -97,7 +97,7 @@ def begun(**options: Any) -> tuple[Harness, Compute]:  # noqa: ANN401
     assert harness.receive(recover()) == [Send("p", Pull(1, "w", 0, 0)), Send("q", Pull(1, "w", 1, 0))]
     assert harness.receive(snapshot(0, 0)) == []
     (task,) = harness.receive(snapshot(1, 0))
-    assert task == Compute(Chunk(1, 1, 0, 0, 0, 2))
+    assert task == Compute(Chunk(1, 1, 0, 0, 0, 2, 0))
     assert isinstance(task, Compute)
     return harness, task
 
@@ -126,7 +126,7 @@ def test_chunks_are_computed_furthest_behind_first_and_sent_by_clock() -> None:
     # It waits for version 1, which it requested with the push.
     assert positions(harness) == {0: Position(2, 0), 1: Position(2, 0)}
     assert harness.receive(snapshot(0, 1)) == []
-    assert harness.receive(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
+    assert harness.receive(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2, 0))]
 
 
 def test_no_clock_after_the_limit() -> None:
@@ -135,7 +135,7 @@ def test_no_clock_after_the_limit() -> None:
     sent = pushes(harness.work([task]))
     assert [push.want for _, push in sent] == [-1, -1]
     assert harness.receive(snapshot(0, 1), snapshot(1, 1)) == []
-    assert harness.receive(Limit(1, 2)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
+    assert harness.receive(Limit(1, 2)) == [Compute(Chunk(1, 2, 0, 0, 0, 2, 0))]
 
 
 def test_a_shard_is_given_away_between_clocks_or_at_once() -> None:
@@ -143,8 +143,8 @@ def test_a_shard_is_given_away_between_clocks_or_at_once() -> None:
     # Orders wait for the current chunk; afterwards its shard is in the middle of a clock.
     assert harness.receive(GiveShard(1, 0, "v", now=False), GiveShard(1, 1, "u", now=True)) == []
     result = harness.finish(task)
-    assert result == [Send("u", TakeShard(1, 1, 1, ALL)), Compute(Chunk(1, 1, 0, 1, 2, 4))]
-    result = harness.finish(Compute(Chunk(1, 1, 0, 1, 2, 4)))
+    assert result == [Send("u", TakeShard(1, 1, 1, ALL)), Compute(Chunk(1, 1, 0, 1, 2, 4, 0))]
+    result = harness.finish(Compute(Chunk(1, 1, 0, 1, 2, 4, 0)))
     assert result[0] == Send("v", TakeShard(1, 0, 2, ALL))
     assert [push.covers for _, push in pushes(result)] == [((0, 0, 2),)] * 2
     assert harness.worker.idle
@@ -181,7 +181,7 @@ def test_a_late_older_version_is_ignored() -> None:
     harness.work([task])
     assert harness.receive(snapshot(0, 1), snapshot(0, 0)) == []
     assert harness.worker.chunk_runner.cache.clocks == [1, 0]
-    assert harness.receive(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
+    assert harness.receive(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2, 0))]
 
 
 @pytest.mark.parametrize(("slack", "ahead"), [(0, 1), (1, 2), (2, 3)])
@@ -236,7 +236,7 @@ def reading(*rows: int) -> tuple[Harness, Compute, list[int]]:
     harness = Harness(trainer=trainer)
     table = Table(1, ("p", "q"), ("", ""), ("w", "v"))
     harness.receive(recover(table=table), rows_of(0, 0), rows_of(1, 0))
-    task = Compute(Chunk(1, 1, 0, 0, 0, 1))
+    task = Compute(Chunk(1, 1, 0, 0, 0, 1, 0))
     return harness, task, read
 
 

@@ -101,8 +101,26 @@ def test_a_message_to_an_absent_process_is_dropped(mailbox: Callable[[str], Mail
     one.send("t2", Heartbeat("old"))
     assert any(isinstance(event, Rejected) for event in received(one, until=bool))
     two = mailbox("t2")
+    # Without the first message, the second may mean nothing there.
+    one.send("t2", Heartbeat("of the same epoch"))
+    one.begin_epoch()
     one.send("t2", Heartbeat("new"))
     assert envelopes(received(one, two, until=any_envelope)) == [Heartbeat("new")]
+
+
+def test_after_a_message_was_lost_with_a_link_none_follows_in_that_epoch(mailbox: Callable[[str], Mailbox]) -> None:
+    """It could be about something of which the lost one was to tell; a recovery is coming."""
+    one, two = mailbox("t1"), mailbox("t2")
+    one.send("t2", Heartbeat("first"))
+    received(one, two, until=any_envelope)
+    two._endpoint.drop("t1", "it was cut")
+    received(one, two, until=lambda events: any(isinstance(event, Lost) for event in events))
+    two.send("t1", Heartbeat("in between"))
+    one.send("t2", Heartbeat("in between"))
+    for each in (one, two):
+        each.begin_epoch()
+    one.send("t2", Heartbeat("after"))
+    assert envelopes(received(one, two, until=any_envelope)) == [Heartbeat("after")]
 
 
 def test_messages_for_a_lost_controller_are_dropped(mailbox: Callable[[str], Mailbox]) -> None:

@@ -36,6 +36,13 @@ class Shared(nn.Module):
         return scores
 
 
+def clipped_by_hook() -> Shared:
+    """A hook whose result for a batch is not the sum of those for its parts."""
+    module = Shared()
+    module.scale.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    return module
+
+
 class Normalized(nn.Module):
     """Batch normalization and dropout."""
 

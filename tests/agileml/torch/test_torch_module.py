@@ -24,7 +24,18 @@ from agileml.reference import model_digest
 from agileml.torch import TorchModule
 from agileml.torch.batches import Batches
 from agileml.torch.trainer import SEED
-from tests.agileml.torch.nets import BATCH, SAMPLES, Normalized, Shared, adamw, data, momentum, objective, trainer
+from tests.agileml.torch.nets import (
+    BATCH,
+    SAMPLES,
+    Normalized,
+    Shared,
+    adamw,
+    clipped_by_hook,
+    data,
+    momentum,
+    objective,
+    trainer,
+)
 
 CLOCKS = 9
 """More than two epochs."""
@@ -70,6 +81,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], Any], Any,
     "state of one number": (Shared, partial(lambda net: torch.optim.NAdam(net.parameters(), lr=0.02)), None, 4),
     "sparse": (partial(Shared, sparse=True, tied=False), sparse_and_dense, None, 4),
     "batch normalization": (Normalized, momentum, None, 1),
+    "hook of a whole batch": (clipped_by_hook, momentum, None, 1),
 }
 
 

@@ -18,7 +18,7 @@ from agileml.errors import AgileMLError
 from agileml.torch.network import TorchNetwork
 from agileml.torch.trainer import SEED
 from agileml.torch.unchanged import Unchanged
-from tests.agileml.torch.nets import SAMPLES, Normalized, Shared, data, momentum, objective, trainer
+from tests.agileml.torch.nets import SAMPLES, Normalized, Shared, clipped_by_hook, data, momentum, objective, trainer
 from tests.agileml.torch.test_torch_module import CLOCKS, plain
 
 
@@ -204,6 +204,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "schedule OneCycleLR has no rate for clock 6: Tried to step 5 times",
     ),
     ({"module": Hooked}, "parameter 'scale' has a hook for its accumulated gradient"),
+    (
+        {"module": clipped_by_hook},
+        r"parameter 'scale' has a hook for its gradient \(register_hook\), which would run for",
+    ),
+    ({"module": clipped_by_hook, "parts": 1, "microbatch": 6}, "parameter 'scale' has a hook for its gradient"),
+    ({"module": clipped_by_hook(), "parts": 1}, "parameter 'scale' has a hook for its gradient .* function that makes"),
     *(
         ({"module": module}, rf"clock 1, shard \d, {what}: the module changed it; {why}.*{HERE}forward")
         for module, what, why in (

@@ -34,6 +34,23 @@ def test_batches_cycle_through_the_whole_shard(plan: WorkPlan) -> None:
         assert seen == list(range(length))
 
 
+@given(PLANS, st.integers(0, 4))
+def test_rotating_shards_visit_every_place_once_in_a_turn(plan: WorkPlan, turns: int) -> None:
+    count, rotating = len(plan.lengths), plan.rotating()
+    clocks = range(turns * count + 1, turns * count + count + 1)
+    for place in range(count):
+        assert sorted(rotating.shard_at(place, clock) for clock in clocks) == list(range(count))
+    for clock in clocks:
+        assert sorted(rotating.shard_at(place, clock) for place in range(count)) == list(range(count))
+        assert rotating.covers_of_shards(rotating.accept_all(clock)) == plan.accept_all(clock).covers
+        assert rotating.items(0, clock) == plan.items(rotating.shard_at(0, clock), clock)
+
+
+def test_the_order_of_rotating_shards_changes_from_turn_to_turn() -> None:
+    plan = WorkPlan((1,) * 16, 0, 1).rotating()
+    assert len({tuple(plan.shard_at(0, 16 * turn + clock) for clock in range(1, 17)) for turn in range(8)}) == 8
+
+
 @given(COVERS)
 def test_coverage_is_a_set_of_chunks(covers: list[Cover]) -> None:
     coverage, chunks = Coverage(), set[tuple[int, int]]()
