@@ -30,8 +30,8 @@ from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.planning.work import Measured
 from spotctl.run.start.launch_plans import JobPlans
+from spotctl.show.phrases import moment
 from spotctl.show.plans.as_json import answers
-from spotctl.show.plans.tables import moment
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
 CHEAP = flat(offer("a.large"), 4 * CENT)
