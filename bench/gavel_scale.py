@@ -132,7 +132,8 @@ def _by_clarabel(program: DirectProgram) -> float:
 def _by_highs(program: DirectProgram) -> float:
     cost = np.zeros(program.matrix.shape[1])
     cost[-1] = -1.0
-    return float(linprog(cost, A_ub=program.matrix, b_ub=program.most, method="highs-ipm").x[-1])
+    solved: Any = linprog(cost, A_ub=program.matrix, b_ub=program.most, method="highs-ipm")  # type: ignore[call-overload]
+    return float(solved.x[-1])
 
 
 SOLVERS: dict[str, Callable[[DirectProgram], float]] = {

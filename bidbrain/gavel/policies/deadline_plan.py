@@ -134,8 +134,8 @@ class _Least:
 
 
 def _least(batch: DeadlineBatch, columns: _IntervalColumns, program: LinearProgram, *, brief: bool) -> _Least:
-    """The least cost. Where the plan costs far less than its most expensive column, costs are counted again in a unit of the
-    plan: in that of the column, the solver could not tell them from zero."""
+    """The least cost. Where the plan costs far less than its most expensive column, costs are counted again in a unit
+    of the plan: in that of the column, the solver could not tell them from zero."""
     solver, cost = Solver(program, dual=True, brief=brief), _usd(batch, columns)
     x = solver.optimum().x
     unit = float(cost.max())

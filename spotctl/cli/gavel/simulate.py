@@ -70,10 +70,11 @@ def simulate(
     """Simulate a cluster: jobs arrive, a policy allocates workers, and the round mechanism realizes the allocation.
 
     Rounds are played as in the published simulator: types choose one after the other, the fastest first.
-    `fifo` is a queue: jobs start in order and run to completion, and only a job that runs on no type with room is passed
-    over; with --agnostic, each starts on a random type. `fifo-perf` reallocates all jobs whenever one arrives or ends, so earlier jobs move to faster types.
-    `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of the job's run time alone on
-    its fastest type. The makespan runs from the first measured arrival to the last measured completion.
+    `fifo` is a queue: jobs start in order and run to completion, and only a job that runs on no type with room is
+    passed over; with --agnostic, each starts on a random type. `fifo-perf` reallocates all jobs whenever one arrives
+    or ends, so earlier jobs move to faster types. `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo)
+    is a multiple of the job's run time alone on its fastest type. The makespan runs from the first measured arrival to
+    the last measured completion.
 
     Example: spotctl gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz
     --cluster v100=36,p100=36,k80=36 --policy max-min-fairness

@@ -39,7 +39,7 @@ class Shared(nn.Module):
 def clipped_by_hook() -> Shared:
     """A hook whose result for a batch is not the sum of those for its parts."""
     module = Shared()
-    module.scale.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    module.scale.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))  # type: ignore[no-untyped-call]
     return module
 
 

@@ -64,7 +64,7 @@ def specs(draw: st.DrawFn, cloud: str, count: int) -> list[JobSpec]:
         least = draw(st.integers(1, 3))
         machines = (least, least + draw(st.integers(0, 4)))
         made = spec(f"job{number}", machines, draw(st.integers(0, 1)), cloud)
-        programs = [
+        programs: list[Training | Command] = [
             Training("mf", Stop(clocks=draw(st.sampled_from([1, 100, 2000])))),
             Training("mf", Stop(span=2 * HOUR)),
             Training("mf", Stop(converged=0.01)),
