@@ -266,6 +266,8 @@ def a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages(seed: int) -> No
             while "t2" in here._endpoint.peers:
                 here._endpoint.flush(0.0, "t2")
             assert [type(event) for event in here.receive(0.0)] == [Connected, Lost]
+            # A node whose link was lost gets nothing more until a new epoch begins.
+            here.begin_epoch()
             with closing(Mailbox(rendezvous, "t2")) as again:
                 again.open()
                 here.send("t2", Heartbeat("again"))

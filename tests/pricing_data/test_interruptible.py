@@ -11,6 +11,8 @@ from pricing_data.interruptible import uninterrupted
 
 
 def test_ctrl_c_waits_for_what_must_not_be_interrupted() -> None:
+    # A test run that was started in the background ignores Ctrl-C.
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     done = []
 
     def work() -> None:
@@ -18,6 +20,9 @@ def test_ctrl_c_waits_for_what_must_not_be_interrupted() -> None:
             os.kill(os.getpid(), signal.SIGINT)
             done.append(True)
 
-    with pytest.raises(KeyboardInterrupt):
-        work()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        signal.signal(signal.SIGINT, usual)
     assert done
