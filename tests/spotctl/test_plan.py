@@ -62,7 +62,7 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     file = job(tmp_path, "deadline: 12h\nbudget: 25 USD")
     short, long = spotctl("plan", file, "--at", AT), spotctl("plan", file, "--at", AT, "--explain")
     assert short.code == long.code == 0, long.err
-    for line in ("expected", "on demand", "work       2,000 clocks", "budget", "deadline", "min-cost-slo (Gavel)"):
+    for line in ("expected", "on demand", "work       2,000 clocks", "budget", "deadline", "policy     min-cost-slo"):
         assert line in short.out
     assert "(synthetic)" in short.out
     assert "more markets (--explain and --json list more)" in short.out
