@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from agileml.errors import AgileMLError
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.mailbox import JobEnded, ModelPart
-from tests.agileml.cut_links import play
+from tests.agileml.cut_links import cut_one, open_now, play
 from tests.agileml.engines.jobs import Timetable
 from tests.agileml.engines.test_local_ends import job
 
@@ -64,3 +66,15 @@ def test_so_does_the_reason_of_a_failure(tmp_path: Path, cut_at_the_end: list[ob
 @pytest.mark.parametrize("seed", [3, 5, 9])
 def test_the_model_equals_the_reference_whatever_connection_breaks(seed: int) -> None:
     play(seed)
+
+
+def test_connections_that_are_not_of_the_job_stay() -> None:
+    """A schedule once broke the connection of a pytest plugin, and with it the run of all tests."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        peer, _ = server.accept()
+        with peer:
+            spared = open_now()
+            for seed in range(10):
+                cut_one(random.Random(seed), spared)
+            ours.sendall(b"still here")
+            assert peer.recv(10) == b"still here"
