@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agileml.core.deciding import Decisions
 from agileml.core.events import ClockRepeated, Iteration
 from agileml.core.version_ledger import VersionLedger
 from agileml.work.covers import Accepted
+
+_DONE_AGAIN = re.compile(r"clocks (\d+) to (\d+) are done again")
+
+
+def clocks_done_again(events: Iterable[str]) -> list[list[int]]:
+    """The first and the last of finished clocks that a loss undid, by the events of all clocks in order."""
+    spans = (match.groups() for event in events if (match := _DONE_AGAIN.fullmatch(event)))
+    # Several losses before the next clock begin one epoch after the other from the same version.
+    return [list(map(int, span)) for span in dict.fromkeys(spans)]
 
 
 @dataclass(slots=True)
@@ -34,6 +45,8 @@ class ClockLog:
 
     def roll_back(self, clock: int) -> None:
         """All nodes return to a version."""
+        if clock < self.logged:
+            self.note(f"clocks {clock + 1} to {self.logged} are done again")
         self.ledger.reset(clock)
         self._reached = clock
 

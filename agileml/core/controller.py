@@ -85,6 +85,11 @@ class Controller:
         return self.epochs.number
 
     @property
+    def reported(self) -> int:
+        """Grows whenever workers report more chunks."""
+        return self.clocks.ledger.reported
+
+    @property
     def stable(self) -> int:
         """The last version that is safe."""
         return self.clocks.stable
@@ -169,7 +174,7 @@ class Controller:
                 self._fail(answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events))
 
     def _gather(self) -> None:
-        """Starts once the first nodes are ready; continues once there is a reliable node again."""
+        """Starts once the first nodes are ready; continues once a node is there that can hold the model."""
         if self.epochs.mode is Mode.GATHERING and can_start(self.members, self.settings, self.epochs.number):
             self._recover()
 
@@ -206,10 +211,10 @@ class Controller:
         self._observe_nodes()
         self._changed = True
         footprint = self.stages.footprint
-        needs_reliable = CHECKPOINT in sources or INIT in sources or not footprint.transient
-        if needs_reliable and not footprint.reliable:
+        stored = bool(self.settings.reliable) and (CHECKPOINT in sources or INIT in sources)
+        if not footprint.reliable and (stored or not footprint.transient):
             self.epochs.enter(Mode.GATHERING)
-            self.clocks.log.note("waiting for a reliable node")
+            self.clocks.log.note("waiting for a reliable node" if self.settings.reliable else "waiting for a node")
             return
         nodes = self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING)
         self.epochs.begin(clock, sources, nodes)

@@ -33,12 +33,12 @@ class ClockDecision:
     def of(cls, line: Sequence[Any]) -> ClockDecision:
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
-        return cls(Accepted(clock, tuple((shard, first, last) for shard, first, last in covers)), waited_for)
+        return cls(Accepted(clock, tuple((place, first, last) for place, first, last in covers)), waited_for)
 
 
 @dataclass(slots=True)
 class OpenClock:
-    """The next clock, as far as it has arrived. `missing`: the chunks that have not, by shard."""
+    """The next clock, as far as it has arrived. `missing`: the chunks that have not, by place."""
 
     missing: dict[int, int]
     arrived: Coverage = field(default_factory=Coverage)
@@ -54,10 +54,10 @@ class OpenClock:
         """Chunks are on their way to the servers."""
         covers = tuple(covers)
         self.arrived.add(covers)
-        for shard, first, last in covers:
-            self.missing[shard] -= last - first
-            if not self.missing[shard]:
-                del self.missing[shard]
+        for place, first, last in covers:
+            self.missing[place] -= last - first
+            if not self.missing[place]:
+                del self.missing[place]
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class Decisions:
 
     def _turn(self) -> None:
         clock = self.clock
-        self._open = OpenClock({shard: self.plan.chunks(shard, clock) for shard in range(len(self.plan.lengths))})
+        self._open = OpenClock({place: self.plan.chunks(place, clock) for place in range(len(self.plan.lengths))})
 
     def is_late(self, done: WorkDone, epoch: int) -> bool:
         """Whether work was reported when its clock had been decided without it."""
@@ -160,7 +160,7 @@ class Decisions:
         names, coming = set(workers), self._open
         if not coming.wait_for:
             self._begin(coming, len(names), now)
-        late = {workers[shard] for shard in coming.missing}
+        late = {workers[place] for place in coming.missing}
         self._measure(coming, len(names) - len(late), now)
         wanted, arrived = min(coming.wait_for, len(names)), len(names) - len(late)
         covers = coming.arrived.covers()
@@ -185,7 +185,7 @@ class Decisions:
         # Of work that was done before a rollback, the times say nothing.
         coming.began = None if coming.arrived.chunks else now
         self._workers = workers
-        self.policy, proposals = self.policy.observe(ClockBegins(self.clock, workers))
+        self.policy, proposals = self.policy.observe(ClockBegins(self.clock, workers, self._waited))
         for proposal in proposals:
             coming.wait_for = max(1, proposal.gradients)
             if proposal.reason:

@@ -15,7 +15,7 @@ class Mode(Enum):
     """The controller's current mode."""
 
     GATHERING = "gathering"
-    """Waits for the first nodes, or for a reliable node after the last one was lost."""
+    """Waits for the first nodes, or for a node that can hold the model after the last one was lost."""
     RESUMING = "resuming"
     """Restarted: waits for the nodes to report what they hold."""
     RECOVERING = "recovering"

@@ -1,4 +1,4 @@
-"""When a job starts, or continues after losing its last reliable node, and which nodes it waits for until then."""
+"""When a job starts, or continues after losing all nodes that could hold the model, and which nodes it waits for."""
 
 from __future__ import annotations
 
@@ -30,11 +30,17 @@ class StartUp:
 
 
 def can_start(members: Members, settings: ControllerSettings, epoch: int) -> bool:
-    """Whether there is a reliable node and, before the first epoch, all others are there and have loaded."""
-    here = _present(members)
-    reliable = any(member.reliable and member.phase is not NodePhase.LOADING for member in here)
-    loading = any(member.phase is NodePhase.LOADING for member in here)
-    return reliable and (epoch > 0 or not (loading or _absent(members, settings)))
+    """Whether there is a node that can hold the model and, before the first epoch, all others are there and have
+    loaded."""
+    loaded = [member for member in _present(members) if member.phase is not NodePhase.LOADING]
+    keeps = any(member.reliable or not settings.reliable for member in loaded)
+    return keeps and (epoch > 0 or all_loaded(members, settings))
+
+
+def all_loaded(members: Members, settings: ControllerSettings) -> bool:
+    """Whether the nodes of the first epoch are there and have loaded, of whatever kind."""
+    loading = any(member.phase is NodePhase.LOADING for member in _present(members))
+    return not (loading or _absent(members, settings))
 
 
 def shortage(members: Members, settings: ControllerSettings) -> str:
@@ -44,7 +50,7 @@ def shortage(members: Members, settings: ControllerSettings) -> str:
     missing = [f"{settings.reliable - reliable} reliable"] if reliable < settings.reliable else []
     transient = _absent(members, settings) - max(0, settings.reliable - reliable)
     missing += [f"{transient} transient"] if transient > 0 else []
-    if not missing or (reliable and not _absent(members, settings)):
+    if not missing or ((reliable or not settings.reliable) and not _absent(members, settings)):
         return ""
     names = ", ".join(member.name for member in here) or "none"
     asked = f"{settings.reliable}+{settings.transient}"

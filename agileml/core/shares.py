@@ -26,8 +26,8 @@ class ShardShares:
     """By shard, in how many clocks it has counted; of a clock in which a part of it counted, that part."""
 
     plan: WorkPlan
-    counted: list[float] = field(default_factory=list)
-    _outside: bool = False
+    counted: list[float] = field(init=False)
+    _outside: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.counted = [0.0] * len(self.plan.lengths)
@@ -45,7 +45,7 @@ class ShardShares:
         return self._warning()
 
     def owes(self, places: Iterable[int], clock: int) -> bool:
-        """Whether one of these places has a shard that would be out of bounds if the clock left it out."""
+        """Whether one of these places has a shard that might be out of bounds if the clock left it out."""
         least = self.mean + 1 - _allowed(self.mean + 1)
         return any(self.counted[self.plan.shard_at(place, clock)] < least for place in places)
 
@@ -56,14 +56,15 @@ class ShardShares:
 
     def _warning(self) -> str:
         mean, outside = self.mean, self._outside
-        worst = max(range(len(self.counted)), key=lambda shard: abs(self.counted[shard] - mean))
-        self._outside = abs(self.counted[worst] - mean) > _allowed(mean) + 1
+        # No shard can count too little: the clock would have waited for it (`owes`).
+        most = max(range(len(self.counted)), key=self.counted.__getitem__)
+        self._outside = self.counted[most] - mean > _allowed(mean) + 1
         if outside or not self._outside:
             return ""
         return (
-            f"warning: shard {worst} has counted {self.counted[worst] / mean:.2f} times as often as the mean of all"
-            " shards, so the model leans towards some of the data; backup workers leave out its work too often or that"
-            " of others: leave out fewer, or turn them off"
+            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as the mean of all"
+            " shards, so the model leans towards it; backup workers leave out the work of others too often: leave out"
+            " fewer, or turn them off"
         )
 
 

@@ -68,8 +68,8 @@ class VersionLedger:
 
     def add_work(self, done: WorkDone, *, counts: bool = True) -> None:
         """Records that a worker finished its part of a clock; it does not count if that was too late."""
-        self.reported += done.chunks
         if counts:
+            self.reported += done.chunks
             sums = self.clocks.setdefault(done.clock, ClockSums())
             sums.chunks += done.chunks
             sums.seconds += done.seconds

@@ -17,6 +17,7 @@ from agileml.engines.base import EvictionWarning, FleetEvent, Gone
 from agileml.engines.chaos import Chaos
 from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
+from agileml.engines.local.engine import prepare_job
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.script import Quiet
@@ -27,11 +28,10 @@ from agileml.runtime.attach import publish, published_in
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.code_version import code_version
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.job_shape import shape_of
 from agileml.runtime.output import Output, show
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.runtime.results import Clocks, model_of
+from agileml.runtime.results import Clocks
 from agileml.transport import TcpAddress, sockets
 from agileml.transport.handshake import check_secret
 
@@ -44,7 +44,7 @@ class AttachedFleet(LocalFleet):
 
     starts_nodes = False
 
-    def __init__(self, plan: PreparedJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
+    def __init__(self, plan: RunnableJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
         super().__init__(plan, processes, rendezvous)
         self._reported: list[FleetEvent] = []
 
@@ -70,7 +70,7 @@ class AttachedJob:
 
     def __init__(
         self,
-        plan: PreparedJob,
+        plan: RunnableJob,
         folder: Path | None,
         secret: bytes,
         listener: Listener,
@@ -86,6 +86,7 @@ class AttachedJob:
         if listen is not None:
             with _closed_on_error(processes):
                 _check_free(listen)
+        self._blobs = rendezvous.blobs
         publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, plan.job.transport)
         self._fleet = AttachedFleet(plan, processes, rendezvous)
@@ -100,7 +101,7 @@ class AttachedJob:
         # What was reported since the last turn must not wait until this one ends.
         self._loop.handle_events()
         result = self._loop.turn(longest)
-        return None if result is None else self._plan.trained(result)
+        return None if result is None else self._plan.trained(result, self._blobs)
 
     @property
     def last_clock(self) -> int:
@@ -109,7 +110,7 @@ class AttachedJob:
 
     @property
     def progress(self) -> int:
-        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        """Grows whenever a clock is finished or workers report more work, also of a clock that is done again."""
         return self._client.progress
 
     def release(self, seconds: float) -> None:
@@ -151,7 +152,7 @@ class AttachEngine:
     state: Path | None = None
     """A folder for the job's state: if this process is killed, another run with the same folder continues the job."""
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | RunnableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Waits for the job's nodes and trains until its stopping criterion holds.
 
         Raises an AgileMLError if it cannot; BadAddress, before any work is done, if the address cannot be used.
@@ -164,7 +165,7 @@ class AttachEngine:
         check_secret(self.secret)
         if self.state is None:
             _check_free(self.listen)
-        plan = PreparedJob(job, shape_of(job))
+        plan = prepare_job(job, output)
         if self.state is not None:
             job_state.prepare(self.state, plan)
         with closing(AttachedJob(plan, self.state, self.secret, listener, 0, output, self.listen)) as attached:
@@ -198,9 +199,9 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     job, checkpoints = published_in(folder), ModelCheckpoints(FolderRendezvous(folder, b"").blobs)
     if job is None:
         return None
-    partitions = job.role.job.settings.partitions
+    partitions = job.role.partitions
     clocks = checkpoints.complete(partitions)
     if not clocks:
         return None
     versions = [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
-    return clocks[0], model_of(job.role.layout, versions)
+    return clocks[0], job.role.model(versions)

@@ -133,7 +133,7 @@ class ControllerLink(Protocol):
 
     @property
     def progress(self) -> int:
-        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        """Grows whenever a clock is finished or workers report more work, also of a clock that is done again."""
         ...
 
     @property

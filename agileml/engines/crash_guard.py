@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from agileml.runtime.node_process import UNREACHABLE
 
 MOST_IN_A_ROW = 5
-"""Processes that may end one after another without any work done in between that the job keeps."""
+"""Processes that may end one after another without any work reported in between."""
 
 MOST_IN_ONE_CLOCK = 100
 """Processes that may end while the job finishes no new clock: what fails in every attempt at a clock ends there."""

@@ -31,8 +31,9 @@ INTERRUPTED = "interrupted: ending with the last stable model; Ctrl-C again ends
 class JobLoop:
     """Runs one job. `script` injects faults.
 
-    With `replaces`, the loop keeps up the number of reliable machines, and a job without machines has failed. Without,
-    the caller manages the machines, and only the controller is restarted.
+    With `replaces`, the loop keeps up the number of reliable machines, or one machine of a job without reliable ones,
+    and a job without machines has failed. Without, the caller manages the machines, and only the controller is
+    restarted.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class JobLoop:
         self._present: tuple[RunningMachine, ...] = ()
         """Machines that the script can choose from; kept, since a simulation asks after every message."""
         self._numbers = count()
+        self._has_reliable = True
         self._crashes = CrashGuard()
         self._left_at_end: list[bool] = []
         """For each node that left because the job is over, whether it was reliable."""
@@ -61,13 +63,7 @@ class JobLoop:
 
         `earlier` are the nodes of a process that has begun the job; they are gone, and no other gets their names.
         """
-        self._crashes.nodes = reliable + transient
-        self._numbers = count(1 + max((int(name[1:]) for name in earlier), default=-1))
-        self.start()
-        for name in earlier:
-            self._link.lose(name)
-        self._add(Join(reliable, reliable=True))
-        self._add(Join(transient))
+        self.begin(reliable, transient, earlier)
         try:
             result, interrupted = until_done(lambda: self.turn(TURN_SECONDS), self.stop)
         except JobFailed:
@@ -76,6 +72,16 @@ class JobLoop:
             raise
         self._let_nodes_leave(LEAVE_SECONDS)
         return replace(result, interrupted=interrupted, failure=self._failure)
+
+    def begin(self, reliable: int, transient: int, earlier: Sequence[str] = ()) -> None:
+        """Starts the controller and the first machines."""
+        self._crashes.nodes, self._has_reliable = reliable + transient, bool(reliable)
+        self._numbers = count(1 + max((int(name[1:]) for name in earlier), default=-1))
+        self.start()
+        for name in earlier:
+            self._link.lose(name)
+        self._add(Join(reliable, reliable=True))
+        self._add(Join(transient))
 
     def stop(self) -> None:
         """Ends the job with its last stable model."""
@@ -108,11 +114,8 @@ class JobLoop:
             for event in events:
                 self._handle(event)
             self._list_present()
-        if (
-            self._replaces
-            and not self._left_at_end
-            and not any(machine.reliable for machine in self._machines.values())
-        ):
+        able = any(machine.reliable or not self._has_reliable for machine in self._machines.values())
+        if self._replaces and not self._left_at_end and not able:
             what = "reliable machine" if self._machines else "machine"
             why = self._last_failure or "all were evicted"
             raise Unrecoverable(f"no {what} is left, and none will come; {why}")
@@ -160,7 +163,8 @@ class JobLoop:
                 self._fleet.start_controller()
                 left, self._left_at_end = self._left_at_end, []
                 if self._replaces:
-                    self._add(Join(sum(left), reliable=True))
+                    again = sum(left) if self._has_reliable else len(left)
+                    self._add(Join(again, reliable=self._has_reliable))
             case Gone():
                 self._stopping.discard(event.name)
                 self._lose(event, self._machines.pop(event.name, None))
@@ -171,20 +175,21 @@ class JobLoop:
     def _lose(self, gone: Gone, machine: RunningMachine | None) -> None:
         reliable = machine is not None and machine.reliable
         warned = machine is not None and machine.warned
+        needed = reliable or not (self._has_reliable or self._machines)
         if gone.status is not None:
             self._last_failure = f"{gone.name} {gone.how}"
         self._report_failure(gone)
         if gone.status is not None and (warned or gone.status == NOT_ADMITTED):
             # The node left as it was told to. A refused node is not replaced: the next one would be refused as well.
             self._link.forget(gone.name)
-            replace_it = warned and reliable
+            replace_it = warned and needed
         elif gone.status == 0:
             # The job is over, and its model is on the way, unless the controller is lost first.
             self._left_at_end.append(reliable)
             replace_it = False
         else:
             # A transient machine that was taken away stays away; one that failed is started again.
-            replace_it = reliable or (bool(gone.status) and not self._failure)
+            replace_it = needed or (bool(gone.status) and not self._failure)
             if replace_it:
                 self._count_restart(gone)
             self._link.lose(gone.name)

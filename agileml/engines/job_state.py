@@ -12,7 +12,7 @@ from agileml.errors import BadInput
 from agileml.roles.node import JobSettings
 from agileml.runtime.attach import PublishedJob, published_in
 from agileml.runtime.controller_process import Memory
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.private_folder import NotPrivate
 from agileml.transport import BadAddress
 from agileml.transport.addresses import UnixAddress
@@ -35,7 +35,7 @@ def nodes_so_far(folder: Path) -> tuple[str, ...]:
         return tuple(memory.instances)
 
 
-def prepare(folder: Path, plan: PreparedJob) -> None:
+def prepare(folder: Path, plan: RunnableJob) -> None:
     """Creates the folder, or checks that what is in it belongs to this training. Raises BadInput if it does not."""
     try:
         UnixAddress(str(folder / _LONGEST_NAME))
@@ -77,7 +77,7 @@ def _read_published(folder: Path) -> PublishedJob | None:
         ) from None
 
 
-def _difference(before: PublishedJob | None, plan: PreparedJob) -> str:
+def _difference(before: PublishedJob | None, plan: RunnableJob) -> str:
     """The differences that keep one job from continuing with the other's model; empty if they are the same."""
     if before is None:
         return ""
@@ -92,4 +92,4 @@ def _difference(before: PublishedJob | None, plan: PreparedJob) -> str:
             return f"{setting.name.replace('_', ' ')} {old}"
     if before.files != plan.job.source.files():
         return "other code of the trainer"
-    return "" if before.role.plan == plan.shape.plan else "other shards"
+    return "" if before.role.work == plan.node_role(before.role.rendezvous).work else "other shards"

@@ -79,6 +79,28 @@ def out_of_range(dtype: np.dtype) -> BadTrainer:
     )
 
 
+def added_at(kept: Array, places: NDArray[np.intp], values: Array) -> Array:
+    """Integers plus values at places, some of them several times. BadTrainer if a sum leaves their range."""
+    wide = np.dtype(np.uint64 if kept.dtype.kind == "u" else np.int64)
+    lows, highs = _halves(kept.astype(wide))
+    for halves, more in zip((lows, highs), _halves(values.astype(wide)), strict=True):
+        np.add.at(halves, places, more)
+    highs += lows >> _HALF_BITS
+    lows &= _LOW_HALF
+    total = ((highs << _HALF_BITS) | lows).astype(kept.dtype)
+    if not all(map(np.array_equal, _halves(total.astype(wide)), (lows, highs))):
+        raise out_of_range(kept.dtype)
+    return total
+
+
+_HALF_BITS, _LOW_HALF = 32, 0xFFFFFFFF
+
+
+def _halves(numbers: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The lower and the upper 32 bits of 64-bit integers, as numbers whose sums do not leave the range."""
+    return (numbers & numbers.dtype.type(_LOW_HALF)).astype(np.int64), (numbers >> _HALF_BITS).astype(np.int64)
+
+
 def assign_into(state: PartitionState, delta: Delta) -> None:
     """Overwrites rows of a state with a delta's values, in place."""
     for array, part in _pairs(state, delta):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agileml.params.deltas import ADD, Aggregation, RowDelta, out_of_range
+from agileml.params.deltas import ADD, Aggregation, RowDelta, added_at
 from agileml.params.fast_rows import FAST_DTYPES, RowNumbers, add_rows, rows_of
 from agileml.params.layout import Array, ArraySpec
 
@@ -57,14 +57,9 @@ class RowBuffer:
             add_rows(buffer, rows, values)
         elif self._distinct(rows):
             buffer[rows] = self._by.combined(buffer[rows], values)
-        elif self._by is ADD:
+        elif self._by is ADD and buffer.dtype.kind != "f":
             touched, places = np.unique(rows, return_inverse=True)
-            # In 64 bits, so that only what leaves the range in the end is out of it.
-            sums = buffer[touched].astype(np.int64)
-            np.add.at(sums, places, values)
-            buffer[touched] = sums
-            if not np.array_equal(buffer[touched], sums):
-                raise out_of_range(buffer.dtype)
+            buffer[touched] = added_at(buffer[touched], places, values)
         else:
             # numpy has a fast loop for `ufunc.at` over single numbers, but not over whole rows.
             width = buffer[0].size

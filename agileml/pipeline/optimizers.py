@@ -1,5 +1,6 @@
-"""`Optimizer`, for trainings from Python."""
+"""Optimizers, for trainings from Python: numpy's and PyTorch's."""
 
 from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.torch_optimizers import TorchOptimizer
 
-__all__ = ["Optimizer"]
+__all__ = ["Optimizer", "TorchOptimizer"]

@@ -57,6 +57,7 @@ class ControllerClient:
         self.linked_nodes: tuple[str, ...] = ()
         """The nodes that are linked to the controller, as it has last reported."""
         self._failure = ""
+        self._has_failed = False
         self._stopped = False
         self._settled = 0
 
@@ -67,7 +68,7 @@ class ControllerClient:
 
     @property
     def progress(self) -> int:
-        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        """Grows whenever a clock is finished or workers report more work, also of a clock that is done again."""
         return self._progress
 
     @property
@@ -144,14 +145,16 @@ class ControllerClient:
                     self._mailbox.send(CONTROLLER, Acknowledged(message.clock))
                 return message
             case Failed():
-                self._failure = message.why or "the job failed"
+                # Sent again after a link was lost: a failure is raised once.
+                self._failure = "" if self._has_failed else message.why or "the job failed"
+                self._has_failed = True
             case Settled():
                 self._settled += 1
             case Printed():
                 self._output(message)
             case Attendance():
                 self.linked_nodes = message.nodes
-                self._progress += message.chunks != self._chunks
+                self._progress += message.chunks > self._chunks
                 self._chunks = message.chunks
             case ModelPart() | JobEnded():
                 self._receive_result(message)

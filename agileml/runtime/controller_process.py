@@ -11,7 +11,6 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from agileml.core.controller import Controller
 from agileml.core.events import (
     ClockRepeated,
     ControllerInstruction,
@@ -47,7 +46,7 @@ from agileml.runtime.mailbox import (
 )
 from agileml.runtime.output import Printed
 from agileml.runtime.results import observation_of
-from agileml.runtime.role_specs import ControllerRole, controller_settings
+from agileml.runtime.role_specs import ControllerRole, JobControl, controller_settings
 from agileml.stopping import Observation
 from agileml.transport import Connected, Identity, Lost
 
@@ -208,7 +207,9 @@ class ControllerProcess:
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
         self._memory = Memory(role.memory)
-        self._mailbox = Mailbox(role.rendezvous, CONTROLLER, role.job.transport, names=NodeNames(self._memory))
+        self._mailbox = Mailbox(
+            role.rendezvous, CONTROLLER, role.job.transport, names=NodeNames(self._memory), messages=role.messages
+        )
         self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._blobs = BlobServer(role.rendezvous.blobs, self._mailbox.wake)
         self._nodes: set[str] = set()
@@ -227,16 +228,14 @@ class ControllerProcess:
             self._stops,
             needs_all=role.needs_all,
             may_lack_nodes=role.may_lack_nodes,
-            model_bytes=sum(role.partition_bytes),
+            model_bytes=role.model_bytes,
         )
         self._controller = self._create_controller(settings)
 
-    def _create_controller(self, settings: ControllerSettings) -> Controller:
-        role, record = self._role, self._memory.record
-        if record is None:
-            return Controller(role.plan, role.partition_bytes, settings)
-        record = record | {"accepted": self._memory.decided}
-        return Controller.resume(role.plan, role.partition_bytes, settings, record, time.monotonic())
+    def _create_controller(self, settings: ControllerSettings) -> JobControl:
+        record = self._memory.record
+        resumed = None if record is None else record | {"accepted": self._memory.decided}
+        return self._role.control(settings, resumed, time.monotonic())
 
     def _stops(self, iteration: Iteration) -> bool:
         history = self._memory.history
@@ -294,7 +293,7 @@ class ControllerProcess:
             self._repeat()
 
     def _tell_attendance(self) -> None:
-        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes)), self._controller.clocks.ledger.reported))
+        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes)), self._controller.reported))
 
     def _repeat(self) -> None:
         """Sends, once there is a link, the clocks that the job loop has not acknowledged, and how the job has ended."""

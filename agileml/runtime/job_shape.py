@@ -13,17 +13,21 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, TrainerFailed
 from agileml.job import TrainingJob
+from agileml.params.declarations import call, name_of
 from agileml.params.layout import Layout
 from agileml.trainer import initial_model, plan_of, shards_of
 from agileml.work.plan import WorkPlan
+
+T = TypeVar("T")
 
 _CHILD = "from agileml.runtime.job_shape import main; main()"
 """Not `-m`: the answer's class must be importable by its name in the parent. The working directory is on the path."""
@@ -31,11 +35,15 @@ _CHILD = "from agileml.runtime.job_shape import main; main()"
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """The chunks of every clock, the layout of the model, and the version of the trainer's code."""
+    """The chunks of every clock, the layout of the model, and the version of the trainer's code.
+
+    `note` is what a trainer that checks itself says about its start.
+    """
 
     plan: WorkPlan
     layout: Layout
     code: str
+    note: str = ""
 
 
 def shape_of(job: TrainingJob) -> JobShape:
@@ -44,11 +52,17 @@ def shape_of(job: TrainingJob) -> JobShape:
 
 
 def isolated_shape_of(job: TrainingJob, folder: Path, variables: Mapping[str, str]) -> JobShape:
-    """The shape of a job, whose trainer is loaded in another process, in a folder and with environment variables.
+    """The shape of a job, whose trainer is loaded in another process, in a folder and with environment variables."""
+    arguments = job.source, job.settings.seed, job.settings.partitions
+    return isolated(partial(_shape, *arguments), job.source.target, folder, variables)
 
-    Raises what loading the trainer raises. This process's environment, modules and working directory stay as they are.
+
+def isolated(call: Callable[[], T], target: str, folder: Path, variables: Mapping[str, str]) -> T:
+    """Calls a function of a module that loads the user's code, in another process.
+
+    Raises what it raises. This process's environment, modules and working directory stay as they are.
     """
-    request = pickle.dumps((job.source, job.settings.seed, job.settings.partitions))
+    request = pickle.dumps(call)
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             [sys.executable, "-c", _CHILD],
@@ -70,15 +84,13 @@ def isolated_shape_of(job: TrainingJob, folder: Path, variables: Mapping[str, st
                 answer = child.stdout.read()
             except BrokenPipeError:
                 answer = b""
-        return _result(answer, child.returncode, _last_line(errors), job.source.target)
-
-
-def _result(answer: bytes, status: int, last_line: str, target: str) -> JobShape:
-    result = pickle.loads(answer) if answer else None  # noqa: S301 - written by our own child
-    if isinstance(result, JobShape):
-        return result
+        result = pickle.loads(answer) if answer else None  # noqa: S301 - written by our own child
     if isinstance(result, AgileMLError):
         raise result
+    if result is not None:
+        answered: T = result
+        return answered
+    last_line, status = _last_line(errors), child.returncode
     raise TrainerFailed(f"{target}: the process that loads it ended with status {status}: {last_line or 'no output'}")
 
 
@@ -91,7 +103,10 @@ def _last_line(errors: BinaryIO) -> str:
 def _shape(source: TrainerSource, seed: int, partitions: int) -> JobShape:
     trainer = source.load()
     plan = plan_of(trainer, shards_of(trainer))
-    return JobShape(plan, Layout.cut(initial_model(trainer, seed), partitions), source.code())
+    layout = Layout.cut(initial_model(trainer, seed), partitions)
+    check = getattr(trainer, "check_start", None)
+    note = "" if check is None else call(f"{name_of(trainer)}: check_start", lambda: check(seed))
+    return JobShape(plan, layout, source.code(), str(note))
 
 
 def main() -> None:
@@ -103,9 +118,9 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    result: JobShape | AgileMLError
+    result: object
     try:
-        result = _shape(*request)
+        result = request()
     except AgileMLError as error:
         result = type(error)(str(error))
     with answer:

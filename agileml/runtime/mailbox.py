@@ -132,15 +132,19 @@ class Mailbox:
         *,
         instance: str = "",
         names: Names | None = None,
+        messages: Sequence[type] = (),
     ) -> None:
-        """`instance` tells processes of one name apart; `names` says which of them owns it."""
+        """`instance` tells processes of one name apart; `names` says which of them owns it.
+
+        `messages` are kinds of messages that only some jobs have.
+        """
         self.name = name
         self._rendezvous = rendezvous
         settings = replace(settings or PATIENT, tls=rendezvous.tls)
         identity = Identity(name, instance or new_instance(), rendezvous.version)
         self._limits = settings.limits
         self._endpoint = Endpoint(identity, rendezvous.secret, settings, names=names)
-        self._codec = codec()
+        self._codec = codec(messages)
         self._assemblies: dict[str, Assembly] = {}
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
@@ -320,6 +324,10 @@ class Mailbox:
             if self._endpoint.flush(FULL_PAUSE, to) and to not in self._waiting:
                 return
 
+    def push(self) -> None:
+        """Sends at once what the links can take, because this process may not call `receive` for a while."""
+        self._endpoint.flush(0.0)
+
     def wake(self) -> None:
         """Interrupts a waiting `receive`; may be called from any thread."""
         self._endpoint.wake()
@@ -377,7 +385,7 @@ class ControllerConnection:
         return longest if self._next is None else max(0.0, min(longest, self._next - now))
 
 
-def codec() -> Codec:
+def codec(others: Sequence[type] = ()) -> Codec:
     """A codec for everything that the processes of a job send each other."""
     protocol = [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
-    return Codec([*protocol, *_RUNTIME_MESSAGES, *BLOB_MESSAGES])
+    return Codec([*protocol, *_RUNTIME_MESSAGES, *BLOB_MESSAGES, *others])

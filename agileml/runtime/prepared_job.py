@@ -4,17 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from agileml.job import GaveUp, Trained, TrainingJob
+from agileml.runtime.blob_store import BlobStore
 from agileml.runtime.job_shape import JobShape
+from agileml.runtime.node_process import TrainerRole
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result, counted, model_of
-from agileml.runtime.role_specs import ControllerRole, NodeRole
+from agileml.runtime.role_specs import ControllerRole, NodeRole, TrainerControllerRole
+
+
+class RunnableJob(Protocol):
+    """A job with all that a fleet needs to start its processes."""
+
+    @property
+    def job(self) -> TrainingJob:
+        """The initial number of nodes, when to stop, and settings."""
+        ...
+
+    def controller_role(
+        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
+    ) -> ControllerRole:
+        """The controller's role; `memory` is the file from which a restarted controller resumes."""
+        ...
+
+    def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
+        """A node's role."""
+        ...
+
+    def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:
+        """The result of the whole job. GaveUp: the job ended early, because nodes failed again and again."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedJob:
-    """A job and its shape: what every fleet needs to start the job's processes."""
+    """A training with workers and servers, and its shape."""
 
     job: TrainingJob
     shape: JobShape
@@ -22,17 +48,23 @@ class PreparedJob:
     def controller_role(
         self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
     ) -> ControllerRole:
-        """The controller's role; `memory` is the file from which a restarted controller resumes."""
         shape = self.shape
-        sizes = shape.layout.partition_bytes()
-        return ControllerRole(rendezvous, memory, shape.plan, sizes, shape.code, self.job, needs_all, may_lack_nodes)
+        return TrainerControllerRole(
+            rendezvous=rendezvous,
+            memory=memory,
+            code=shape.code,
+            job=self.job,
+            needs_all=needs_all,
+            may_lack_nodes=may_lack_nodes,
+            plan=shape.plan,
+            partition_bytes=shape.layout.partition_bytes(),
+        )
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
-        """A node's role."""
-        return NodeRole(name, reliable, rendezvous, self.shape.plan, self.shape.layout, self.job)
+        plan, layout = self.shape.plan, self.shape.layout
+        return TrainerRole(name=name, reliable=reliable, rendezvous=rendezvous, plan=plan, layout=layout, job=self.job)
 
-    def trained(self, result: Result) -> Trained:
-        """The result of the whole job. GaveUp: the job ended early, because nodes failed again and again."""
+    def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:  # noqa: ARG002 - the controller has sent the model
         counters = counted(result.tally, result.versions)
         model = model_of(self.shape.layout, result.versions)
         trained = Trained(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
-from agileml.core.events import ControllerSettings, Iteration, NodeRules
+from agileml.core.controller import Controller
+from agileml.core.events import ControllerInstruction, ControllerSettings, Iteration, NodeRules
+from agileml.core.members import Members
 from agileml.job import TrainingJob
-from agileml.params.layout import Layout
+from agileml.params.layout import Params
+from agileml.protocol.messages import Version
 from agileml.runtime.rendezvous import Rendezvous
+from agileml.runtime.vitals import Vitals
 from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
 from agileml.work.plan import WorkPlan
@@ -21,22 +27,73 @@ UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRole:
+class NodeRun(Protocol):
+    """The work of a node's process between its start and its end."""
+
+    def run(self) -> bool:
+        """Runs until the node is told to leave; False if the job did not admit it."""
+        ...
+
+    def warn(self, seconds: float) -> None:
+        """This machine will be taken away in `seconds`. May be called from any thread, or by a signal handler."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRole(ABC):
     """A machine of the job."""
 
     name: str
     reliable: bool
     rendezvous: Rendezvous
-    plan: WorkPlan
-    layout: Layout
     job: TrainingJob
     instance: str = field(default_factory=new_instance)
     """The node's process and its heartbeat process have this in common, and with no other of the same name."""
 
+    @abstractmethod
+    def process(self, vitals: Vitals) -> NodeRun:
+        """The node's work."""
 
-@dataclass(frozen=True, slots=True)
-class ControllerRole:
+    @property
+    @abstractmethod
+    def work(self) -> object:
+        """The part that must be the same for a job to be continued, besides the code."""
+
+    @property
+    @abstractmethod
+    def partitions(self) -> int:
+        """Partitions of the model; each has checkpoints of its own."""
+
+    @abstractmethod
+    def model(self, versions: Sequence[Version]) -> Params:
+        """The named arrays of a model, from its partitions."""
+
+
+class JobControl(Protocol):
+    """The state machine of a controller: events in, instructions out."""
+
+    @property
+    def members(self) -> Members:
+        """The nodes."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The number of the current epoch; 0 before the first."""
+        ...
+
+    @property
+    def reported(self) -> int:
+        """Grows whenever nodes report more work."""
+        ...
+
+    def handle(self, event: object, now: float, sender: str | None = None) -> list[ControllerInstruction]:
+        """Processes an event and returns the instructions that follow from it, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRole(ABC):
     """The job's controller. `memory` is the file from which a restarted controller resumes.
 
     `code` is the version of the trainer's code when the job began: its file may change while the job runs.
@@ -45,12 +102,41 @@ class ControllerRole:
 
     rendezvous: Rendezvous
     memory: Path
-    plan: WorkPlan
-    partition_bytes: tuple[int, ...]
     code: str
     job: TrainingJob
     needs_all: bool = False
     may_lack_nodes: bool = False
+
+    @property
+    def messages(self) -> tuple[type, ...]:
+        """Kinds of messages that only such jobs have."""
+        return ()
+
+    @property
+    @abstractmethod
+    def model_bytes(self) -> int:
+        """The size of the model."""
+
+    @abstractmethod
+    def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> JobControl:
+        """The state machine: a new one, or one that goes on from the record of another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerControllerRole(ControllerRole):
+    """The controller of a training with workers and servers."""
+
+    plan: WorkPlan
+    partition_bytes: tuple[int, ...]
+
+    @property
+    def model_bytes(self) -> int:
+        return sum(self.partition_bytes)
+
+    def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> Controller:
+        if record is None:
+            return Controller(self.plan, self.partition_bytes, settings)
+        return Controller.resume(self.plan, self.partition_bytes, settings, record, now)
 
 
 Role = NodeRole | ControllerRole

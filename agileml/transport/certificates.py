@@ -28,7 +28,7 @@ _BEGIN, _END = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (
 def tls_of(secret: bytes) -> Tls:
     """TLS 1.3 that connects holders of the same secret only. Raises BadSecret if the secret is too short."""
     check_secret(secret)
-    certificate, key = _certificate_and_key(secret)
+    certificate, key = certificate_and_key(secret)
     server, client = (ssl.SSLContext(protocol) for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
     # The ssl module reads keys from files only. This one is for its owner alone, and gone after the next lines.
     with tempfile.NamedTemporaryFile(prefix="agileml-") as file:
@@ -44,7 +44,7 @@ def tls_of(secret: bytes) -> Tls:
     return Tls(server, client, HOSTNAME)
 
 
-def _certificate_and_key(secret: bytes) -> tuple[bytes, bytes]:
+def certificate_and_key(secret: bytes) -> tuple[bytes, bytes]:
     """The certificate and its private key, as PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

@@ -29,9 +29,10 @@ _PREFIX = struct.Struct("<4sIQ")
 _MAGIC = b"AgM2"
 _READ_AHEAD = 64 << 10
 """One read may receive many small frames. At most this much of a large body is copied; the rest arrives in place."""
+# |V2 carries bfloat16 numbers, for which numpy has no type.
 _DTYPES = {
     code: np.dtype(code)
-    for code in ("|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8")
+    for code in ("|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8", "|V2")
 }
 _NOTHING = memoryview(b"")
 _PADDING = memoryview(bytes(ALIGNMENT))

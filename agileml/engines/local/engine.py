@@ -16,8 +16,8 @@ from agileml.errors import BadArgument
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.job_shape import shape_of
-from agileml.runtime.output import Output, show
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.output import Output, Printed, show
+from agileml.runtime.prepared_job import PreparedJob, RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
 from agileml.slowdowns import SlowServer
@@ -28,29 +28,39 @@ SECRET_BYTES = 32
 class LocalEngine:
     """Runs jobs on processes of this computer."""
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | RunnableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         return self.play(job, FaultSchedule(chaos), listener, output)
 
-    def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
+    def play(
+        self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show
+    ) -> Trained:
         """Trains as `run` does, with faults from a script."""
-        plan = prepare_job(job)
+        plan = prepare_job(job, output)
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
             return run_job(LocalFleet(plan, processes, rendezvous), rendezvous, plan, script, listener, output)
 
 
-def prepare_job(job: TrainingJob) -> PreparedJob:
-    """Determines the shape of a job. Raises BadArgument if it asks for what only a simulation can do."""
+def prepare_job(job: TrainingJob | RunnableJob, output: Output) -> RunnableJob:
+    """Determines the shape of a job, unless that was done before.
+
+    Raises BadArgument if it asks for what only a simulation can do.
+    """
+    if not isinstance(job, TrainingJob):
+        return job
     if any(isinstance(slowdown, SlowServer) for slowdown in job.slowdowns):
         raise BadArgument("chaos: 'slow server' limits a simulated network; use it with the sim engine")
-    return PreparedJob(job, shape_of(job))
+    plan = PreparedJob(job, shape_of(job))
+    if plan.shape.note:
+        output(Printed("job", plan.shape.note))
+    return plan
 
 
 def run_job(
     fleet: Fleet,
     rendezvous: FolderRendezvous,
-    plan: PreparedJob,
+    plan: RunnableJob,
     script: Script,
     listener: Listener,
     output: Output,
@@ -60,4 +70,4 @@ def run_job(
     job = plan.job
     with closing(ControllerClient(rendezvous, Clocks(listener), output, job.transport)) as client:
         result = JobLoop(fleet, client, script, output).run(job.reliable, job.transient, earlier)
-    return plan.trained(result)
+    return plan.trained(result, rendezvous.blobs)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined
 from agileml.engines.local.processes import Processes
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.role_specs import Role
 
@@ -21,7 +21,7 @@ class LocalFleet:
 
     starts_nodes = True
 
-    def __init__(self, plan: PreparedJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
+    def __init__(self, plan: RunnableJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
         self._plan = plan
         self._processes = processes
         self._rendezvous = rendezvous

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from agileml.errors import AgileMLError
+from agileml.errors import AgileMLError, ControllerUnreachable
 from agileml.runtime.controller_process import ControllerProcess
 from agileml.runtime.heartbeat import beating
-from agileml.runtime.node_process import NOT_ADMITTED, NodeProcess
+from agileml.runtime.node_process import NOT_ADMITTED, UNREACHABLE
 from agileml.runtime.output import Capture, redirect
 from agileml.runtime.role_specs import NodeRole, Role
 from agileml.transport import sockets
@@ -152,6 +152,7 @@ def _run_child(start: Start, folder: Path, keep: bool, lifetime: int, inherited:
         watch = threading.Thread(target=_exit_with_server, args=(lifetime, folder, keep), daemon=True)
         status = _run_role(start, folder, watch)
     except AgileMLError as error:
+        status = UNREACHABLE if isinstance(error, ControllerUnreachable) else status
         sys.stderr.write(f"{error}\n")
     except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
         traceback.print_exc()
@@ -168,7 +169,7 @@ def _run_role(start: Start, folder: Path, watch: threading.Thread) -> int:
         # The heartbeat process is forked, so it comes before the first thread.
         with beating(role, Capture(folder / f"{start.name}{OUTPUT_SUFFIX}")) as vitals:
             watch.start()
-            return 0 if NodeProcess(role, vitals).run() else NOT_ADMITTED
+            return 0 if role.process(vitals).run() else NOT_ADMITTED
     watch.start()
     ControllerProcess(role).run()
     return 0

@@ -18,7 +18,6 @@ from agileml.engines.ray import role_task
 from agileml.engines.ray.cluster_view import ClusterView, HeadLost
 from agileml.engines.ray.placement import RayMachine
 from agileml.errors import AgileMLError, BadInput
-from agileml.runtime.node_process import NOT_ADMITTED, REFUSED
 from agileml.runtime.own_folder import own_folder
 
 LOOPBACK = "127.0.0.2"
@@ -125,7 +124,7 @@ class RayCluster:
             return None
         del self._tasks[name]
         status, log = item
-        return Gone(name, NOT_ADMITTED if status == REFUSED else status, end_of(log) if status else "")
+        return Gone(name, status, end_of(log) if status else "")
 
     def _failed(self, name: str, error: Exception) -> Gone:
         """The node's machine or worker process is gone; anything else is a failure of the node itself."""

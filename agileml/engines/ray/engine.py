@@ -21,6 +21,7 @@ from agileml.job import Listener, Trained, TrainingJob
 from agileml.runtime.attach import publish
 from agileml.runtime.code_version import code_version
 from agileml.runtime.output import Output, show
+from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.transport import TcpAddress
 
@@ -38,11 +39,13 @@ class RayEngine:
     share: NodeShare = NODE_SHARE
     state: Path | None = None
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | RunnableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         return self.play(job, FaultSchedule(chaos), listener, output)
 
-    def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
+    def play(
+        self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show
+    ) -> Trained:
         """Trains as `run` does, with faults from a script."""
         try:
             return self._play(job, script, listener, output)
@@ -50,8 +53,8 @@ class RayEngine:
             kept = f"run it again with the same state folder, {self.state}" if self.state else "it had no state folder"
             raise HeadLost(f"{error}, and the training ends; {kept}") from error
 
-    def _play(self, job: TrainingJob, script: Script, listener: Listener, output: Output) -> Trained:
-        plan, earlier = prepare_job(job), tuple[str, ...]()
+    def _play(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output) -> Trained:
+        plan, earlier = prepare_job(job, output), tuple[str, ...]()
         if self.state is not None:
             job_state.prepare(self.state, plan)
         with connected(self.address) as cluster, _free_port(cluster.host) as listen:

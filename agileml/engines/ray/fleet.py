@@ -15,7 +15,7 @@ from agileml.engines.ray.placement import placement_options
 from agileml.engines.ray.shipped_code import zipped_package
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.output import Output, Printed
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.secret_file import SECRET_VARIABLE
 
@@ -47,7 +47,7 @@ class RayFleet(LocalFleet):
 
     def __init__(
         self,
-        plan: PreparedJob,
+        plan: RunnableJob,
         processes: Processes,
         rendezvous: FolderRendezvous,
         cluster: RayCluster,

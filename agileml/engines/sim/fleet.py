@@ -135,7 +135,7 @@ class SimulatedLink:
 
     @property
     def progress(self) -> int:
-        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        """Grows whenever a clock is finished, also one that is done again."""
         return len(self._simulation.log) + self._simulation.repeated
 
     @property

@@ -1,21 +1,27 @@
 """The controller of an elastic pipeline: events in, instructions out.
 
 Work proceeds in segments of whole batches. A segment counts once every node has reported its end; until then each node
-keeps the state from before the segment. So all nodes can repeat a segment, whatever is lost in it; if the only copy of
-a layer is gone, all nodes start from an older backup.
+keeps the state from before the segment. So all nodes can repeat a segment, whatever is lost in it. After a segment,
+nodes copy their layers to a neighbor, and now and then to a store. If the only holder of a layer is gone, all nodes
+return to the newest batch before which every layer is at some node, or in the store.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from agileml.errors import JobFailed
+from agileml.pipeline.elastic.choice import LayoutOption, MovePace, best_option
+from agileml.pipeline.elastic.held_layers import HeldLayers, neighbors_copies
 from agileml.pipeline.elastic.layouts import assign
 from agileml.pipeline.elastic.messages import (
-    CONTROLLER,
     INITIAL,
+    STORE,
     BatchesDone,
+    CopyKept,
+    CopyLayers,
     FramesLost,
+    LayerSaved,
     LeavePipeline,
     NodeFailed,
     NodeGone,
@@ -30,26 +36,34 @@ from agileml.pipeline.elastic.messages import (
 from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
 from agileml.pipeline.schedule.schemes import FLUSHING
 
+Instructions = list[tuple[str, NodeInstruction]]
+"""Each with its node."""
+
 
 class ElasticPhase(Enum):
-    """Whether the nodes wait, move layers, run batches or have finished."""
+    """Whether the nodes wait, move layers, run batches, save the result or have finished."""
 
     WAITING = auto()
     """There are too few nodes."""
     MOVING = auto()
     RUNNING = auto()
+    SAVING = auto()
+    """The last update is done."""
     FINISHED = auto()
 
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """The settings of a run. `every`: batches between backups."""
+    """The settings of a run. `every`: batches between copies; `save_every`: in the store, as often if left out."""
 
     scheme: str
     batches: int
     layouts: Mapping[int, PipelineLayout]
     layer_bytes: Sequence[float]
     every: int = 1
+    save_every: int | None = None
+    relative_seconds: Mapping[int, float] = field(default_factory=dict)
+    """The time of an update, by the number of nodes. If left out, more nodes are always faster."""
 
     @property
     def batch(self) -> int:
@@ -76,7 +90,7 @@ class ElasticController:
     settings: ElasticSettings
     batch: int = 0
     backup: int = 0
-    """The batch before which the controller has a copy of all layers."""
+    """The batch before which all layers are in the store."""
     losses: dict[int, float] = field(default_factory=dict)
     phase: ElasticPhase = ElasticPhase.WAITING
     epoch: int = 0
@@ -85,169 +99,284 @@ class ElasticController:
     """Batches that were processed more than once."""
 
     def __post_init__(self) -> None:
+        self.limit = self.settings.batches
+        """The number of batches, unless the run is ended earlier."""
         self._leaving: dict[str, bool] = {}
         """All nodes, and whether each was warned."""
-        self._held: dict[str, frozenset[int]] = {}
-        """Layers of each node as of `batch`."""
+        self._held = HeldLayers()
         self._seated: tuple[str, ...] = ()
         self._waiting_for: set[str] = set()
         self._reported: dict[int, float] = {}
         self._changed = False
         self._last = self.batch
+        self._copying: tuple[int, frozenset[int]] | None = None
+        """The batch and the layers of copies that neighbors have not confirmed."""
+        self._saving: tuple[int, frozenset[int]] | None = None
+        """As above, for the store."""
+        self._pace = MovePace()
+        self._began = 0.0
+        self._moved_bytes = 0.0
 
-    def handle(self, event: PipelineEvent, now: float) -> list[tuple[str, NodeInstruction]]:
+    def handle(self, event: PipelineEvent, now: float) -> Instructions:
         """The instructions that follow from an event, each with its node."""
         match event:
             case _ if self.phase is ElasticPhase.FINISHED:
                 pass
             case NodeJoined(node):
-                self._leaving[node], self._held[node] = False, frozenset()
+                self._leaving[node], self._held.nodes[node] = False, {}
                 return self._change(now)
             case NodeWarned(node) if node in self._leaving:
                 self._leaving[node] = True
                 return self._change(now)
             case NodeGone(node) if node in self._leaving:
                 return self._gone(node, now)
-            case NodeReady(epoch=epoch) | BatchesDone(epoch=epoch) | FramesLost(epoch=epoch) if epoch == self.epoch:
-                return self._progress(event, now)
             case NodeFailed(node, message):
                 raise JobFailed(f"{node}: {message}")
+            case NodeReady() | BatchesDone() | FramesLost() | CopyKept() | LayerSaved() if event.epoch == self.epoch:
+                return self._progress(event, now)
         return []
 
-    def _progress(self, event: NodeReady | BatchesDone | FramesLost, now: float) -> list[tuple[str, NodeInstruction]]:
+    def _progress(
+        self, event: NodeReady | BatchesDone | FramesLost | CopyKept | LayerSaved, now: float
+    ) -> Instructions:
         """A report of the current epoch."""
         match event:
             case NodeReady(node):
                 return self._ready(node, now)
             case BatchesDone(node, _, losses):
                 return self._done(node, losses, now)
+            case CopyKept():
+                self._note_copy(event)
+            case LayerSaved():
+                return self._note_saved(event)
             case FramesLost():
                 # Nobody knows which frames are lost, so all nodes start again from the state before this work.
                 return self._plan(now) if self.phase is not ElasticPhase.WAITING else []
+        return []
 
     def resume(self, batch: int, losses: Mapping[int, float]) -> None:
         """Goes on from a backup of an earlier process."""
         self.batch = self.backup = self._last = batch
         self.losses = dict(losses)
-        if batch >= self.settings.batches:
+        if batch >= self.limit:
             self.phase = ElasticPhase.FINISHED
+
+    def end_soon(self) -> None:
+        """Ends the run after the batches that are in progress."""
+        self.limit = min(self.limit, max(self._last, self.batch + 1))
 
     @property
     def finished(self) -> bool:
         return self.phase is ElasticPhase.FINISHED
 
-    def _change(self, now: float) -> list[tuple[str, NodeInstruction]]:
+    def _change(self, now: float) -> Instructions:
         """Nodes have come, or will go: batches that are running are finished first."""
         self._changed = True
         return self._plan(now) if self.phase is ElasticPhase.WAITING else []
 
-    def _gone(self, node: str, now: float) -> list[tuple[str, NodeInstruction]]:
-        del self._leaving[node], self._held[node]
+    def _gone(self, node: str, now: float) -> Instructions:
+        del self._leaving[node], self._held.nodes[node]
         needed = node in self._seated or self.phase is ElasticPhase.MOVING
         return self._plan(now) if needed or self.phase is ElasticPhase.WAITING else []
 
-    def _ready(self, node: str, now: float) -> list[tuple[str, NodeInstruction]]:
+    def _ready(self, node: str, now: float) -> Instructions:
         self._waiting_for.discard(node)
         if self.phase is not ElasticPhase.MOVING or self._waiting_for:
             return []
-        for member in self._leaving:
-            self._held[member] = frozenset()
+        self._pace.note_move(now - self._began, self._moved_bytes)
+        for member in self._leaving.keys() - set(self._seated):
+            self._held.nodes[member] = {}
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
-            self._held[member] = frozenset(self._layout.held(seat))
-        released: list[tuple[str, NodeInstruction]] = []
+            self._held.add(member, self.batch, self._layout.held(seat))
+        released: Instructions = []
         for member in [member for member, leaving in self._leaving.items() if leaving and member not in self._seated]:
-            del self._leaving[member], self._held[member]
+            del self._leaving[member], self._held.nodes[member]
             released.append((member, LeavePipeline(self.epoch)))
-        return released + (self._plan(now) if self._changed else self._run(now))
+        return released + self._go_on(now)
 
-    def _done(self, node: str, losses: dict[int, float], now: float) -> list[tuple[str, NodeInstruction]]:
+    def _done(self, node: str, losses: dict[int, float], now: float) -> Instructions:
         self._waiting_for.discard(node)
         self._reported |= losses
         if self._waiting_for:
             return []
+        self._pace.note_updates(now - self._began, self._relative * (self._last - self.batch))
         self.losses |= self._reported
         self.batch = self._last
-        if self._backup_due():
-            # Every node sends its copies before it reports.
-            self.backup = self.batch
-        if self.batch >= self.settings.batches:
-            self.phase = ElasticPhase.FINISHED
-            return [(member, LeavePipeline(self.epoch)) for member in self._leaving]
+        for seat, member in zip(self._layout.seats(), self._seated, strict=True):
+            self._held.add(member, self.batch, self._layout.held(seat))
+        return self._go_on(now)
+
+    def _go_on(self, now: float) -> Instructions:
+        """All seated nodes have the state from before `batch`."""
+        if self.batch >= self.limit:
+            return self._end()
         return self._plan(now) if self._changed else self._run(now)
 
-    def _run(self, now: float) -> list[tuple[str, NodeInstruction]]:
+    def _end(self) -> Instructions:
+        if self.backup >= self.batch:
+            self.phase = ElasticPhase.FINISHED
+            return [(member, LeavePipeline(self.epoch)) for member in self._leaving]
+        self.phase = ElasticPhase.SAVING
+        return self._copies(copied=False, saved=True)
+
+    def _run(self, now: float) -> Instructions:
         self.phase = ElasticPhase.RUNNING
+        copies = self._copies(copied=self._copies_due(), saved=self._save_due())
         every = self.settings.every
-        # A flush drains the pipeline anyway, so its segments are single batches. Others run until the next backup.
+        # A flush drains the pipeline anyway, so its segments are single batches. Others run until the next copies.
         length = 1 if self.settings.scheme in FLUSHING else every - self.batch % every
-        self._last = min(self.batch + length, self.settings.batches)
-        self._reported, self._waiting_for = {}, set(self._seated)
+        self._last = min(self.batch + length, self.limit)
+        self._reported, self._waiting_for, self._began = {}, set(self._seated), now
         if self.history[-1].running is None:
-            self.history[-1] = EpochRecord(**{**vars(self.history[-1]), "running": now})
+            self.history[-1] = replace(self.history[-1], running=now)
         orders = work_orders(self._layout, self._seated, self.settings.scheme, self.batch, self._last)
-        due = self._backup_due()
-        copied: set[int] = set()
-        instructions: list[tuple[str, NodeInstruction]] = []
-        for node, work in orders.items():
-            own = {layer for span in work.spans for layer in span} - copied if due else set()
-            copied |= own
-            instructions.append((node, RunBatches(self.epoch, self.batch, self._last, work, tuple(sorted(own)))))
-        return instructions
+        keep = self._kept()
+        self._held.keep(keep)
+        return copies + [
+            (node, RunBatches(self.epoch, self.batch, self._last, work, keep)) for node, work in orders.items()
+        ]
 
-    def _backup_due(self) -> bool:
-        return self._last % self.settings.every == 0 or self._last == self.settings.batches
+    # -- copies --------------------------------------------------------------------------------------------------------
 
-    def _plan(self, now: float) -> list[tuple[str, NodeInstruction]]:
-        """A new epoch with the nodes that stay, from the state of the nodes, or from the backup if a layer is lost."""
+    def _copies_due(self) -> bool:
+        """The next copies wait for the last ones, so that they never pile up."""
+        return bool(self.batch) and self.batch % self.settings.every == 0 and self._copying is None
+
+    def _save_due(self) -> bool:
+        # A single node has no neighbor.
+        every = (self.settings.save_every if len(self._seated) > 1 else None) or self.settings.every
+        return self.batch > self.backup and self.batch % every == 0 and self._saving is None
+
+    def _copies(self, *, copied: bool, saved: bool) -> Instructions:
+        copies = neighbors_copies(self._seated, self._held, self.batch) if copied else {}
+        to_save = self._to_save(self._seated) if saved else {}
+        if pending := frozenset(layer for layers in copies.values() for layer, _ in layers):
+            self._copying = self.batch, pending
+        return [
+            (node, CopyLayers(self.epoch, self.batch, copies.get(node, ()), to_save.get(node, ())))
+            for node in self._seated
+            if copies.get(node) or to_save.get(node)
+        ]
+
+    def _to_save(self, nodes: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """The layers that each of these nodes is to save; each layer once."""
+        self._saving = self.batch, frozenset(self._layers)
+        savers = {
+            layer: next(node for node in nodes if node in self._held.holders(layer, self.batch))
+            for layer in self._layers
+        }
+        return {node: tuple(layer for layer, saver in savers.items() if saver == node) for node in nodes}
+
+    def _rescue(self) -> Instructions:
+        """Too few nodes stay: all, also those that are warned, save what is not in the store."""
+        if self._held.newest(len(self._layers), 1, self.batch) <= self.backup:
+            return []
+        self._roll_back()
+        to_save = self._to_save(tuple(self._leaving))
+        return [(node, CopyLayers(self.epoch, self.batch, (), layers)) for node, layers in to_save.items() if layers]
+
+    def _note_copy(self, copy: CopyKept) -> None:
+        if self._copying is not None and self._copying[0] == copy.batch:
+            self._held.add(copy.node, copy.batch, [copy.layer])
+            missing = self._copying[1] - {copy.layer}
+            self._copying = (copy.batch, missing) if missing else None
+
+    def _note_saved(self, saved: LayerSaved) -> Instructions:
+        if self._saving is None or self._saving[0] != saved.batch:
+            return []
+        missing = self._saving[1] - {saved.layer}
+        self._saving = (saved.batch, missing) if missing else None
+        if missing:
+            return []
+        self.backup = saved.batch
+        return self._end() if self.phase is ElasticPhase.SAVING else []
+
+    def _kept(self) -> tuple[int, ...]:
+        """Batches to which a loss may lead back: the nodes keep the states from before them."""
+        safe = self._held.newest(len(self._layers), 2, self.batch)
+        kept = {self.batch, safe if safe > self.backup else self.batch}
+        kept |= {pending[0] for pending in (self._copying,) if pending is not None}
+        return tuple(sorted(kept))
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _layers(self) -> range:
+        return range(len(self.settings.layer_bytes))
+
+    def _plan(self, now: float) -> Instructions:
+        """A new epoch with the nodes that stay, from the newest state that there is of all layers."""
         self.epoch += 1
-        self._changed = False
+        self._changed, self._copying, self._saving = False, None, None
         self._seated = ()
         staying = [node for node, leaving in self._leaving.items() if not leaving]
-        sizes = [count for count in self.settings.layouts if count <= len(staying)]
+        sizes = sorted(count for count in self.settings.layouts if count <= len(staying))
         self.phase = ElasticPhase.MOVING if sizes else ElasticPhase.WAITING
         if not sizes:
-            return []
-        layers = range(len(self.settings.layer_bytes))
-        held_somewhere = frozenset[int]().union(*self._held.values())
-        if any(layer not in held_somewhere for layer in layers):
-            self._roll_back()
-        self._layout = self.settings.layouts[max(sizes)]
-        self._seated = tuple(assign(self._layout, staying, self._held, self.settings.layer_bytes))
+            return self._rescue()
+        self._roll_back()
+        chosen = best_option([self._option(size, staying) for size in sizes], self._pace, self._updates_ahead())
+        self._layout, self._seated, self._moved_bytes = chosen.layout, chosen.seated, chosen.moved_bytes
+        self._relative, self._began = chosen.relative_seconds, now
         self._waiting_for = set(self._seated)
         self.history.append(EpochRecord(self.epoch, self.batch, now, self._seated, self._layout))
         return self._seat()
 
+    def _option(self, size: int, staying: Sequence[str]) -> LayoutOption:
+        layout, sizes, held = self.settings.layouts[size], self.settings.layer_bytes, self._held.at(self.batch)
+        seated = tuple(assign(layout, staying, held, sizes))
+        fetched = (
+            sum(sizes[layer] for layer in layout.held(seat) if layer not in held[node])
+            for seat, node in zip(layout.seats(), seated, strict=True)
+        )
+        # Before the first update, each node computes its own layers.
+        return LayoutOption(layout, seated, max(fetched) if self.batch else 0.0, self._seconds_with(size))
+
+    def _seconds_with(self, size: int) -> float:
+        return self.settings.relative_seconds.get(size, 1 / size)
+
+    def _updates_ahead(self) -> float:
+        """As many as between the changes so far, and at most those that are left."""
+        return min(self.limit - self.batch, max(self.batch, 1) / max(len(self.history), 1))
+
     def _roll_back(self) -> None:
-        if self.backup < self.batch:
-            self._held = dict.fromkeys(self._held, frozenset())
-            self.redone += self.batch - self.backup
-            self.batch = self.backup
+        """Back to the newest batch before which every layer is at a node or in the store."""
+        newest = max(self._held.newest(len(self._layers), 1, self.batch), self.backup)
+        for states in self._held.nodes.values():
+            for batch in [batch for batch in states if batch > newest]:
+                del states[batch]
+        if newest < self.batch:
+            self.redone += self.batch - newest
+            self.batch = newest
             first = self.batch * self.settings.batch
             self.losses = {k: loss for k, loss in self.losses.items() if k < first}
 
-    def _seat(self) -> list[tuple[str, NodeInstruction]]:
-        spare = CONTROLLER if self.backup == self.batch and self.batch else INITIAL
+    def _seat(self) -> Instructions:
+        spare = STORE if self.backup == self.batch and self.batch else INITIAL
         gives: dict[str, list[tuple[int, str]]] = {node: [] for node in self._leaving}
-        seats: dict[str, TakeSeat] = {}
+        seats: dict[str, dict[int, str]] = {}
         for seat, node in zip(self._layout.seats(), self._seated, strict=True):
-            layers = self._layout.held(seat)
-            sources = {}
-            for layer in layers:
-                if layer in self._held[node]:
+            sources = seats[node] = {}
+            for layer in self._layout.held(seat):
+                holders = self._held.holders(layer, self.batch)
+                if node in holders:
                     continue
-                holders = [holder for holder, held in self._held.items() if layer in held]
                 sources[layer] = min(holders, key=lambda holder: len(gives[holder]), default=spare)
                 if holders:
                     gives[sources[layer]].append((layer, node))
-            seats[node] = TakeSeat(self.epoch, self.batch, tuple(layers), sources, (), ())
+        layers = {
+            node: tuple(self._layout.held(seat)) for seat, node in zip(self._layout.seats(), self._seated, strict=True)
+        }
+        peers, keep = tuple(sorted(self._leaving)), self._kept()
+        self._held.keep(keep)
+        # A node without a seat may still have to hand its layers on.
         return [
-            (node, self._seat_of(seats.get(node), tuple(gives[node])))
+            (
+                node,
+                TakeSeat(
+                    self.epoch, self.batch, layers.get(node, ()), seats.get(node, {}), tuple(gives[node]), peers, keep
+                ),
+            )
             for node in self._leaving
             if node in seats or gives[node]
         ]
-
-    def _seat_of(self, seat: TakeSeat | None, gives: tuple[tuple[int, str], ...]) -> TakeSeat:
-        """A node without a seat may still have to hand its layers on."""
-        layers, sources = (seat.layers, seat.sources) if seat else ((), {})
-        peers = tuple(sorted(set(self._leaving)))
-        return TakeSeat(self.epoch, self.batch, layers, sources, gives, peers)

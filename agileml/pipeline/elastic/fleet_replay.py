@@ -9,6 +9,9 @@ from math import floor
 from agileml.pipeline.elastic.controller import ElasticController
 from agileml.pipeline.elastic.messages import (
     BatchesDone,
+    CopyKept,
+    CopyLayers,
+    LayerSaved,
     NodeGone,
     NodeInstruction,
     NodeJoined,
@@ -110,6 +113,12 @@ class FleetReplay:
                     sizes = self.costs.layer_bytes
                     moved = sum(sizes[layer] for layer, source in sources.items() if source != "initial")
                     self.put(now + self.costs.settle + moved / self.costs.bandwidth, NodeReady(node, epoch))
+                case CopyLayers(epoch, batch, copies, saved):
+                    # Copies take no time.
+                    for layer, other in copies:
+                        self.controller.handle(CopyKept(other, epoch, batch, layer), now)
+                    for layer in saved:
+                        self.controller.handle(LayerSaved(node, epoch, batch, layer), now)
                 case RunBatches():
                     working.append((node, instruction))
         if working:

@@ -12,7 +12,7 @@ from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.costs import SpanTables
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile, tensor_degrees
-from agileml.pipeline.schedule.schemes import STASHING
+from agileml.pipeline.schedule.schemes import FLUSHING, STASHING
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class LayoutRules:
     chunks: int = 1
     least_stages: int = 1
     """Fewer devices cannot hold the model."""
+    most_pipelines: float = inf
 
 
 def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int, PipelineLayout]:
@@ -35,10 +36,25 @@ def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int
     fastest: dict[int, tuple[float, PipelineLayout]] = {}
     for nodes in range(rules.least_stages, most + 1):
         options = [fastest[nodes - 1]] if nodes - 1 in fastest else []
-        options += [option for d in range(1, nodes + 1) if (option := _layout(nodes, d, spans, tables, rules))]
+        options += [
+            option
+            for d in range(1, int(min(nodes, rules.most_pipelines)) + 1)
+            if (option := _layout(nodes, d, spans, tables, rules))
+        ]
         if options:
             fastest[nodes] = min(options, key=lambda option: option[0])
     return {nodes: layout for nodes, (_, layout) in fastest.items()}
+
+
+def update_seconds(layout: PipelineLayout, seconds: Sequence[float], scheme: str) -> float:
+    """The time of an update, from that of a microbatch in each layer; links count as fast."""
+    bubble = 1 / layout.chunks if scheme in FLUSHING else 0.0
+    times = [0.0]
+    for q, spans in enumerate(layout.pipelines):
+        replicas = layout.replicas or (1,) * len(spans)
+        slowest = max(sum(seconds[a : b + 1]) / count for (a, b), count in zip(spans, replicas, strict=True))
+        times.append((layout.shares[q] + (layout.depth(q) - 1) * bubble) * slowest * layout.chunks)
+    return max(times) / layout.tensor
 
 
 def planned_layout(plan: ParallelPlan) -> PipelineLayout:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from agileml.pipeline.elastic.seats import WorkOrder
 
 CONTROLLER = "controller"
+STORE = "store"
+"""The source of a layer that no node holds."""
 INITIAL = "initial"
 """The source of a layer before its first update: every node can compute such a layer."""
 
@@ -17,21 +19,34 @@ class TakeSeat:
     batch: int
     layers: tuple[int, ...]
     sources: dict[int, str]
-    """By layer: a node, the controller, or `INITIAL`. Layers that are missing here are at the node."""
+    """By layer: a node, `STORE` or `INITIAL`. Layers that are missing here are at the node."""
     gives: tuple[tuple[int, str], ...]
     """Layers to send to other nodes."""
     peers: tuple[str, ...]
+    keep: tuple[int, ...] = ()
+    """The batches whose states from before them the node keeps, as far as it has them."""
 
 
 @dataclass(frozen=True)
 class RunBatches:
-    """Process batches `first` to `last` - 1; then send the layers in `backup` to the controller."""
+    """Process batches `first` to `last` - 1."""
 
     epoch: int
     first: int
     last: int
     work: WorkOrder
-    backup: tuple[int, ...]
+    keep: tuple[int, ...]
+    """As in `TakeSeat`."""
+
+
+@dataclass(frozen=True)
+class CopyLayers:
+    """Copy layers as they were before `batch`: to other nodes, and to the store."""
+
+    epoch: int
+    batch: int
+    copies: tuple[tuple[int, str], ...]
+    saved: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,26 @@ class BatchesDone:
     node: str
     epoch: int
     losses: dict[int, float]
+
+
+@dataclass(frozen=True)
+class CopyKept:
+    """The node has a copy of a layer as it was before `batch`."""
+
+    node: str
+    epoch: int
+    batch: int
+    layer: int
+
+
+@dataclass(frozen=True)
+class LayerSaved:
+    """A layer is in the store as it was before `batch`."""
+
+    node: str
+    epoch: int
+    batch: int
+    layer: int
 
 
 @dataclass(frozen=True)
@@ -105,6 +140,6 @@ class NodeGone:
     node: str
 
 
-NodeInstruction = TakeSeat | RunBatches | LeavePipeline
-NodeReport = NodeReady | BatchesDone | FramesLost | NodeFailed
+NodeInstruction = TakeSeat | RunBatches | CopyLayers | LeavePipeline
+NodeReport = NodeReady | BatchesDone | CopyKept | LayerSaved | FramesLost | NodeFailed
 PipelineEvent = NodeReport | NodeJoined | NodeWarned | NodeGone

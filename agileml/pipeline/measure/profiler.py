@@ -19,7 +19,9 @@ from agileml.errors import JobFailed
 from agileml.extras import torch_module
 from agileml.pipeline.measure.loopback import Loopback, loopback
 from agileml.pipeline.measure.whole_model import scale_to_whole_model
-from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel, Weights, users_code
+from agileml.pipeline.model.arrays import BFLOAT16, nbytes, packed
+from agileml.pipeline.model.base import Passed, PipelineLayer, PipelineModel, Values, Weights, users_code
+from agileml.pipeline.model.gradients import added
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.tensor_parts import TensorPart, pieces, sum_of_parts
 from agileml.pipeline.model.torch_layers import TorchLayer
@@ -128,7 +130,7 @@ class _Measuring:
 def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) -> ModelProfile:
     weights = [model.initial(i) for i in range(len(model.layers))]
     values, targets = model.data(0)
-    input_bytes = values.nbytes
+    input_bytes = nbytes(values)
     cuts, inputs = pieces(model.layers), []
     for piece in cuts:
         inputs.append(values)
@@ -153,19 +155,19 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     return ModelProfile(name, size, tuple(whole), float(input_bytes))
 
 
-def _output(model: PipelineModel, i: int, weights: Weights, values: Array) -> Array:
+def _output(model: PipelineModel, i: int, weights: Weights, values: Values) -> Passed:
     with users_code(f"layer {i}"):
         return model.layers[i].forward(weights, values, (0, 0, i))[0]
 
 
-def _joined(model: PipelineModel, piece: range, parts: Sequence[Array], whole: Array) -> Array:
+def _joined(model: PipelineModel, piece: range, parts: Sequence[Passed], whole: Passed) -> Passed:
     first = model.layers[piece[0]]
-    return sum_of_parts(parts, whole, residual=isinstance(first, TensorPart) and first.residual)
+    return sum_of_parts(parts, whole, residual=first.residual) if isinstance(first, TensorPart) else parts[0]
 
 
 def _cost(
-    layer: PipelineLayer, i: int, weights: Weights, inputs: Array, gradient: Array, measuring: _Measuring
-) -> tuple[LayerCost, Array]:
+    layer: PipelineLayer, i: int, weights: Weights, inputs: Values, gradient: Values, measuring: _Measuring
+) -> tuple[LayerCost, Passed]:
     """The cost of a layer, and the gradient of its inputs."""
     inner = layer.layer if isinstance(layer, TensorPart) else layer
     forward = measuring.seconds(lambda: inner.forward(weights, inputs, (0, 0, i)))
@@ -176,15 +178,15 @@ def _cost(
     size_of = float(sum(weight.nbytes for weight in weights))
     label = f"{i}:{type(inner).__name__}"
     before, gradients = inner.backward(weights, stash, gradient)
-    adding = measuring.seconds(lambda: tuple(array + array for array in gradients))
+    adding = measuring.seconds(lambda: tuple(added(array, array) for array in gradients))
     cost = LayerCost(
         label,
         forward,
         max(both - forward, 0.0) + adding,
-        float(output.nbytes),
+        float(nbytes(output)),
         held,
         size_of,
-        output_seconds=measuring.seconds(lambda: measuring.ends.carry(output)),
+        output_seconds=measuring.seconds(lambda: [measuring.ends.carry(array) for array in packed(output)]),
         update_seconds={kind: measuring.seconds(_update(kind, weights, gradients)) for kind in OPTIMIZER_STATE},
     )
     return cost, before
@@ -193,6 +195,11 @@ def _cost(
 def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], object]:
     """The mean of the gradients, and the step."""
     rule = Optimizer(kind)
+    # Only the time counts: numbers of another type with as many bytes.
+    weights, gradients = (
+        tuple(np.zeros(array.shape, np.float16) if array.dtype == BFLOAT16 else array for array in arrays)
+        for arrays in (weights, gradients)
+    )
     state = rule.initial(weights)
     return lambda: rule.step(weights, state, tuple(array / 2 for array in gradients), 1)
 
@@ -210,7 +217,7 @@ def _sum(parts: Sequence[LayerCost]) -> LayerCost:
     )
 
 
-def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Array, stash: object) -> float:
+def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Values, stash: object) -> float:
     if not isinstance(layer, TorchLayer):
         return float(_array_bytes(stash))
     torch = torch_module()

@@ -7,14 +7,17 @@ that is warm. So the times of single layers say how they compare; how long they 
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from agileml.errors import JobFailed
 from agileml.pipeline.elastic.messages import INITIAL, NodeFailed, NodeReport, RunBatches, TakeSeat
 from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
-from agileml.pipeline.model.base import PipelineModel
+from agileml.pipeline.model.arrays import BFLOAT16
+from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.torch_optimizers import TorchOptimizer
 from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 from agileml.pipeline.profile.model_profile import LayerCost
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
@@ -22,7 +25,7 @@ from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 FEW, MANY = 2, 6
 """Microbatches of the two kinds of batches that tell the passes from the update."""
 
-_RULE = Optimizer("sgd", 1e-12)
+_RATE = 1e-12
 _WEIGHT_COPIES = 5
 """Arrays as large as the weights, at most: two versions, gradients, their sum and their mean."""
 
@@ -42,7 +45,7 @@ def scale_to_whole_model(
     updates = few - FEW * passes
     alone, alone_updates = (
         sum(layer.seconds for layer in costs),
-        sum(layer.update_seconds[_RULE.kind] for layer in costs),
+        sum(layer.update_seconds["sgd"] for layer in costs),
     )
     return [_scaled(layer, _ratio(passes, alone), _ratio(updates, alone_updates)) for layer in costs]
 
@@ -76,7 +79,7 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
 
     # The profile is of the first microbatch; the data may not have many.
     first_only = replace(model, data=lambda _: model.data(0))
-    node = PipelineNode(name, PipelineTask(first_only, _RULE, "flush"), send, report)
+    node = PipelineNode(name, PipelineTask(first_only, _rule(model), "flush"), send, report)
     layers = tuple(range(len(model.layers)))
     node.instruct(TakeSeat(epoch, 0, layers, dict.fromkeys(layers, INITIAL), (), ()))
 
@@ -86,6 +89,16 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
         node.instruct(RunBatches(epoch, first, first + 1, work, ()))
 
     return train
+
+
+def _rule(model: PipelineModel) -> UpdateRule:
+    """Steps that change nothing; PyTorch's for weights on which numpy cannot compute."""
+    weights = (array for layer in range(len(model.layers)) for array in model.initial(layer))
+    if all(array.dtype != BFLOAT16 for array in weights):
+        return Optimizer("sgd", _RATE)
+    from torch.optim import SGD
+
+    return TorchOptimizer(partial(SGD, lr=_RATE))
 
 
 def _free_memory() -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -11,6 +11,10 @@ from agileml.errors import AgileMLError, TrainerFailed
 from agileml.user_code import described
 
 Array = NDArray[Any]
+Values = Array | tuple[Array, ...]
+"""An array, or several, from one layer to the next."""
+Passed = Any
+"""Values, of which most layers, losses and data know that they are a single array."""
 Weights = tuple[Array, ...]
 """Never changed in place: a version may be in use by several microbatches."""
 Stash = Any
@@ -20,30 +24,60 @@ DrawKey = tuple[int, int, int]
 
 
 class PipelineLayer(Protocol):
-    """A layer with one input and one output array."""
+    """A layer whose inputs and outputs are an array, or a tuple of arrays."""
 
     def initial(self, key: DrawKey) -> Weights:
         """The weights at the start."""
 
-    def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
+    def forward(self, weights: Weights, inputs: Passed, key: DrawKey) -> tuple[Passed, Stash]:
         """The output, and what `backward` needs."""
 
-    def backward(self, weights: Weights, stash: Stash, gradient: Array) -> tuple[Array, Weights]:
+    def backward(self, weights: Weights, stash: Stash, gradient: Passed) -> tuple[Passed, Weights]:
         """Gradients of the inputs and of the weights."""
+
+
+@runtime_checkable
+class BufferedLayer(Protocol):
+    """A layer whose forward pass also changes buffers, such as running statistics."""
+
+    def initial_buffers(self, key: DrawKey) -> Weights:
+        """The buffers at the start."""
+
+    def forward_buffered(
+        self, weights: Weights, buffers: Weights, inputs: Passed, key: DrawKey
+    ) -> tuple[Passed, Stash, Weights]:
+        """As `forward`, and the buffers after it. Works on new arrays only."""
+
+    def moving_buffers(self, key: DrawKey) -> list[str]:
+        """The names of buffers that are known to change."""
 
 
 class MicrobatchLoss(Protocol):
     """The mean loss of a microbatch."""
 
-    def __call__(self, outputs: Array, targets: Array) -> tuple[float, Array]:
+    def __call__(self, outputs: Passed, targets: Passed) -> tuple[float, Passed]:
         """The loss and its gradient."""
 
 
 class Microbatches(Protocol):
     """The data, by the number of a microbatch; the same number always gives the same samples."""
 
-    def __call__(self, number: int) -> tuple[Array, Array]:
-        """Inputs and targets."""
+    def __call__(self, number: int) -> tuple[Passed, Passed]:
+        """Inputs and targets: arrays or tensors, or tuples of them."""
+
+
+class UpdateRule(Protocol):
+    """How a layer's weights change in an update."""
+
+    @property
+    def clip_norm(self) -> float | None:
+        """The largest norm of the gradients of all layers together; None does not limit it."""
+
+    def initial(self, weights: Weights) -> Weights:
+        """The state before the first update."""
+
+    def step(self, weights: Weights, state: Weights, gradients: Weights, number: int) -> tuple[Weights, Weights]:
+        """Applies update `number`, counted from 1. Works on new arrays only."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +88,17 @@ class PipelineModel:
     loss: MicrobatchLoss
     data: Microbatches
     seed: int = 0
+    optimizer: UpdateRule | None = None
+    """For `spotctl parallel train`, in place of the one that its options name."""
 
     def initial(self, layer: int) -> Weights:
         with users_code(f"layer {layer}"):
             return self.layers[layer].initial((self.seed, 0, layer))
+
+    def initial_buffers(self, layer: int) -> Weights:
+        held = self.layers[layer]
+        with users_code(f"layer {layer}"):
+            return held.initial_buffers((self.seed, 0, layer)) if isinstance(held, BufferedLayer) else ()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import numpy as np
 
 from agileml.checks import check_number
 from agileml.errors import BadArgument
+from agileml.pipeline.model.arrays import BFLOAT16, is_absent
 from agileml.pipeline.model.base import Array, Weights
 from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 
@@ -19,6 +20,7 @@ class Optimizer:
     momentum: float = 0.9
     second: float = 0.999
     epsilon: float = 1e-8
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in OPTIMIZER_STATE:
@@ -27,11 +29,17 @@ class Optimizer:
 
     def initial(self, weights: Weights) -> Weights:
         """Zeros: one array per weight and moment."""
+        if any(weight.dtype == BFLOAT16 for weight in weights):
+            raise BadArgument(
+                "weights are bfloat16, on which numpy cannot compute: use agileml.pipeline.optimizers.TorchOptimizer"
+            )
         return tuple(np.zeros_like(weight) for weight in weights * OPTIMIZER_STATE[self.kind])
 
     def step(self, weights: Weights, state: Weights, gradients: Weights, number: int) -> tuple[Weights, Weights]:
-        """Applies update `number`, counted from 1. Works on new arrays only."""
+        """A gradient that is absent counts as 0."""
         count = len(weights)
+        pairs = zip(weights, gradients, strict=True)
+        gradients = tuple(np.zeros_like(w) if is_absent(g) else g for w, g in pairs)
         if self.kind == "sgd":
             return tuple(w - self.rate * g for w, g in zip(weights, gradients, strict=True)), ()
         if self.kind == "momentum":

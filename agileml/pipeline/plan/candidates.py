@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agileml.pipeline.plan import closed_form
-from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
+from agileml.pipeline.plan.balance import FittingSpans, LayerSpans, balanced_spans
 from agileml.pipeline.plan.closed_form import StageCost, held_bytes
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
 from agileml.pipeline.plan.requests import SplitRequest
@@ -30,7 +30,7 @@ class _Shape:
 def straight_plans(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis) -> Iterator[ParallelPlan]:
     """Every depth, replication, scheme and recomputation that the request allows."""
     n = request.topology.devices
-    spans = balanced_spans(SpanTables.of(profile), n * max(CHUNKS))
+    spans, smaller = balanced_spans(SpanTables.of(profile), n * max(CHUNKS)), FittingSpans(profile, request.rules)
     for stages in [request.stages] if request.stages else range(1, min(n, len(profile.layers)) + 1):
         for pipelines in [request.pipelines] if request.pipelines else range(1, n // stages + 1):
             microbatches, rest = divmod(request.batch, pipelines * profile.microbatch)
@@ -39,8 +39,13 @@ def straight_plans(profile: ModelProfile, request: SplitRequest, basis: SpeedBas
             for recompute in (False, True) if request.recompute is None else (request.recompute,):
                 shape = _Shape(profile, stages, pipelines, microbatches, recompute)
                 for scheme, chunks in _schemes(shape, request):
-                    if stages * chunks in spans:
-                        yield _candidate(shape, spans[stages * chunks], request, (scheme, chunks), basis)
+                    if stages * chunks not in spans:
+                        continue
+                    candidate = _candidate(shape, spans[stages * chunks], request, (scheme, chunks), basis)
+                    if candidate.memory_bytes > request.rules.memory_bytes and chunks == 1:
+                        others = smaller.of(scheme, stages, microbatches, recompute=recompute)
+                        candidate = _candidate(shape, others, request, (scheme, 1), basis) if others else candidate
+                    yield candidate
 
 
 def _schemes(shape: _Shape, request: SplitRequest) -> Iterator[tuple[str, int]]:

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from agileml.pipeline.profile.costs import OPTIMIZER_STATE
+from agileml.pipeline.profile.costs import OPTIMIZER_STATE, Matrix
+
+_Bytes = TypeVar("_Bytes", float, Matrix)
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ def _flush_seconds(stages: Sequence[StageCost]) -> float:
 
 def held_bytes(stage: StageCost, versions: int, in_flight: float, optimizer: str) -> float:
     """Weight versions, gradients, optimizer state, and the stash or stage inputs of microbatches in flight."""
-    weights = (versions + 1 + OPTIMIZER_STATE[optimizer]) * stage.weight_bytes
-    stashes = 1 if stage.recompute else in_flight
-    return weights + stashes * stage.stash_bytes + in_flight * stage.input_bytes
+    sizes = (stage.weight_bytes, stage.stash_bytes, stage.input_bytes)
+    return bytes_in_use(sizes, versions, in_flight, optimizer, recompute=stage.recompute)
+
+
+def bytes_in_use(
+    sizes: tuple[_Bytes, _Bytes, _Bytes], versions: int, in_flight: float, optimizer: str, *, recompute: bool
+) -> _Bytes:
+    """As `held_bytes`, from the bytes of weights, stash and input: of one stage, or of many in matrices."""
+    weights, stash, inputs = sizes
+    stashes = 1 if recompute else in_flight
+    return (versions + 1 + OPTIMIZER_STATE[optimizer]) * weights + stashes * stash + in_flight * inputs

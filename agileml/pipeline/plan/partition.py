@@ -5,8 +5,8 @@ T^k(i, j, m) that data parallelism needs). `flat` looks at all devices at once: 
 its slowest link. Both minimize the seconds per input of the slowest stage or link.
 """
 
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import dataclass, replace
+from math import ceil, inf
 
 from agileml.pipeline.plan.partition_flat import flat_splits
 from agileml.pipeline.plan.partition_levels import level_splits
@@ -30,28 +30,32 @@ class Partition:
 
 def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Partition:
     """The fastest split that fits into memory; the one with the fewest workers among those within 1% of it."""
-    tables = SpanTables.of(profile)
+    tables, limit = SpanTables.of(profile), rules.memory_bytes
     check_layers_fit(profile, rules)
-    flat = flat_splits(tables, topology, rules)
-    candidates = [*flat]
-    refused: list[tuple[str, str]] = []
+    candidates = flat_splits(tables, topology, rules)
+    refused: list[ModelSplit] = []
     if len(topology.counts) > 1:
-        for split in level_splits(tables, topology, rules):
-            need = max(split_bytes(split, tables, rules))
-            if need <= rules.memory_bytes:
-                candidates.append(split)
-            else:
-                refused.append((f"levels {split}", f"a stage needs {need:,.0f} bytes of {rules.memory_bytes:,.0f}"))
+        for split in level_splits(tables, topology, replace(rules, memory_bytes=inf)):
+            fits = max(split_bytes(split, tables, rules)) <= limit
+            (candidates if fits else refused).append(split)
+    most = min((split.seconds for split in candidates), default=inf) * FEWER_WORKERS
+    # Memory is the same wherever stages are, so if no flat split fits, none does.
+    if candidates and any(split.seconds <= most for split in refused):
+        candidates += level_splits(tables, topology, rules, most)
     if not candidates:
         raise BadProfile(
             f"no split of {profile.model} over {topology.devices} devices fits into memory of"
-            f" {rules.memory_bytes:,.0f} bytes: use more devices, smaller microbatches or recomputation"
+            f" {limit:,.0f} bytes: use more devices, smaller microbatches or recomputation"
         )
     best = min(split.seconds for split in candidates)
     near = [split for split in candidates if split.seconds <= best * FEWER_WORKERS]
     chosen = min(near, key=lambda split: (split.workers, split.seconds))
     limits = {id(split): limit_of(split, tables, topology) for split in candidates}
-    return Partition(chosen, _reason(chosen, best, topology, limits), (*refused, *_losers(candidates, chosen, limits)))
+    large = [
+        (f"levels {split}", f"a stage needs {max(split_bytes(split, tables, rules)):,.0f} bytes of {limit:,.0f}")
+        for split in refused
+    ]
+    return Partition(chosen, _reason(chosen, best, topology, limits), (*large, *_losers(candidates, chosen, limits)))
 
 
 def check_layers_fit(profile: ModelProfile, rules: CostRules) -> None:

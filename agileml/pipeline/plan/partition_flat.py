@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agileml.pipeline.plan.splits import ModelSplit, PipelineStage
+from agileml.pipeline.plan.stage_tables import StageTables
 from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, Vector, stage_seconds, versioned_bytes
+from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, Vector
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class _FlatSearch:
     """Fills the table from one worker to all."""
 
     def __init__(self, tables: SpanTables, topology: Topology, rules: CostRules) -> None:
-        self._tables, self._topology, self._rules = tables, topology, rules
+        self._tables, self._topology, self._stages_of = tables, topology, StageTables(tables, rules)
         self._count = len(tables.outputs)
         self._table: dict[tuple[int, int], _Suffix] = {}
         for workers in range(1, topology.devices + 1):
@@ -61,14 +62,8 @@ class _FlatSearch:
 
     def _stage_times(self, workers: int, replicas: int) -> Matrix:
         """Seconds per input of a stage on the first `replicas` of `workers`, for all spans; infinite if too large."""
-        tables, rules = self._tables, self._rules
         bandwidth = self._topology.slowest(workers - replicas, workers - 1)
-        times = stage_seconds(tables.seconds, tables.weights, replicas, bandwidth, rules)
-        flying = ceil(workers / replicas)
-        if np.isfinite(rules.memory_bytes):
-            need = versioned_bytes(tables.weights, tables.stash, flying, rules.optimizer)
-            times = np.where(need <= rules.memory_bytes, times, np.inf)
-        return times
+        return self._stages_of.fitting(self._stages_of.seconds(replicas, bandwidth), ceil(workers / replicas))
 
     def _solve(self, workers: int, replicas: int) -> _Suffix:
         times = self._stage_times(workers, replicas)

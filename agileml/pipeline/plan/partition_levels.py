@@ -1,89 +1,150 @@
-"""The search by levels: pipelines within a server become the building blocks of pipelines over servers."""
+"""The search by levels: pipelines within a server become the building blocks of pipelines over servers.
 
-from dataclasses import dataclass
+Memory depends on the workers that follow a stage, on all levels: each replica keeps one input in flight, and its share
+of one for each of those workers, rounded up. Rounding up at each level gives the same number as rounding once, so the
+search within a server needs to know only how many workers follow each copy of a pipeline.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agileml.pipeline.plan.splits import ModelSplit, PipelineStage
+from agileml.pipeline.plan.stage_tables import StageTables
 from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, Vector, stage_seconds, versioned_bytes
+from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, stage_seconds
 
 Indices = NDArray[np.int64]
+Cube = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _LevelTables:
-    """Best times A^k(i, j, m) for all m of a level, and how they split; index m - 1."""
+class _Pipelines:
+    """The best pipelines over a number of components, for all spans of layers, and how they split."""
 
-    times: list[Matrix]
-    cuts: list[Indices]
+    seconds: Matrix
+    cuts: Indices
     """The last layer before the last stage; -1 where one stage takes all."""
-    last_replicas: list[Indices]
+    last_parts: Indices
+    """Components of the last stage."""
 
 
-def level_splits(tables: SpanTables, topology: Topology, rules: CostRules) -> list[ModelSplit]:
-    """The best split for every number of the largest components."""
-    levels: list[_LevelTables] = []
-    compute = _leaves(tables, rules)
-    for k, (count, bandwidth) in enumerate(zip(topology.counts, topology.bandwidths, strict=True), 1):
-        # The last level is asked for the whole model only: pipelines that start at the first layer.
-        rows = 1 if k == len(topology.counts) else len(tables.outputs)
-        bare = [stage_seconds(compute, tables.weights, m, bandwidth, rules) for m in range(1, count + 1)]
-        levels.append(_solve(bare, 2 * tables.outputs / bandwidth, rows))
-        compute = levels[-1].times[-1]
-    last = len(tables.outputs) - 1
+@dataclass(frozen=True)
+class _Place:
+    """Where pipelines are in the whole: at a level, on `parts` of its components, in a number of equal copies."""
+
+    level: int
+    parts: int
+    copies: int
+    following: int
+    """Workers behind each copy."""
+
+
+def level_splits(tables: SpanTables, topology: Topology, rules: CostRules, most: float = inf) -> list[ModelSplit]:
+    """The best split for every number of the largest components, if it takes at most `most` seconds."""
+    search = _LevelSearch(tables, topology, rules, most)
+    top = len(topology.counts) - 1
     splits = []
-    for m, times in enumerate(levels[-1].times, 1):
-        seconds = float(times[0, last])
+    for parts in range(1, topology.counts[top] + 1):
+        place = _Place(top, parts, 1, 0)
+        seconds = float(search.pipelines(place).seconds[0, -1])
         if np.isfinite(seconds):
-            stages = tuple(_stages(levels, len(levels) - 1, 0, last, m))
-            splits.append(ModelSplit(stages, seconds, "levels"))
+            splits.append(ModelSplit(tuple(search.stages(place, 0, len(tables.outputs) - 1)), seconds, "levels"))
     return splits
 
 
-def _leaves(tables: SpanTables, rules: CostRules) -> Matrix:
-    """A^0: the compute time on one device, infinite where even one input in flight does not fit."""
-    need = versioned_bytes(tables.weights, tables.stash, 1, rules.optimizer)
-    return np.where(need <= rules.memory_bytes, tables.seconds, np.inf)
+class _LevelSearch:
+    """Solves each place once. Without a limit on memory it does not matter what follows."""
+
+    def __init__(self, tables: SpanTables, topology: Topology, rules: CostRules, most: float) -> None:
+        self._tables, self._topology, self._most = tables, topology, most
+        self._stages_of = StageTables(tables, rules)
+        self._sizes = (1, *topology.sizes())
+        self._top = len(topology.counts) - 1
+        self._limited = rules.memory_bytes < inf
+        self._solved: dict[_Place, _Pipelines] = {}
+
+    def pipelines(self, place: _Place) -> _Pipelines:
+        """The best pipelines of all spans at a place; spans that take too long or do not fit are infinite."""
+        if not self._limited:
+            place = replace(place, copies=1, following=0)
+        if place not in self._solved:
+            self._solved[place] = self._solve(place)
+        return self._solved[place]
+
+    def _solve(self, place: _Place) -> _Pipelines:
+        # Pipelines over the largest components start at the first layer.
+        rows = 1 if place.level == self._top else len(self._tables.outputs)
+        seconds = self._stage(place)[:rows].copy()
+        best = _Pipelines(seconds, np.full(seconds.shape, -1), np.full(seconds.shape, place.parts))
+        lasts = range(1, place.parts)
+        if lasts:
+            links = 2 * self._tables.outputs / self._topology.bandwidths[place.level]
+            heads = np.array([self.pipelines(self._before(place, last)).seconds for last in lasts])
+            _improve(best, np.maximum(heads, links), np.array([self._stage(replace(place, parts=m)) for m in lasts]))
+        if self._most < inf:
+            seconds[~self._may_win(place)[:rows]] = inf
+        return best
+
+    def _may_win(self, place: _Place) -> NDArray[np.bool_]:
+        """Spans that leave no more compute to the workers of the place, or before or behind it, than they can do."""
+        compute, own = self._tables.seconds, place.parts * self._sizes[place.level] * place.copies
+        behind = place.following * place.copies
+        ahead = self._sizes[-1] - own - max(behind - place.copies + 1, 0)
+        enough = compute <= self._most * own
+        enough[1:] &= (compute[0, :-1] <= self._most * ahead)[:, np.newaxis]
+        enough[:, :-1] &= compute[1:, -1] <= self._most * behind
+        return enough
+
+    def _before(self, place: _Place, last: int) -> _Place:
+        """All but the last stage, which takes `last` components."""
+        behind = place.following + last * self._sizes[place.level]
+        return replace(place, parts=place.parts - last, following=behind)
+
+    def _within(self, place: _Place) -> _Place:
+        """One of the components of a stage."""
+        inner = self._topology.counts[place.level - 1] if place.level else 1
+        copies = place.copies * place.parts
+        return _Place(place.level - 1, inner, copies, ceil(place.following / place.parts))
+
+    def _stage(self, place: _Place) -> Matrix:
+        """Seconds of a single stage on all components of a place."""
+        within, bandwidth = self._within(place), self._topology.bandwidths[place.level]
+        if place.level:
+            compute, spans = self.pipelines(within).seconds, self._stages_of.spans
+            seconds = stage_seconds(compute, spans.weights, place.parts, bandwidth, self._stages_of.rules)
+        else:
+            seconds = self._stages_of.fitting(self._stages_of.seconds(place.parts, bandwidth), 1 + within.following)
+        if self._most == inf:
+            return seconds
+        return np.where((seconds <= self._most * place.copies) & self._may_win(place), seconds, inf)
+
+    def stages(self, place: _Place, first: int, last: int) -> Iterator[PipelineStage]:
+        """The stages of the best pipeline for layers `first` to `last`, each with the replicas of all levels."""
+        if place.level < 0:
+            yield PipelineStage(first, last, place.copies)
+            return
+        best = self.pipelines(place)
+        cut, parts = int(best.cuts[first, last]), int(best.last_parts[first, last])
+        if cut >= 0:
+            yield from self.stages(self._before(place, parts), first, cut)
+        yield from self.stages(self._within(replace(place, parts=parts)), max(first, cut + 1), last)
 
 
-def _solve(bare: list[Matrix], links: Vector, rows: int) -> _LevelTables:
-    """Splits a level whose single stage on m components takes `bare[m - 1]` seconds."""
-    level = _LevelTables([], [], [])
-    for m, alone in enumerate(bare, 1):
-        times = alone[:rows].copy()
-        cuts, replicas = np.full(times.shape, -1), np.full(times.shape, m)
-        for last in range(1, m):
-            _improve((times, cuts, replicas), (level.times[m - last - 1], links, bare[last - 1]), last)
-        level.times.append(times)
-        level.cuts.append(cuts)
-        level.last_replicas.append(replicas)
-    return level
-
-
-def _improve(best: tuple[Matrix, Indices, Indices], parts: tuple[Matrix, Vector, Matrix], last: int) -> None:
-    """Tries a last stage on `last` components after every layer s."""
-    times, cuts, replicas = best
-    before, links, stage = parts
-    for s in range(len(links) - 1):
-        head = np.maximum(before[: s + 1, s], links[s])
-        slowest = np.maximum(head[:, np.newaxis], stage[np.newaxis, s + 1, s + 1 :])
-        block = (slice(0, len(head)), slice(s + 1, None))
-        better = slowest < times[block]
+def _improve(best: _Pipelines, heads: Cube, stages: Cube) -> None:
+    """Tries a last stage after every layer s; row k of `heads` and `stages` is for a last stage on k + 1 components."""
+    starts, ends = np.isfinite(heads.min(axis=0)), np.isfinite(stages.min(axis=0))
+    for s in np.flatnonzero(starts.any(axis=0)[:-1] & ends.any(axis=1)[1:]).tolist():
+        # Only the block of spans that both parts may have.
+        from_, to = int(starts[:, s].argmax()), len(ends) - int(ends[s + 1, ::-1].argmax())
+        block = (slice(from_, s + 1), slice(s + 1, to))
+        slowest = np.maximum(heads[:, block[0], s, np.newaxis], stages[:, np.newaxis, s + 1, block[1]])
+        least = slowest.min(axis=0)
+        better = least < best.seconds[block]
         if better.any():
-            times[block][better] = slowest[better]
-            cuts[block][better] = s
-            replicas[block][better] = last
-
-
-def _stages(levels: list[_LevelTables], k: int, first: int, last: int, m: int) -> list[PipelineStage]:
-    """The stages of A^k(first, last, m), each with the replicas of all levels."""
-    if k < 0:
-        return [PipelineStage(first, last, 1)]
-    cut, replicas = int(levels[k].cuts[m - 1][first, last]), int(levels[k].last_replicas[m - 1][first, last])
-    inner = len(levels[k - 1].times) if k else 1
-    start = first if cut < 0 else cut + 1
-    block = _stages(levels, k - 1, start, last, inner)
-    tail = [PipelineStage(stage.first, stage.last, stage.replicas * replicas) for stage in block]
-    return tail if cut < 0 else [*_stages(levels, k, first, cut, m - replicas), *tail]
+            best.seconds[block][better] = least[better]
+            best.cuts[block][better] = s
+            best.last_parts[block][better] = slowest.argmin(axis=0)[better] + 1

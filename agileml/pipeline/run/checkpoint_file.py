@@ -21,8 +21,8 @@ def save_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
     about = {
         "batch": batch,
         "as": _terms(controller),
-        "losses": {str(k): loss for k, loss in controller.losses.items()},
-        "versions": {str(layer): frame.versions for layer, frame in copies[batch].items()},
+        "losses": {str(k): loss for k, loss in controller.losses.items() if k < batch * controller.settings.batch},
+        "layers": {str(layer): (frame.versions, frame.counts) for layer, frame in copies[batch].items()},
     }
     arrays = {f"{layer}/{i}": array for layer, frame in copies[batch].items() for i, array in enumerate(frame.arrays)}
     new = path.with_suffix(".new")
@@ -44,10 +44,10 @@ def load_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
         with np.load(path) as file:
             about = json.loads(file[_ABOUT].tobytes())
             batch = int(about["batch"])
-            for name, versions in about["versions"].items():
+            for name, (versions, counts) in about["layers"].items():
                 count = sum(1 for key in file.files if key.startswith(f"{name}/"))
                 arrays = tuple(file[f"{name}/{i}"] for i in range(count))
-                frame = PipelineFrame(0, (STATE, int(name), batch), arrays, tuple(versions))
+                frame = PipelineFrame(0, (STATE, int(name), batch), arrays, tuple(versions), tuple(counts))
                 copies.setdefault(batch, {})[int(name)] = frame
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise BadArgument(

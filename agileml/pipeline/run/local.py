@@ -18,6 +18,7 @@ from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase
 from agileml.pipeline.elastic.messages import (
     CONTROLLER,
     AreYouThere,
+    LayerSaved,
     NodeGone,
     NodeJoined,
     NodeReport,
@@ -73,11 +74,11 @@ class LocalPipeline:
         if checkpoint and checkpoint.exists():
             load_checkpoint(checkpoint, controller, self.copies)
         self._task = cloudpickle.dumps(task)
-        self._model = task.model
         self._folder = short_folder("agileml-pipeline-")
         self._secret = secrets.token_bytes(32)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._warned: set[str] = set()
+        self._saved = controller.backup
         self._watch = HungNodes(hang_timeout, time.monotonic(), processor_seconds)
         self.hung: list[str] = []
         """Nodes that were replaced because they hung."""
@@ -137,15 +138,15 @@ class LocalPipeline:
                         self._handle(NodeGone(peer))
                     case Received():
                         self._take(event)
+            self._save()
             if self.controller.batch != seen:
                 seen = self.controller.batch
-                self._save()
-                if after_batch and not self.controller.finished:
+                if after_batch and seen < self.controller.limit:
                     after_batch(self)
             self._replace_hung()
             self._check()
         self._endpoint.flush(5.0)
-        return final_weights(self._model, self.copies, self.controller.settings.batches)
+        return final_weights(self.copies, self.controller.settings.batches)
 
     def _replace_hung(self) -> None:
         now = time.monotonic()
@@ -166,6 +167,8 @@ class LocalPipeline:
         message = message_in(event)
         if isinstance(message, PipelineFrame):
             store_copy(self.copies, message, self.controller.backup)
+            _, layer, batch = message.key
+            self._handle(LayerSaved(event.peer, message.epoch, batch, layer))
         elif isinstance(message, NodeReport):
             self._handle(message)
 
@@ -179,7 +182,8 @@ class LocalPipeline:
                     post(self._endpoint, node, frame)
 
     def _save(self) -> None:
-        if self._checkpoint and self.controller.backup == self.controller.batch:
+        if self._checkpoint and self.controller.backup > self._saved:
+            self._saved = self.controller.backup
             save_checkpoint(self._checkpoint, self.controller, self.copies)
 
     def _check(self) -> None:

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.messages import (
-    CONTROLLER,
     INITIAL,
+    STORE,
     BatchesDone,
+    CopyKept,
+    CopyLayers,
+    LayerSaved,
     NodeFailed,
     NodeInstruction,
     NodeReady,
@@ -15,14 +20,13 @@ from agileml.pipeline.elastic.messages import (
     RunBatches,
     TakeSeat,
 )
-from agileml.pipeline.model.base import Array, PipelineModel
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.base import Array, PipelineModel, UpdateRule
 from agileml.pipeline.model.tensor_parts import Awaiting, FrameKey, Lanes
 from agileml.pipeline.run.stage_program import StageProgram
 from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state
 
-STATE = "state"
-"""A frame with a layer: its versions and its optimizer's state."""
+STATE, COPY = "state", "copy"
+"""Frames with a layer, its versions and its optimizer's state: to be taken over, or to be kept as a copy."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class PipelineTask:
     """The model and settings that all nodes of a job share."""
 
     model: PipelineModel
-    optimizer: Optimizer
+    optimizer: UpdateRule
     scheme: str
     recompute: bool = False
 
@@ -44,6 +48,18 @@ class PipelineFrame:
     arrays: tuple[Array, ...]
     versions: tuple[int, ...] = ()
     """Numbers of the weight versions, in a frame with the state of a layer."""
+    counts: tuple[int, int] = (0, 0)
+    """In such a frame: the arrays of a weight version, and the buffers."""
+
+
+class LayerStore(Protocol):
+    """Where layers are saved, in case that no node holds them."""
+
+    def save(self, frame: PipelineFrame, then: Callable[[], None]) -> None:
+        """Saves a frame with the state of a layer. `then` is called once that is done; not if it fails."""
+
+    def load(self, layer: int, batch: int) -> PipelineFrame | None:
+        """The frame of a layer as it was before a batch; None if it arrives as a message."""
 
 
 @dataclass
@@ -54,11 +70,15 @@ class PipelineNode:
     task: PipelineTask
     send: Callable[[str, PipelineFrame], None]
     report: Callable[[NodeReport], None]
+    store: LayerStore | None = None
+    """None for a node whose layers are never in a store."""
     epoch: int = 0
 
     def __post_init__(self) -> None:
         self._snapshots: dict[int, dict[int, LayerState]] = {}
-        """States by the batch that comes next: the state before the current work, and the state after the last work."""
+        """States by the batch that comes next, of own layers and of those of a neighbor."""
+        self._keep: tuple[int, ...] = ()
+        """The batches whose states may still be needed."""
         self._frames: dict[tuple[int, FrameKey], PipelineFrame] = {}
         self._seat: TakeSeat | None = None
         self._run: _OrderInProgress | None = None
@@ -66,27 +86,53 @@ class PipelineNode:
     def instruct(self, instruction: NodeInstruction) -> None:
         if isinstance(instruction, TakeSeat):
             self._take(instruction)
+        elif isinstance(instruction, CopyLayers):
+            self._copy(instruction)
         elif isinstance(instruction, RunBatches) and instruction.epoch == self.epoch:
             self._start(instruction)
 
     def receive(self, frame: PipelineFrame) -> None:
         """Takes a frame of this epoch or a later one."""
-        if frame.epoch >= self.epoch:
+        kind, layer, batch = frame.key
+        if kind == COPY:
+            self._keep_copy(frame, layer, batch)
+        elif frame.epoch >= self.epoch:
             self._frames[frame.epoch, frame.key] = frame
             self._continue()
 
     def _take(self, seat: TakeSeat) -> None:
         self.epoch, self._seat, self._run = seat.epoch, seat, None
         self._frames = {key: frame for key, frame in self._frames.items() if key[0] >= seat.epoch}
-        mine = self._snapshots.get(seat.batch, {})
+        mine = self._snapshots.setdefault(seat.batch, {})
         for layer, node in seat.gives:
-            self.send(node, state_frame(seat.epoch, seat.batch, layer, mine[layer]))
+            self.send(node, state_frame(STATE, seat.epoch, seat.batch, layer, mine[layer]))
         for layer, source in seat.sources.items():
             if source == INITIAL:
-                mine = {**mine, layer: initial_state(self.task.model, self.task.optimizer, layer)}
+                mine[layer] = initial_state(self.task.model, self.task.optimizer, layer)
+            elif source == STORE and self.store and (frame := self.store.load(layer, seat.batch)) is not None:
+                mine[layer] = layer_state(frame)
         # Layers that others take over stay until work begins: the move may be interrupted and planned again.
-        self._snapshots = {seat.batch: dict(mine)}
+        self._drop_but((*seat.keep, seat.batch))
         self._continue()
+
+    def _drop_but(self, keep: tuple[int, ...]) -> None:
+        self._keep = keep
+        self._snapshots = {batch: states for batch, states in self._snapshots.items() if batch in keep}
+
+    def _copy(self, order: CopyLayers) -> None:
+        states = self._snapshots[order.batch]
+        for layer, node in order.copies:
+            self.send(node, state_frame(COPY, order.epoch, order.batch, layer, states[layer]))
+        for layer in order.saved if self.store else ():
+            assert self.store is not None
+            frame = state_frame(STATE, order.epoch, order.batch, layer, states[layer])
+            self.store.save(frame, partial(self.report, LayerSaved(self.name, order.epoch, order.batch, layer)))
+
+    def _keep_copy(self, frame: PipelineFrame, layer: int, batch: int) -> None:
+        # The work order that says to keep the copy may come later.
+        if frame.epoch == self.epoch and (batch in self._keep or batch > max(self._keep, default=0)):
+            self._snapshots.setdefault(batch, {})[layer] = layer_state(frame)
+            self.report(CopyKept(self.name, self.epoch, batch, layer))
 
     def _continue(self) -> None:
         if self._seat is not None:
@@ -100,7 +146,7 @@ class PipelineNode:
         for layer in seat.layers:
             frame = self._frames.pop((self.epoch, (STATE, layer, seat.batch)), None)
             if frame is not None:
-                mine[layer] = layer_state(frame, len(self.task.model.initial(layer)))
+                mine[layer] = layer_state(frame)
         if mine.keys() >= set(seat.layers):
             self._seat = None
             if seat.layers:
@@ -109,7 +155,7 @@ class PipelineNode:
     def _start(self, order: RunBatches) -> None:
         held = self._snapshots[order.first]
         base = {layer: held[layer] for span in order.work.spans for layer in span}
-        self._snapshots = {order.first: base}
+        self._drop_but((*order.keep, order.first))
 
         def send(node: str, key: FrameKey, arrays: tuple[Array, ...]) -> None:
             self.send(node, PipelineFrame(order.epoch, key, arrays))
@@ -142,8 +188,6 @@ class PipelineNode:
         self._run = None
         state = run.program.state.layers
         self._snapshots[run.order.last] = state
-        for layer in run.order.backup:
-            self.send(CONTROLLER, state_frame(self.epoch, run.order.last, layer, state[layer]))
         self.report(BatchesDone(self.name, self.epoch, run.program.losses))
 
 
@@ -155,14 +199,17 @@ class _OrderInProgress:
     needs: FrameKey | None = field(default=None)
 
 
-def state_frame(epoch: int, batch: int, layer: int, state: LayerState) -> PipelineFrame:
-    """A layer as a frame: its versions, the newest last, and its optimizer's state."""
+def state_frame(kind: str, epoch: int, batch: int, layer: int, state: LayerState) -> PipelineFrame:
+    """A layer as a frame: its versions, the newest last, its buffers, and its optimizer's state."""
     versions = tuple(sorted(state.versions))
     arrays = [array for version in versions for array in state.versions[version]]
-    return PipelineFrame(epoch, (STATE, layer, batch), (*arrays, *state.optimizer), versions)
+    counts = len(state.newest()), len(state.buffers)
+    return PipelineFrame(epoch, (kind, layer, batch), (*arrays, *state.buffers, *state.optimizer), versions, counts)
 
 
-def layer_state(frame: PipelineFrame, weights: int) -> LayerState:
-    """The layer in a frame; each version consists of `weights` arrays."""
-    versions = {version: frame.arrays[i * weights : (i + 1) * weights] for i, version in enumerate(frame.versions)}
-    return LayerState(frame.versions[-1], versions, frame.arrays[len(versions) * weights :])
+def layer_state(frame: PipelineFrame) -> LayerState:
+    """The layer in a frame."""
+    count, buffers = frame.counts
+    versions = {version: frame.arrays[i * count : (i + 1) * count] for i, version in enumerate(frame.versions)}
+    rest = frame.arrays[len(versions) * count :]
+    return LayerState(frame.versions[-1], versions, rest[buffers:], rest[:buffers])

@@ -1,13 +1,15 @@
 """An elastic pipeline in one process: the real controller and nodes, with messages in any order that links allow."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.controller import ElasticController
 from agileml.pipeline.elastic.messages import (
     CONTROLLER,
+    CopyLayers,
     FramesLost,
     LeavePipeline,
     NodeGone,
@@ -20,7 +22,7 @@ from agileml.pipeline.elastic.messages import (
     TakeSeat,
 )
 from agileml.pipeline.model.base import Weights
-from agileml.pipeline.run.copies import Copies, copies_for, final_weights, store_copy
+from agileml.pipeline.run.copies import Copies, final_weights, store_copy
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 
 SimulatedMessage = NodeInstruction | PipelineFrame | NodeReport
@@ -66,7 +68,7 @@ class SimulatedPipeline:
                     break
                 raise AgileMLError(f"the pipeline stands still in batch {self.controller.batch}: no messages are left")
             self._deliver()
-        return final_weights(self._task.model, self.copies, self.controller.settings.batches)
+        return final_weights(self.copies, self.controller.settings.batches)
 
     def _inject(self, fault: PipelineFault) -> None:
         if fault.kind == "join":
@@ -83,7 +85,8 @@ class SimulatedPipeline:
         def send(node: str, frame: PipelineFrame) -> None:
             self._put(name, node, frame)
 
-        self._nodes[name] = PipelineNode(name, self._task, send, lambda report: self._put(name, CONTROLLER, report))
+        report = partial(self._put, name, CONTROLLER)
+        self._nodes[name] = PipelineNode(name, self._task, send, report, SimulatedStore(self))
         self._act(NodeJoined(name))
 
     def _kill(self, name: str) -> None:
@@ -103,9 +106,6 @@ class SimulatedPipeline:
     def _act(self, event: PipelineEvent) -> None:
         for node, instruction in self.controller.handle(event, float(self.delivered)):
             self._put(CONTROLLER, node, instruction)
-            if isinstance(instruction, TakeSeat):
-                for frame in copies_for(instruction, self.copies):
-                    self._put(CONTROLLER, node, frame)
 
     def _put(self, source: str, target: str, message: SimulatedMessage) -> None:
         if target == CONTROLLER or target in self._nodes:
@@ -124,11 +124,23 @@ class SimulatedPipeline:
         elif isinstance(message, LeavePipeline):
             del self._nodes[link[1]]
             self._links = {other: queue for other, queue in self._links.items() if other[1] != link[1]}
-        elif isinstance(message, TakeSeat | RunBatches):
+        elif isinstance(message, TakeSeat | RunBatches | CopyLayers):
             self._nodes[link[1]].instruct(message)
 
     def _at_controller(self, message: SimulatedMessage) -> None:
-        if isinstance(message, PipelineFrame):
-            store_copy(self.copies, message, self.controller.backup)
-        elif isinstance(message, NodeReport):
+        if isinstance(message, NodeReport):
             self._act(message)
+
+
+@dataclass(frozen=True)
+class SimulatedStore:
+    """Saves at once; the report that says so is a message."""
+
+    pipeline: SimulatedPipeline
+
+    def save(self, frame: PipelineFrame, then: Callable[[], None]) -> None:
+        store_copy(self.pipeline.copies, frame, self.pipeline.controller.backup)
+        then()
+
+    def load(self, layer: int, batch: int) -> PipelineFrame | None:
+        return self.pipeline.copies[batch][layer]

@@ -1,15 +1,20 @@
 """Executes a work order as a generator: frames are sent, and awaited by their key. No sockets, no clock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agileml.errors import NotFinite
 from agileml.pipeline.elastic.seats import WorkOrder, oldest_needed
-from agileml.pipeline.model.base import Array, Weights, users_code
+from agileml.pipeline.model.arrays import packed, unpacked
+from agileml.pipeline.model.base import Values, Weights, users_code
+from agileml.pipeline.model.gradients import added, mean_of
 from agileml.pipeline.model.tensor_parts import Awaiting, SendFrame
+from agileml.pipeline.run.joint_update import JointUpdate, tied_weights
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import Pass, PipelineStep
 
 ACTIVATION, GRADIENT, SUM, MEAN = "activation", "gradient", "sum", "mean"
+COLLECTED, JOINT = "collected", "joint"
 
 
 @dataclass
@@ -25,7 +30,9 @@ class StageProgram:
 
     def __post_init__(self) -> None:
         self.losses: dict[int, float] = {}
-        self._turned: dict[int, Array] = {}
+        self._turned: dict[int, Values] = {}
+        model = self.state.model
+        self._joint = JointUpdate(len(model.layers), tied_weights(model.layers), self.state.optimizer.clip_norm)
         self._virtual = len(self.work.spans) * self.work.depth
 
     def run(self) -> Awaiting[None]:
@@ -42,13 +49,13 @@ class StageProgram:
     def _forward(self, step: PipelineStep) -> Awaiting[None]:
         virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
         if virtual:
-            (inputs,) = yield (ACTIVATION, virtual, k)
+            inputs = unpacked((yield (ACTIVATION, virtual, k)))
         else:
             with users_code(f"microbatch {k}"):
                 inputs, _ = self.state.model.data(k)
         outputs = yield from self.state.forward(self.work.spans[step.chunk], k, self.work.versions[k], inputs)
         if virtual < self._virtual - 1:
-            self.send(self.work.after[k % len(self.work.after)], (ACTIVATION, virtual + 1, k), (outputs,))
+            self.send(self.work.after[k % len(self.work.after)], (ACTIVATION, virtual + 1, k), packed(outputs))
             return
         with users_code(f"loss of microbatch {k}"):
             _, targets = self.state.model.data(k)
@@ -59,33 +66,53 @@ class StageProgram:
 
     def _backward(self, step: PipelineStep) -> Awaiting[None]:
         virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
-        if virtual < self._virtual - 1:
-            (gradient,) = yield (GRADIENT, virtual, k)
-        else:
-            gradient = self._turned.pop(k)
+        last = virtual == self._virtual - 1
+        gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
         gradient = yield from self.state.backward(self.work.spans[step.chunk], k, gradient)
         if virtual:
-            self.send(self.work.before[k % len(self.work.before)], (GRADIENT, virtual - 1, k), (gradient,))
+            self.send(self.work.before[k % len(self.work.before)], (GRADIENT, virtual - 1, k), packed(gradient))
 
     def _update(self, step: PipelineStep, oldest: int) -> Awaiting[None]:
         """Adds gradients in the order of microbatches, from node to node, so that the sum is that of one process."""
         del step
         layers = [layer for span in self.work.spans for layer in span]
+        means = yield from self._means(layers)
+        if self._joint.needed:
+            means = yield from self._jointly(means)
+        for layer in layers:
+            self.state.update(layer, means[layer], min(oldest, self.state.layers[layer].updates + 1 - self.keep))
+
+    def _means(self, layers: Sequence[int]) -> Awaiting[dict[int, Weights]]:
+        """The mean gradients of layers, over all nodes that have them."""
         means: dict[int, Weights] = {}
         for layer in layers:
             chain, number = self.work.chains[layer], self.state.layers[layer].updates
             at = chain.index(self.name)
             total: Weights | None = (yield (SUM, layer, number)) if at else None
             for _, part in sorted(self.state.parts(layer), key=lambda numbered: numbered[0]):
-                total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
+                total = part if total is None else tuple(map(added, total, part))
             assert total is not None
             if at < len(chain) - 1:
                 self.send(chain[at + 1], (SUM, layer, number), total)
             else:
-                means[layer] = tuple(array / self.work.divisor for array in total)
+                means[layer] = tuple(mean_of(array, self.work.divisor) for array in total)
                 for other in chain[:-1]:
                     self.send(other, (MEAN, layer, number), means[layer])
         for layer in layers:
-            number = self.state.layers[layer].updates
-            mean = means[layer] if layer in means else (yield (MEAN, layer, number))
-            self.state.update(layer, mean, min(oldest, number + 1 - self.keep))
+            if layer not in means:
+                means[layer] = yield (MEAN, layer, self.state.layers[layer].updates)
+        return means
+
+    def _jointly(self, means: dict[int, Weights]) -> Awaiting[dict[int, Weights]]:
+        """The gradients after an exchange with all stages of the pipeline."""
+        stage, last, number = self.work.stage, self.work.depth - 1, self.state.layers[min(means)].updates
+        later = (yield (COLLECTED, stage, number)) if stage < last else None
+        collected = self._joint.collected(means, later)
+        if stage:
+            self.send(self.work.before[0], (COLLECTED, stage - 1, number), collected)
+            sums = yield (JOINT, stage, number)
+        else:
+            sums = self._joint.summed(collected)
+        if stage < last:
+            self.send(self.work.after[0], (JOINT, stage + 1, number), sums)
+        return self._joint.applied(means, sums)

@@ -1,12 +1,23 @@
-"""The layers that a worker holds: weight versions, optimizer state, stashes and gradients."""
+"""The layers that a worker holds: weight versions, buffers, optimizer state, stashes and gradients."""
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agileml.pipeline.model.base import Array, PipelineModel, Stash, Weights, users_code
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.arrays import BFLOAT16, is_absent
+from agileml.pipeline.model.base import (
+    Array,
+    BufferedLayer,
+    Passed,
+    PipelineModel,
+    Stash,
+    UpdateRule,
+    Values,
+    Weights,
+    users_code,
+)
+from agileml.pipeline.model.gradients import added
 from agileml.pipeline.model.tensor_parts import Awaiting, Lanes, TensorPart, pieces, sum_of_parts
 
 PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"
@@ -20,20 +31,36 @@ class LayerState:
     updates: int
     versions: Mapping[int, Weights]
     optimizer: Weights
+    buffers: Weights = ()
+    """After the newest forward pass."""
 
     @property
     def nbytes(self) -> int:
         arrays = [array for weights in self.versions.values() for array in weights]
-        return sum(array.nbytes for array in [*arrays, *self.optimizer])
+        return sum(array.nbytes for array in [*arrays, *self.optimizer, *self.buffers])
 
     def newest(self) -> Weights:
         return self.versions[self.updates]
 
 
-def initial_state(model: PipelineModel, optimizer: Optimizer, layer: int) -> LayerState:
+def initial_state(model: PipelineModel, optimizer: UpdateRule, layer: int) -> LayerState:
     """A layer before its first update."""
     weights = model.initial(layer)
-    return LayerState(0, {0: weights}, optimizer.initial(weights))
+    return LayerState(0, {0: weights}, optimizer.initial(weights), model.initial_buffers(layer))
+
+
+_Given = tuple[Values, Mapping[int, Weights]]
+"""The inputs of a pass, and the buffers of layers before it."""
+
+
+@dataclass(frozen=True)
+class _HeldPass:
+    """A forward pass that waits for its backward pass."""
+
+    version: int
+    stashes: dict[int, Stash]
+    given: _Given | None
+    """With recomputation, in place of the stashes."""
 
 
 @dataclass
@@ -41,13 +68,13 @@ class StageState:
     """Runs passes and updates of its layers. Passes ask for frames where other nodes have parts of a layer."""
 
     model: PipelineModel
-    optimizer: Optimizer
+    optimizer: UpdateRule
     layers: dict[int, LayerState]
     recompute: bool = False
     lanes: Lanes = field(default_factory=Lanes)
     summed: Set[int] = frozenset()
     """Layers whose gradients all belong to this node, which adds them up instead of keeping one for each microbatch."""
-    _stashes: dict[tuple[int, int], tuple[int, Array, dict[int, Stash]]] = field(default_factory=dict)
+    _stashes: dict[tuple[int, int], _HeldPass] = field(default_factory=dict)
     _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
     _own: set[int] = field(default_factory=set)
     """Layers whose sum is in arrays that nothing else uses, to which more can be added without new memory."""
@@ -55,20 +82,25 @@ class StageState:
     def __post_init__(self) -> None:
         self._piece = {layer: piece for piece in pieces(self.model.layers) for layer in piece}
 
-    def forward(self, span: Sequence[int], microbatch: int, version: int, inputs: Array) -> Awaiting[Array]:
+    def forward(self, span: Sequence[int], microbatch: int, version: int, inputs: Values) -> Awaiting[Values]:
         """The output of layers `span` with one weight version, which the backward pass will use too."""
-        outputs, stashes = yield from self._pass(PARTIAL, span, microbatch, version, inputs)
+        buffers = {layer: self.layers[layer].buffers for layer in span if layer in self.layers}
+        outputs, stashes, changed = yield from self._pass(PARTIAL, span, microbatch, version, (inputs, buffers))
+        for layer, arrays in changed.items():
+            self.layers[layer] = replace(self.layers[layer], buffers=arrays)
         # Recomputing keeps the inputs only.
-        self._stashes[span[0], microbatch] = (version, inputs, {} if self.recompute else stashes)
+        held = (inputs, buffers) if self.recompute else None
+        self._stashes[span[0], microbatch] = _HeldPass(version, stashes if held is None else {}, held)
         return outputs
 
-    def backward(self, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Array]:
+    def backward(self, span: Sequence[int], microbatch: int, gradient: Values) -> Awaiting[Values]:
         """The gradient of the inputs; gradients of the weights are kept until `update`."""
-        version, inputs, stashes = self._stashes.pop((span[0], microbatch))
-        if self.recompute:
-            _, stashes = yield from self._pass(PARTIAL_AGAIN, span, microbatch, version, inputs)
+        held = self._stashes.pop((span[0], microbatch))
+        version, stashes = held.version, held.stashes
+        if held.given is not None:
+            _, stashes, _ = yield from self._pass(PARTIAL_AGAIN, span, microbatch, version, held.given)
         for piece in reversed(self._pieces(span)):
-            own: dict[int, Array] = {}
+            own: dict[int, Passed] = {}
             for layer in piece:
                 if layer in stashes:
                     weights = self.weights(layer, version)
@@ -94,13 +126,8 @@ class StageState:
         if held and layer in self.summed:
             before, total = held.pop()
             assert before < microbatch
-            if layer in self._own:
-                for a, b in zip(total, gradients, strict=True):
-                    np.add(a, b, out=a)
-                gradients = total
-            else:
-                gradients = tuple(np.asarray(a + b) for a, b in zip(total, gradients, strict=True))
-                self._own.add(layer)
+            gradients = tuple(_added(a, b, in_place=layer in self._own) for a, b in zip(total, gradients, strict=True))
+            self._own.add(layer)
         held.append((microbatch, gradients))
 
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
@@ -108,37 +135,55 @@ class StageState:
         state = self.layers[layer]
         weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
         kept = {version: arrays for version, arrays in state.versions.items() if version >= oldest}
-        self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments)
+        self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments, state.buffers)
 
     def _pass(
-        self, kind: str, span: Sequence[int], microbatch: int, version: int, inputs: Array
-    ) -> Awaiting[tuple[Array, dict[int, Stash]]]:
+        self, kind: str, span: Sequence[int], microbatch: int, version: int, given: _Given
+    ) -> Awaiting[tuple[Values, dict[int, Stash], dict[int, Weights]]]:
+        """The outputs, what the backward pass needs, and changed buffers."""
+        values, buffers = given
         stashes: dict[int, Stash] = {}
+        changed: dict[int, Weights] = {}
         for piece in self._pieces(span):
-            own: dict[int, Array] = {}
-            for layer in piece:
-                if layer in self.layers:
-                    key = (self.model.seed, microbatch, layer)
-                    with users_code(f"layer {layer}, forward pass of microbatch {microbatch}"):
-                        given = self.model.layers[layer].forward(self.weights(layer, version), inputs, key)
-                        own[layer], stashes[layer] = given
-            inputs = yield from self._join(kind, piece, microbatch, own, inputs)
-        return inputs, stashes
+            own: dict[int, Passed] = {}
+            for i in piece:
+                if i not in self.layers:
+                    continue
+                layer, weights, key = self.model.layers[i], self.weights(i, version), (self.model.seed, microbatch, i)
+                with users_code(f"layer {i}, forward pass of microbatch {microbatch}"):
+                    if buffers[i] and isinstance(layer, BufferedLayer):
+                        own[i], stashes[i], changed[i] = layer.forward_buffered(weights, buffers[i], values, key)
+                    else:
+                        own[i], stashes[i] = layer.forward(weights, values, key)
+            values = yield from self._join(kind, piece, microbatch, own, values)
+        return values, stashes, changed
 
     def _pieces(self, span: Sequence[int]) -> list[range]:
         return list(dict.fromkeys(self._piece[layer] for layer in span))
 
-    def _join(self, kind: str, piece: range, microbatch: int, own: dict[int, Array], whole: Array) -> Awaiting[Array]:
+    def _join(
+        self, kind: str, piece: range, microbatch: int, own: dict[int, Passed], whole: Passed
+    ) -> Awaiting[Values]:
         """The joint output of all parts of a layer; `whole` went into each."""
         first = self.model.layers[piece[0]]
         if not isinstance(first, TensorPart):
-            return own[piece[0]]
+            alone: Values = own[piece[0]]
+            return alone
         parts = yield from self.lanes.all_parts(kind, piece, microbatch, own)
         return sum_of_parts(parts, whole, residual=first.residual)
+
+
+def _added(total: Array, gradient: Array, *, in_place: bool) -> Array:
+    """The sum, if possible in the memory of a total that nothing else uses."""
+    if in_place and total.dtype != BFLOAT16 and total.shape == gradient.shape:
+        return np.add(total, gradient, out=total)
+    return added(total, gradient)
 
 
 def _check_gradients(weights: Weights, gradients: Weights) -> None:
     """Refuses other shapes, which numpy might broadcast and add to the weights."""
     expected, returned = ([array.shape for array in arrays] for arrays in (weights, gradients))
-    if expected != returned:
+    present = [shape for shape, array in zip(returned, gradients, strict=True) if not is_absent(array)]
+    wanted = [shape for shape, array in zip(expected, gradients, strict=False) if not is_absent(array)]
+    if len(expected) != len(returned) or wanted != present:
         raise ValueError(f"the gradients have shapes {returned}; they must be those of the weights, {expected}")

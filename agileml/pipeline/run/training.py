@@ -1,7 +1,8 @@
 """`train_local` and `train_simulated`: an elastic pipeline in one call."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,20 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.errors import BadArgument, JobFailed
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, EpochRecord
-from agileml.pipeline.elastic.layouts import LayoutRules, check_cuts, layouts_of_pieces, over_layers, planned_layout
+from agileml.pipeline.elastic.layouts import (
+    LayoutRules,
+    check_cuts,
+    layouts_of_pieces,
+    over_layers,
+    planned_layout,
+    update_seconds,
+)
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.base import PipelineModel, Weights
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import pieces
+from agileml.pipeline.model.base import BufferedLayer, PipelineModel, UpdateRule, Weights, users_code
+from agileml.pipeline.model.tensor_parts import TensorPart, pieces
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
-from agileml.pipeline.run.copies import final_weights
+from agileml.pipeline.run.copies import Copies, final_buffers, final_weights
+from agileml.pipeline.run.joint_update import check_joint_update
 from agileml.pipeline.run.local import HANG_SECONDS, AfterBatch, LocalPipeline
 from agileml.pipeline.run.node import PipelineTask
 from agileml.pipeline.run.sim import PipelineFault, SimulatedPipeline
@@ -32,22 +40,25 @@ class PipelinePlan:
     chunks: int = 1
     recompute: bool = False
     every: int = 1
-    """Batches between backups."""
+    """Batches between copies of each layer at another node."""
     least_stages: int = 1
     most_nodes: int = 8
     layouts: dict[int, PipelineLayout] | None = None
     tensor: int = 1
     """Nodes that compute a split layer together."""
+    save_every: int | None = None
+    """Batches between copies in the store; as `every` if left out."""
 
 
 @dataclass(frozen=True)
 class TrainedPipeline:
-    """Weights of each layer, the loss of each microbatch, and what happened."""
+    """Weights of each layer, the loss of each microbatch, and what happened; buffers of the layers that have any."""
 
     weights: dict[int, Weights]
     losses: dict[int, float]
     history: tuple[EpochRecord, ...]
     redone: int
+    buffers: dict[int, Weights] = field(default_factory=dict)
 
 
 class PipelineStopped(JobFailed):
@@ -59,7 +70,17 @@ class PipelineStopped(JobFailed):
 
 
 def controller_for(model: PipelineModel, plan: PipelinePlan) -> ElasticController:
-    """The controller of a plan; without layouts of its own, layers count by their weights."""
+    """The controller of a plan."""
+    return ElasticController(elastic_settings(model, plan))
+
+
+def elastic_settings(
+    model: PipelineModel, plan: PipelinePlan, seconds: Sequence[float] | None = None
+) -> ElasticSettings:
+    """The layouts of a plan for all numbers of nodes, unless it has its own.
+
+    `seconds` are those of a microbatch in each layer; without them, layers count by their weights.
+    """
     for name in ("batches", "batch", "every", "most_nodes", "least_stages", "chunks", "tensor"):
         check_whole(name, getattr(plan, name), 1)
     check_scheme(plan.scheme, 1, plan.batch, plan.chunks)
@@ -70,16 +91,47 @@ def controller_for(model: PipelineModel, plan: PipelinePlan) -> ElasticControlle
         raise BadArgument(
             f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(cuts)} layers"
         )
-    rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages)
-    layouts = plan.layouts or _layouts_by_weight(model, cuts, rules, plan.most_nodes, plan.tensor)
+    rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages, _most_pipelines(model))
+    costs = _costs(model, cuts, seconds)
+    layouts = plan.layouts or layouts_of_pieces(costs, cuts, rules, plan.most_nodes, plan.tensor)
     if not layouts:
         raise BadArgument(
             f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes can process it;"
             " use more microbatches or fewer stages"
         )
+    moving = _moving_buffers(model)
     for layout in layouts.values():
         check_cuts(layout, cuts)
-    return ElasticController(ElasticSettings(plan.scheme, plan.batches, layouts, _weight_bytes(model), plan.every))
+        if moving and max(len(layout.pipelines), *layout.replicas, 1) > 1:
+            raise BadArgument(
+                f"{moving}, which copies of the layer would change differently: use one pipeline without replicas, or a"
+                " layer such as LayerNorm"
+            )
+    each = [cost / len(piece) for cost, piece in zip(costs, cuts, strict=True) for _ in piece]
+    relative = {nodes: update_seconds(layout, each, plan.scheme) for nodes, layout in layouts.items()}
+    return ElasticSettings(
+        plan.scheme, plan.batches, layouts, _weight_bytes(model), plan.every, plan.save_every, relative
+    )
+
+
+def _moving_buffers(model: PipelineModel) -> str:
+    """The first layer whose forward pass changes buffers, and their names."""
+    for i, layer in enumerate(model.layers):
+        with users_code(f"layer {i}"):
+            inner = layer.layer if isinstance(layer, TensorPart) else layer
+            names = inner.moving_buffers((model.seed, 0, i)) if isinstance(inner, BufferedLayer) else []
+        if names and isinstance(layer, TensorPart):
+            raise BadArgument(
+                f"layer {i} is a part of a split layer and has running statistics ({', '.join(names)}): use a layer"
+                " without them, such as LayerNorm"
+            )
+        if names:
+            return f"layer {i} has running statistics ({', '.join(names)})"
+    return ""
+
+
+def _most_pipelines(model: PipelineModel) -> float:
+    return 1 if _moving_buffers(model) else inf
 
 
 def pieces_for(model: PipelineModel, tensor: int) -> list[range]:
@@ -99,12 +151,14 @@ def _weight_bytes(model: PipelineModel) -> list[float]:
     return [float(sum(array.nbytes for array in model.initial(layer))) for layer in range(len(model.layers))]
 
 
-def _layouts_by_weight(
-    model: PipelineModel, cuts: Sequence[range], rules: LayoutRules, most: int, tensor: int
-) -> dict[int, PipelineLayout]:
-    sizes = _weight_bytes(model)
-    costs = [1.0 + sum(sizes[layer] for layer in piece) for piece in cuts]
-    return layouts_of_pieces(costs, cuts, rules, most, tensor)
+def _costs(model: PipelineModel, cuts: Sequence[range], seconds: Sequence[float] | None = None) -> Sequence[float]:
+    """The costs of pieces."""
+    if seconds is None:
+        sizes = _weight_bytes(model)
+        return [1.0 + sum(sizes[layer] for layer in piece) for piece in cuts]
+    if len(seconds) != len(cuts):
+        raise BadArgument(f"the profile has {len(seconds)} layers, and the model {len(cuts)}: profile this model")
+    return seconds
 
 
 def _controller_on(nodes: int, model: PipelineModel, plan: PipelinePlan) -> ElasticController:
@@ -125,8 +179,8 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
             " profile this model, and plan again"
         )
     layout = planned_layout(plan)
-    rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth)
-    others = _layouts_by_weight(model, cuts, rules, plan.devices, plan.tensor)
+    rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth, _most_pipelines(model))
+    others = layouts_of_pieces(_costs(model, cuts), cuts, rules, plan.devices, plan.tensor)
     return PipelinePlan(
         batches,
         layout.batch,
@@ -143,7 +197,7 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
 
 def train_local(
     model: PipelineModel,
-    optimizer: Optimizer,
+    optimizer: UpdateRule,
     plan: PipelinePlan,
     nodes: int,
     *,
@@ -157,24 +211,25 @@ def train_local(
     PipelineStopped: the training cannot go on after its first backup.
     """
     check_whole("nodes", nodes, 1)
+    check_joint_update(model.layers, optimizer.clip_norm, plan.scheme, plan.tensor)
     controller = _controller_on(nodes, model, plan)
     task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
     with LocalPipeline(task, controller, checkpoint, hang_timeout) as pipeline:
         for i in range(nodes):
             pipeline.join(f"n{i}")
         try:
-            weights = pipeline.run(after_batch)
+            pipeline.run(after_batch)
         except JobFailed as error:
             if not controller.backup:
                 raise
-            kept = final_weights(model, pipeline.copies, controller.backup)
-            raise PipelineStopped(str(error), _result(controller, kept), controller.backup) from error
-    return _result(controller, weights)
+            kept = _result(controller, pipeline.copies, controller.backup)
+            raise PipelineStopped(str(error), kept, controller.backup) from error
+        return _result(controller, pipeline.copies, plan.batches)
 
 
 def train_simulated(
     model: PipelineModel,
-    optimizer: Optimizer,
+    optimizer: UpdateRule,
     plan: PipelinePlan,
     nodes: int,
     *,
@@ -183,10 +238,12 @@ def train_simulated(
 ) -> TrainedPipeline:
     """Trains in this process, with messages in random order and the given faults."""
     check_whole("nodes", nodes, 1)
+    check_joint_update(model.layers, optimizer.clip_norm, plan.scheme, plan.tensor)
     controller = _controller_on(nodes, model, plan)
     task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
     pipeline = SimulatedPipeline(task, controller, [f"n{i}" for i in range(nodes)], faults, seed)
-    return _result(controller, pipeline.run())
+    pipeline.run()
+    return _result(controller, pipeline.copies, plan.batches)
 
 
 def save_weights(path: Path, weights: dict[int, Weights]) -> None:
@@ -196,5 +253,6 @@ def save_weights(path: Path, weights: dict[int, Weights]) -> None:
         np.savez(file, **named)  # type: ignore[arg-type]
 
 
-def _result(controller: ElasticController, weights: dict[int, Weights]) -> TrainedPipeline:
-    return TrainedPipeline(weights, dict(controller.losses), tuple(controller.history), controller.redone)
+def _result(controller: ElasticController, copies: Copies, batches: int) -> TrainedPipeline:
+    weights, buffers = final_weights(copies, batches), final_buffers(copies, batches)
+    return TrainedPipeline(weights, dict(controller.losses), tuple(controller.history), controller.redone, buffers)

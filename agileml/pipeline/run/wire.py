@@ -14,13 +14,13 @@ Control = NodeInstruction | NodeReport | AreYouThere | StillThere
 WireMessage = Control | PipelineFrame
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Control)}
 _FRAME = "frame"
-_FrameHead = tuple[int, tuple[str, int, int], tuple[int, ...]]
+_FrameHead = tuple[int, tuple[str, int, int], tuple[int, ...], tuple[int, int]]
 
 
 def post(endpoint: Endpoint, peer: str, message: WireMessage) -> None:
     """Queues a message for a peer with an open link."""
     if isinstance(message, PipelineFrame):
-        head: _FrameHead = (message.epoch, message.key, message.versions)
+        head: _FrameHead = (message.epoch, message.key, message.versions, message.counts)
         endpoint.send(peer, _FRAME, msgspec.msgpack.encode(head), message.arrays)
     else:
         endpoint.send(peer, type(message).__name__, msgspec.msgpack.encode(message))
@@ -30,8 +30,8 @@ def message_in(received: Received) -> WireMessage:
     """The message in a received frame. Raises BrokenConnection if there is none."""
     try:
         if received.kind == _FRAME:
-            epoch, key, versions = msgspec.msgpack.decode(received.header, type=_FrameHead)
-            return PipelineFrame(epoch, key, tuple(received.arrays), versions)
+            epoch, key, versions, counts = msgspec.msgpack.decode(received.header, type=_FrameHead)
+            return PipelineFrame(epoch, key, tuple(received.arrays), versions, counts)
         decode: Callable[..., Control] = msgspec.msgpack.decode
         return decode(received.header, type=_KINDS[received.kind])
     except (msgspec.MsgspecError, KeyError) as error:

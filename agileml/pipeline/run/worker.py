@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import cloudpickle
 from agileml.pipeline.elastic.messages import (
     CONTROLLER,
     AreYouThere,
+    CopyLayers,
     FramesLost,
     LeavePipeline,
     NodeFailed,
@@ -65,7 +67,7 @@ class PipelineWorker:
         self._broken: set[str] = set()
         """Peers whose link broke in this epoch, on which frames may have been lost."""
         self._relink_at: float | None = None
-        self._node = PipelineNode(boot.name, task, self._send, self._report)
+        self._node = PipelineNode(boot.name, task, self._send, self._report, self)
 
     def run(self) -> None:
         """Works until the controller releases this node or is gone."""
@@ -139,7 +141,7 @@ class PipelineWorker:
                 self._waiting = {peer: frames for peer, frames in self._waiting.items() if peer in message.peers}
                 self._link()
                 self._node.instruct(message)
-            case RunBatches():
+            case RunBatches() | CopyLayers():
                 self._node.instruct(message)
             case AreYouThere():
                 if CONTROLLER in self._endpoint.peers:
@@ -161,6 +163,14 @@ class PipelineWorker:
             self._endpoint.flush(0.0)
         elif node != CONTROLLER:
             self._waiting.setdefault(node, deque()).append(frame)
+
+    def save(self, frame: PipelineFrame, then: Callable[[], None]) -> None:  # noqa: ARG002 - the controller knows it
+        """Sends a layer to the controller, which keeps it."""
+        self._send(CONTROLLER, frame)
+
+    def load(self, layer: int, batch: int) -> PipelineFrame | None:  # noqa: ARG002
+        """The controller sends the layer."""
+        return None
 
     def _report(self, report: NodeReport) -> None:
         # Without a link the controller counts this node as gone, and as a new node once there is a link again.

@@ -1,1 +1,1 @@
-"""`spotctl parallel`: one model over several devices."""
+"""`spotctl lab parallel`: one model over several devices."""

@@ -1,4 +1,4 @@
-"""`spotctl parallel`: splits a model over devices."""
+"""`spotctl lab parallel`: splits a model over devices."""
 
 from pathlib import Path
 from typing import Annotated
@@ -61,7 +61,7 @@ def plan(
     lists the stages, the expected speed, the memory of the fullest device, what limits the speed, and the alternatives
     that were rejected.
 
-    Example: spotctl parallel plan vgg16.txt --microbatch 128 --devices v100:4x4 --bandwidth 10GB/s,10Gbit/s
+    Example: spotctl lab parallel plan vgg16.txt --microbatch 128 --devices v100:4x4 --bandwidth 10GB/s,10Gbit/s
     --memory 16GiB --batch 1024
     """
     from agileml.pipeline.plan.planner import plan as best_plan

@@ -1,4 +1,4 @@
-"""Devices, bandwidths and sizes as `spotctl parallel` takes them."""
+"""Devices, bandwidths and sizes as `spotctl lab parallel` takes them."""
 
 import re
 

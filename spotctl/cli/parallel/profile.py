@@ -1,4 +1,4 @@
-"""`spotctl parallel profile`: measures the layers of a model."""
+"""`spotctl lab parallel profile`: measures the layers of a model."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,9 @@ def profile(
     together: Annotated[
         int, typer.Option(help="Processes that measure at the same time: as many as there will be nodes on a computer.")
     ] = 1,
-    out: Annotated[Path | None, typer.Option(help="File for the profile, to pass to spotctl parallel plan.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the profile, to pass to spotctl lab parallel plan.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Measure forward and backward seconds and bytes of every layer on this machine.
@@ -25,7 +27,7 @@ def profile(
     FUNCTION takes the number of samples in a microbatch and returns an agileml.pipeline.model.PipelineModel. `mlp`
     is built in. So are `transformer` and `split-transformer`, which need PyTorch; layers of the latter have two parts.
 
-    Example: spotctl parallel profile mlp --microbatch 8,16 --out profile.json
+    Example: spotctl lab parallel profile mlp --microbatch 8,16 --out profile.json
     """
     from agileml.pipeline.measure.profiler import profiled, profiles_to_json
     from agileml.pipeline.model.user_model import model_factory

@@ -1,4 +1,4 @@
-"""`spotctl parallel simulate`: plays a plan operation by operation."""
+"""`spotctl lab parallel simulate`: plays a plan operation by operation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from spotctl.home.errors import BadRequest
 
 def simulate(
     context: typer.Context,
-    plan: Annotated[Path, typer.Argument(help="A plan that `spotctl parallel plan --json` wrote.")],
+    plan: Annotated[Path, typer.Argument(help="A plan that `spotctl lab parallel plan --json` wrote.")],
     batches: Annotated[int, typer.Option(help="Batches to simulate.")] = 6,
     timeline: Annotated[
         Path | None,
@@ -35,12 +35,12 @@ def simulate(
     stages have different numbers of replicas, the simulation also finds how many inputs must be in flight to keep all
     stages busy.
 
-    Example: spotctl parallel simulate plan.json --timeline timeline.html
+    Example: spotctl lab parallel simulate plan.json --timeline timeline.html
 
     With --trace, machines come and go as recorded. The trace may also be JSON with the number of machines at each tick,
-    as `spotctl backtest deadline` reads it.
+    as `spotctl lab backtest deadline` reads it.
 
-    Example: spotctl parallel simulate plan.json --trace fleet.csv --warning 30s
+    Example: spotctl lab parallel simulate plan.json --trace fleet.csv --warning 30s
     """
     from agileml.checks import check_whole
     from agileml.pipeline.elastic.simulate_fleet import simulate_fleet

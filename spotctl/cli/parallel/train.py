@@ -1,4 +1,4 @@
-"""`spotctl parallel train`: trains a model in pipeline stages on processes of this computer."""
+"""`spotctl lab parallel train`: trains a model in pipeline stages on processes of this computer."""
 
 import os
 import sys
@@ -18,8 +18,8 @@ def train(
     plan: Annotated[
         str,
         typer.Option(
-            help="A plan of `spotctl parallel plan --json`: a file, or the JSON, which jobs with `parallel:` find in"
-            " $SPOTCTL_PARALLEL. The plan overrides the options for nodes, stages, tensor, scheme, chunks and"
+            help="A plan of `spotctl lab parallel plan --json`: a file, or the JSON, which jobs with `parallel:` find"
+            " in $SPOTCTL_PARALLEL. The plan overrides the options for nodes, stages, tensor, scheme, chunks and"
             " microbatches."
         ),
     ] = "",
@@ -32,7 +32,7 @@ def train(
     stages: Annotated[int, typer.Option(help="At least this many pipeline stages.")] = 1,
     tensor: Annotated[int, typer.Option(help="Nodes per stage, which share the parts of split layers equally.")] = 1,
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
-    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "adam",
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam; a model with an optimizer keeps it.")] = "adam",
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
     every: Annotated[
         int | None,
@@ -57,10 +57,11 @@ def train(
 
     With a flushing scheme or 2bw, the result is the same bit for bit, regardless of faults and the number of nodes.
 
-    Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
+    Example: spotctl lab parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
     """
     from agileml.checks import check_whole
     from agileml.errors import JobFailed
+    from agileml.pipeline.model.base import UpdateRule
     from agileml.pipeline.model.optimizers import Optimizer
     from agileml.pipeline.model.user_model import model_factory
     from agileml.pipeline.run.fault_script import parse_faults
@@ -86,7 +87,8 @@ def train(
     most = max(nodes, 8)
     often = 1 if every is None else every
     steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, often, stages, most, tensor=tensor)
-    script, rule = parse_faults(faults), Optimizer(optimizer, rate)
+    script = parse_faults(faults)
+    rule: UpdateRule = Optimizer(optimizer, rate)
     if plan:
         _check_one_machine(os.environ)
         given = load_plan(plan)
@@ -95,6 +97,7 @@ def train(
         steps = planned_training(given, built, batches, every)
     else:
         built = model_factory(model)(microbatch)
+    rule = built.optimizer or rule
     if engine == "sim":
         _use_one_thread()
         trained = train_simulated(built, rule, steps, nodes)
@@ -131,6 +134,6 @@ def _check_one_machine(variables: Mapping[str, str]) -> None:
     """Refuses a job on several nodes: each of them gets the plan, and would train the whole model."""
     if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":
         raise BadRequest(
-            f"the job has {nodes} nodes, and spotctl parallel train uses one machine: write nodes: 1, or run your own"
-            " program, which finds the plan in $SPOTCTL_PARALLEL"
+            f"the job has {nodes} nodes, and spotctl lab parallel train uses one machine: write nodes: 1, or run your"
+            " own program, which finds the plan in $SPOTCTL_PARALLEL"
         )

@@ -1,4 +1,4 @@
-"""`spotctl parallel transformer`: size, training time and layout of a transformer from its shape alone."""
+"""`spotctl lab parallel transformer`: size, training time and layout of a transformer from its shape alone."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ def transformer(
 
     Layout rule: tensor parallelism within a server until the state fits; then pipeline stages; then data parallelism.
 
-    Example: spotctl parallel transformer --layers 96 --hidden 12288 --vocabulary 51200 --sequence 2048
+    Example: spotctl lab parallel transformer --layers 96 --hidden 12288 --vocabulary 51200 --sequence 2048
     --devices 1536 --tflops 141
 
     \f

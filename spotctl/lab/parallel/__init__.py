@@ -1,1 +1,1 @@
-"""`spotctl parallel`: recorded fleets, and plans as tables and JSON."""
+"""`spotctl lab parallel`: recorded fleets, and plans as tables and JSON."""

@@ -17,7 +17,8 @@ def read_fleet(path: Path) -> list[FleetChange]:
     """The changes of a fleet in order of time; the last one may be empty, and is the end of the record.
 
     A CSV has rows `time,add,NAMES` and `time,remove,NAMES`: either seconds, names separated by `|` and a header, or
-    milliseconds and one name, without a header. JSON is an availability trace, as `spotctl backtest deadline` reads it.
+    milliseconds and one name, without a header. JSON is an availability trace, as `spotctl lab backtest deadline` reads
+    it.
     """
     if ".json" in path.suffixes:
         return _of_counts(path)

@@ -24,7 +24,7 @@ _GIB = 2**30
 
 
 def answer(plan: ParallelPlan, kind: str) -> dict[str, Any]:
-    """The JSON of `--json`; `spotctl parallel simulate` reads it.
+    """The JSON of `--json`; `spotctl lab parallel simulate` reads it.
 
     Fields:
         -> agileml.pipeline.plan.parallel_plan:ParallelPlan
@@ -78,11 +78,11 @@ def _rejected(plan: ParallelPlan) -> Table:
 
 
 def remarks(plan: ParallelPlan, kind: str) -> list[str]:
-    return [f"{plan.model} on {plan.devices} x {kind}; --json writes the plan for spotctl parallel simulate"]
+    return [f"{plan.model} on {plan.devices} x {kind}; --json writes the plan for spotctl lab parallel simulate"]
 
 
 def played_answer(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> dict[str, Any]:
-    """The JSON of `spotctl parallel simulate --json`.
+    """The JSON of `spotctl lab parallel simulate --json`.
 
     Fields:
         seconds: simulated time
@@ -172,7 +172,7 @@ def profile_table(profiles: Sequence[ModelProfile]) -> Table:
 
 
 def trained_answer(trained: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]:
-    """The JSON of `spotctl parallel train --json`.
+    """The JSON of `spotctl lab parallel train --json`.
 
     Fields:
         loss: mean loss of each batch

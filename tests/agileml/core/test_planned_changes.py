@@ -12,7 +12,7 @@ SERVERS = ("r0", "r1", "r2", "r3")
 
 
 def measured() -> PlannedChanges:
-    """Four servers, of which the first is slow."""
+    """Four servers; the first one is slow."""
     planned = PlannedChanges.none((1,) * PARTITIONS, 4)
     owners = tuple(SERVERS[partition % 4] for partition in range(PARTITIONS))
     planned.assignment.table = Table(1, owners, ("",) * PARTITIONS, SERVERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agileml.engines.crash_guard import MOST_IN_A_ROW, MOST_IN_ONE_CLOCK, CrashGuard, ProcessFailure
+from agileml.runtime.node_process import UNREACHABLE
 
 
 def failures(guard: CrashGuard, most: int = 1000) -> int:
@@ -77,7 +78,7 @@ def test_failures_for_different_or_outside_reasons_are_not_alike() -> None:
     assert not guard.add(ProcessFailure("a", 1, "disk full", ["a"]))
     assert not guard.add(ProcessFailure("b", 2, "disk full", ["b"]))
     assert not guard.add(ProcessFailure("c", 2, "no such file", ["c"]))
-    for status in (-9, 4, None):
+    for status in (-9, UNREACHABLE, None):
         assert failures(CrashGuard()) == MOST_IN_A_ROW
         guard = CrashGuard()
         assert not any(guard.add(ProcessFailure(name, status, "", [name])) for name in "abcde")

@@ -21,7 +21,7 @@ from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.job import Trained, TrainingJob
 from agileml.runtime.job_shape import shape_of
-from agileml.runtime.node_process import REFUSED
+from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.secret_file import SECRET_VARIABLE
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, FleetSuite, Log, ReplacingFleetSuite
@@ -114,7 +114,7 @@ class Caller:
         refused = any(event.startswith("refused") for one in self._log for event in one.events)
         for node in self._nodes.values():
             # A node that was refused may take longer to exit than the job takes to end.
-            assert node.wait() in ((0, REFUSED) if refused else (0,))
+            assert node.wait() in ((0, NOT_ADMITTED) if refused else (0,))
         return trained
 
     def close(self) -> None:

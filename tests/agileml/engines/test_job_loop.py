@@ -71,3 +71,13 @@ def test_without_reliable_machines_a_job_has_failed() -> None:
     fleet.happened.append(Gone("first", NOT_ADMITTED))
     with pytest.raises(Unrecoverable, match="no reliable machine is left"):
         loop.turn(0.0)
+
+
+def test_the_last_machine_of_a_job_without_reliable_ones_is_replaced() -> None:
+    fleet, link = FailingFleet(), RedoingLink()
+    loop = JobLoop(fleet, link, Quiet(), lambda _: None)
+    loop.begin(0, 2)
+    loop.turn(0.0)
+    fleet.happened += [Gone("t0"), Gone("t1")]
+    loop.turn(0.0)
+    assert fleet.started == ["t0", "t1", "t2"]

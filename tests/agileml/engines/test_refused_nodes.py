@@ -14,7 +14,7 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.engines.attached import AttachedJob
 from agileml.runtime.job_shape import shape_of
-from agileml.runtime.node_process import REFUSED
+from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.secret_file import SECRET_VARIABLE
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME
@@ -52,7 +52,7 @@ def test_a_node_with_another_secret_says_that_it_was_refused(folder: Path) -> No
         status, log = joined(folder, OTHER, job)
     finally:
         job.close()
-    assert status == REFUSED
+    assert status == NOT_ADMITTED
     assert "refused this node" in log
     assert "does not hold this job's secret" in log
 
@@ -67,12 +67,12 @@ def test_a_node_with_other_code_says_that_it_was_refused(folder: Path, tmp_path:
         status, log = joined(folder, SECRET, job)
     finally:
         job.close()
-    assert status == REFUSED
+    assert status == NOT_ADMITTED
     assert "leaving: " in log
     assert "code" in log
 
 
 def test_a_node_without_a_job_says_so(folder: Path) -> None:
     status, log = joined(folder)
-    assert status == REFUSED
+    assert status == NOT_ADMITTED
     assert "no job to join" in log

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
+from agileml.core.clock_log import clocks_done_again
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.errors import BadTrainer, TrainerFailed
+from agileml.iteration_log import redone_fields
 from agileml.job import Trained, TrainingJob
 from agileml.policies.policy import ClockSums
 from agileml.policies.stage import Thresholds
@@ -132,6 +134,32 @@ def test_a_lost_reliable_node_is_replaced() -> None:
     hold(trained)
     assert [one.reliable for one in log[5:]].count(1) < 8
     assert log[-1].reliable == 2
+
+
+@pytest.mark.parametrize(
+    "chaos",
+    [
+        "at clock 5 kill all",
+        "at clock 5 evict all warn 50ms; at clock 12 join 2; at clock 14 kill all",
+        "at clock 4 kill all; at clock 4 kill controller; at clock 9 join 3; every 6 clocks kill half",
+        "at clock 5 evict 2 warn 10s; at clock 8 join 2; at clock 11 kill 1",
+    ],
+)
+def test_without_reliable_nodes_the_model_comes_back_from_checkpoints(chaos: str) -> None:
+    trained, log = played(chaos, job(nodes=(0, 3), checkpoint_every=3))
+    hold(trained)
+    assert {(one.reliable, one.stage) for one in log} == {(0, 3)}
+
+
+def test_finished_clocks_that_are_done_again_are_named() -> None:
+    trained, log = played("at clock 8 kill all", job(nodes=(0, 3), checkpoint_every=3))
+    hold(trained)
+    events = [event for one in log for event in one.events]
+    ((first, last),) = clocks_done_again(events)
+    assert first in (4, 7)
+    assert last == 8
+    assert redone_fields(events) == {"redone_clocks": [[first, 8]]}
+    assert f"epoch 2 from version {first - 1}" in events
 
 
 # -- when it ends -----------------------------------------------------------------------------------------------------

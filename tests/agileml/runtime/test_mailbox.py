@@ -109,7 +109,7 @@ def test_a_message_to_an_absent_process_is_dropped(mailbox: Callable[[str], Mail
 
 
 def test_after_a_message_was_lost_with_a_link_none_follows_in_that_epoch(mailbox: Callable[[str], Mailbox]) -> None:
-    """It could be about something of which the lost one was to tell; a recovery is coming."""
+    """It could be about something that the lost node was to tell; a recovery is coming."""
     one, two = mailbox("t1"), mailbox("t2")
     one.send("t2", Heartbeat("first"))
     received(one, two, until=any_envelope)

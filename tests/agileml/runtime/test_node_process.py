@@ -34,7 +34,8 @@ from agileml.protocol.messages import (
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
-from agileml.runtime.node_process import NodeProcess, tells_of_a_broken_link
+from agileml.runtime.node_loop import tells_of_a_broken_link
+from agileml.runtime.node_process import NodeProcess, TrainerRole
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.vitals import Vitals
@@ -105,7 +106,9 @@ class Played:
         job = TrainingJob(source, 1, 0, Stopping(clocks=3), settings, heartbeat_timeout=0.1)
         shape = JobShape(plan_of(trainer, trainer.shards()), Layout.cut(PARAMS, 2), source.code())
         self.vitals = Looping()
-        self.node = NodeProcess(PreparedJob(job, shape).node_role(rendezvous, "r0", reliable=True), self.vitals)
+        role = PreparedJob(job, shape).node_role(rendezvous, "r0", reliable=True)
+        assert isinstance(role, TrainerRole)
+        self.node = NodeProcess(role, self.vitals)
         self.error: AgileMLError | KeyError | None = None
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

@@ -53,6 +53,7 @@ def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]
     faults += [PipelineFault(10**6 + i, "join", f"m{i}") for i in range(3)]
     if draw.random() < 0.3:
         plan = replace(plan, tensor=draw.choice([2, 4]))
+    plan = replace(plan, save_every=draw.choice([None, 3, 100]))
     return plan, optimizer, nodes, faults
 
 

@@ -9,7 +9,7 @@ import pytest
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.base import Array, PipelineModel, Weights
+from agileml.pipeline.model.base import Array, PipelineModel, Values, Weights
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.tensor_parts import Awaiting
 from agileml.pipeline.run.node import PipelineTask
@@ -118,7 +118,7 @@ def test_without_stashing_the_result_differs(scheme: str, recompute: bool, monke
     def newest(state: StageState, layer: int, _: int) -> Weights:
         return right(state, layer, state.layers[layer].updates)
 
-    def with_the_newest(self: StageState, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Array]:
+    def with_the_newest(self: StageState, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Values]:
         with monkeypatch.context() as patch:
             patch.setattr(StageState, "weights", newest)
             return (yield from real(self, span, microbatch, gradient))
@@ -146,12 +146,12 @@ def test_gradients_of_a_layer_are_summed_as_they_come() -> None:
     assert len(summed.parts(1)) == 3
 
 
-def finished(work: Awaiting[Array]) -> Array:
+def finished(work: Awaiting[Values]) -> Values:
     """The result of a pass that needs no frames."""
     try:
         next(work)
     except StopIteration as end:
-        result: Array = end.value
+        result: Values = end.value
         return result
     raise AssertionError("it asked for a frame")
 

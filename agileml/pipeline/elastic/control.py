@@ -1,0 +1,214 @@
+"""The control of a pipeline job on a fleet: who is there, as in every job, and what the pipeline makes of it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from agileml.core.events import (
+    ClockRepeated,
+    ControllerInstruction,
+    ControllerSettings,
+    Failed,
+    Finished,
+    Iteration,
+    Remember,
+    RememberCheckpoint,
+    RememberDecision,
+    StopJob,
+)
+from agileml.core.gathering import StartUp, all_loaded
+from agileml.core.members import Members, NodePhase
+from agileml.core.roll_call import (
+    LEFT_BEHIND,
+    Absent,
+    Consequence,
+    Leaving,
+    LostNodes,
+    NodeAnswer,
+    NodeEvent,
+    Note,
+    RollCall,
+)
+from agileml.core.senders import may_send
+from agileml.errors import AgileMLError
+from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, Instructions
+from agileml.pipeline.elastic.messages import LeavePipeline, NodeGone, NodeJoined, NodeReport, NodeWarned, PipelineEvent
+from agileml.policies.policy import ClockSums
+from agileml.protocol.actions import Send
+from agileml.protocol.messages import Broken, Leave
+
+_SPARE_EPOCHS = 1_000_000
+"""More than a controller begins between two records: a later one never uses the number of an epoch again."""
+
+_IN_JOB = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE, NodePhase.LEAVING)
+
+
+@dataclass
+class PipelineControl:
+    """An update is a clock of the job. `handle` is the only entry."""
+
+    settings: ControllerSettings
+    elastic: ElasticController
+    logged: int = 0
+    """The last update that was reported."""
+    _notes: list[str] = field(default_factory=list)
+    _out: list[ControllerInstruction] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._roll_call = RollCall(self.settings, StartUp(self.settings))
+        self._updates = self._saved = self.elastic.batch
+        self._logged_at: float | None = None
+        self._redone = self._work = 0
+        self._over = False
+
+    @classmethod
+    def resumed(
+        cls, settings: ControllerSettings, elastic: ElasticController, record: Mapping[str, Any], now: float
+    ) -> "PipelineControl":
+        """Goes on from the newest state in the store; nodes count as new, whatever they hold."""
+        losses = {int(k): loss for line in record["accepted"] for k, loss in line}
+        batch, size = record["checkpoint"], elastic.settings.batch
+        elastic.resume(batch, {k: loss for k, loss in losses.items() if k < batch * size})
+        elastic.epoch = record["epoch"] + _SPARE_EPOCHS
+        control = cls(settings, elastic, record["logged"])
+        control.members.restore({**record, "members": []}, now)
+        control._roll_call.start_up.since = now
+        return control
+
+    @property
+    def members(self) -> Members:
+        return self._roll_call.members
+
+    @property
+    def epoch(self) -> int:
+        return self.elastic.epoch
+
+    @property
+    def reported(self) -> int:
+        """Reports of finished work."""
+        return self._work
+
+    def handle(self, event: object, now: float, sender: str | None = None) -> list[ControllerInstruction]:
+        """Processes an event and returns the instructions that follow from it, in order."""
+        if self._over or (sender is not None and not may_send(sender, event)):
+            return []
+        try:
+            self._process(event, now)
+        except AgileMLError as error:
+            self._end(Failed(str(error)), str(error))
+        instructions, self._out = self._out, []
+        return instructions
+
+    def _process(self, event: object, now: float) -> None:
+        stale = self._roll_call.stale(event, now, self.epoch, open_=True)
+        if isinstance(stale, Send):
+            self._out.append(stale)
+        if stale:
+            return
+        if isinstance(event, NodeReport):
+            self._work += 1
+            self._tell(event, now)
+        elif isinstance(event, Broken):
+            self._end(Failed(event.message), event.message)
+        elif isinstance(event, StopJob):
+            # With the last state in the store, as a training ends with the last one that is safe.
+            if self.elastic.backup:
+                self._finish()
+            else:
+                self.elastic.end_soon()
+        elif isinstance(event, get_args(NodeEvent)):
+            for answer in self._roll_call.handle(event, now, self.epoch):
+                self._follow(answer, now)
+
+    # -- who is there --------------------------------------------------------------------------------------------------
+
+    def _follow(self, answer: NodeAnswer, now: float) -> None:
+        match answer:
+            case Send():
+                self._out.append(answer)
+            case Note():
+                self._notes.append(answer.event)
+            case Consequence.REMEMBER:
+                self._remember()
+            case Consequence.GATHER if self.epoch > 0 or all_loaded(self.members, self.settings):
+                for node in self.members.activate_ready():
+                    self._tell(NodeJoined(node), now)
+            case Leaving(node):
+                self._tell(NodeWarned(node), now)
+            case LostNodes(phases, why):
+                self._lose(phases, why, now)
+            case Absent(why):
+                self._end(Failed(why), why)
+
+    def _lose(self, phases: Iterable[str], why: str, now: float) -> None:
+        for node in phases:
+            self._notes.append(f"{node} lost: {why}")
+            self._tell(NodeGone(node), now)
+        self._remember()
+
+    # -- what the pipeline does ----------------------------------------------------------------------------------------
+
+    def _tell(self, event: PipelineEvent, now: float) -> None:
+        epoch = self.epoch
+        self._pass_on(self.elastic.handle(event, now))
+        if self.epoch != epoch and self.elastic.phase is ElasticPhase.MOVING:
+            stages = len(self.elastic.history[-1].nodes)
+            self._notes.append(f"epoch {self.epoch} from update {self.elastic.batch} on {stages} nodes")
+        self._updates = min(self._updates, self.elastic.batch)
+        while self._updates < self.elastic.batch:
+            self._updates += 1
+            self._log(self._updates, now)
+        if self._logged_at is None and self.elastic.history:
+            self._logged_at = now
+        if self.elastic.backup > self._saved:
+            self._saved = self.elastic.backup
+            self._out.append(RememberCheckpoint(self._saved))
+        if self.elastic.finished:
+            self._finish()
+
+    def _pass_on(self, instructions: Instructions) -> None:
+        for node, instruction in instructions:
+            if not isinstance(instruction, LeavePipeline):
+                self._out.append(Send(node, instruction))
+            elif not self.elastic.finished:
+                self.members.set_phase(node, NodePhase.DRAINING)
+                self.members.set_phase(node, NodePhase.GONE)
+                self._out.append(Send(node, Leave(LEFT_BEHIND)))
+                self._notes.append(f"{node} left")
+                self._remember()
+
+    def _log(self, update: int, now: float) -> None:
+        size = self.elastic.settings.batch
+        losses = {k: self.elastic.losses[k] for k in range((update - 1) * size, update * size)}
+        self._out.append(RememberDecision([[k, loss] for k, loss in losses.items()]))
+        if update <= self.logged:
+            self._out.append(ClockRepeated(update))
+            return
+        self.logged = update
+        sums = ClockSums(chunks=size, loss_sum=sum(losses.values()), loss_count=size)
+        seconds = 0.0 if self._logged_at is None else now - self._logged_at
+        here = [len(self.members.active(reliable=reliable)) for reliable in (True, False)]
+        redone = (self.elastic.redone - self._redone) * size
+        iteration = Iteration(update, seconds, 1, here[0], here[1], sums, redone, tuple(self._notes))
+        self._logged_at, self._redone, self._notes = now, self.elastic.redone, []
+        self._out.append(iteration)
+        if update < self.elastic.limit and self.settings.stop(iteration):
+            self.elastic.end_soon()
+
+    # -- the end, and the record that outlives a controller -----------------------------------------------------------
+
+    def _finish(self) -> None:
+        updates, size = self.elastic.backup, self.elastic.settings.batch
+        last = [self.elastic.losses[k] for k in range((updates - 1) * size, updates * size)]
+        self._remember()
+        self._end(Finished(updates, (), sum(last) / size, (updates * size, 0)), "the job is done")
+
+    def _end(self, ended: Finished | Failed, why: str) -> None:
+        if not self._over:
+            self._over = True
+            self._out.append(ended)
+            self._out.extend(Send(name, Leave(why)) for name in self.members.names(*_IN_JOB))
+
+    def _remember(self) -> None:
+        record = {"epoch": self.epoch, "checkpoint": self.elastic.backup, "logged": self.logged}
+        self._out.insert(0, Remember({**self.members.record(), **record}))

@@ -1,0 +1,34 @@
+"""Seconds and memory of a stage over every span of layers, each computed once for all placements that ask for it."""
+
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, stage_seconds, versioned_bytes
+
+
+class StageTables:
+    """Tables of stages of one model, by the workers of a stage, its links, and its inputs in flight."""
+
+    def __init__(self, tables: SpanTables, rules: CostRules) -> None:
+        self.spans, self.rules = tables, rules
+        self._seconds: dict[tuple[int, float], Matrix] = {}
+        self._fits: dict[int, NDArray[np.bool_]] = {}
+
+    def seconds(self, replicas: int, bandwidth: float) -> Matrix:
+        """Seconds per input of a stage on some workers, in memory or not."""
+        key = replicas, bandwidth
+        if key not in self._seconds:
+            spans = self.spans
+            self._seconds[key] = stage_seconds(spans.seconds, spans.weights, replicas, bandwidth, self.rules)
+        return self._seconds[key]
+
+    def fitting(self, seconds: Matrix, in_flight: int) -> Matrix:
+        """These seconds, infinite where a worker with `in_flight` inputs does not fit into memory."""
+        if self.rules.memory_bytes == inf:
+            return seconds
+        if in_flight not in self._fits:
+            need = versioned_bytes(self.spans.weights, self.spans.stash, in_flight, self.rules.optimizer)
+            self._fits[in_flight] = need <= self.rules.memory_bytes
+        return np.where(self._fits[in_flight], seconds, inf)

@@ -1,0 +1,139 @@
+"""The process of a pipeline node in a fleet: the state machine of `node`, on the message loop that all nodes have."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import get_args
+
+from agileml.params.layout import Params
+from agileml.pipeline.elastic.messages import (
+    CopyLayers,
+    FramesLost,
+    LeavePipeline,
+    NodeInstruction,
+    NodeReport,
+    RunBatches,
+    TakeSeat,
+)
+from agileml.pipeline.run.model_source import ModelSource
+from agileml.pipeline.run.node import PipelineFrame, PipelineNode
+from agileml.pipeline.run.saved_layers import SavedLayers, model_of_layers
+from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Hello, Leave, Ready, Version
+from agileml.runtime.node_loop import NodeLoop
+from agileml.runtime.role_specs import NodeRole
+from agileml.runtime.vitals import Vitals
+from agileml.transport import Connected, Lost, Rejected
+
+PIPELINE_MESSAGES = tuple(
+    kind for kind in (*get_args(NodeInstruction), *get_args(NodeReport), PipelineFrame) if kind is not LeavePipeline
+)
+"""Messages that only pipelines have; nodes are told to leave as in every job."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRole(NodeRole):
+    """A machine that is a stage of a pipeline, or waits to become one."""
+
+    task: ModelSource
+    layers: int
+
+    def process(self, vitals: Vitals) -> "PipelineProcess":
+        return PipelineProcess(self, vitals)
+
+    @property
+    def work(self) -> ModelSource:
+        return self.task
+
+    @property
+    def partitions(self) -> int:
+        return self.layers
+
+    def model(self, versions: Sequence[Version]) -> Params:
+        return model_of_layers(versions)
+
+
+class PipelineProcess(NodeLoop):
+    """Computes on the thread that handles messages: what it waits for is a message."""
+
+    def __init__(self, role: PipelineRole, vitals: Vitals) -> None:
+        super().__init__(role, vitals, PIPELINE_MESSAGES)
+        self._task = role.task
+        self._code = role.job.source.code()
+        self._saved: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._store = SavedLayers(role.rendezvous.blobs, self._note_saved)
+        self._node: PipelineNode | None = None
+        self._warm_epoch = 0
+        """The latest epoch in which the node has worked: the first work may take longer than later work."""
+
+    def run(self) -> bool:
+        try:
+            return super().run()
+        finally:
+            self._store.close()
+
+    @property
+    def _took_part(self) -> bool:
+        return self._node is not None and self._node.epoch > 0
+
+    def _begin(self) -> None:
+        role = self._role
+        with self._vitals.step(first=True):
+            task = self._task.task(role.job.source)
+        self._vitals.note_loaded(f"the model {role.job.source.target}")
+        self._node = PipelineNode(role.name, task, self._send, self._report, self._store)
+
+    def _greet(self) -> None:
+        name = self._role.name
+        self._mailbox.send(CONTROLLER, Hello(name, self._role.reliable, self._code))
+        self._mailbox.send(CONTROLLER, Ready(name))
+
+    def _handle(self, message: object) -> None:
+        node = self._node
+        assert node is not None
+        match message:
+            case Leave():
+                log.info("leaving: %s", message.reason)
+                self._leaving, self._given_up = True, message.reason if message.lost else ""
+            case TakeSeat():
+                # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
+                self._mailbox.begin_epoch()
+                self._work(node.instruct, message, message.epoch)
+            case RunBatches() | CopyLayers():
+                self._work(node.instruct, message, message.epoch)
+            case PipelineFrame():
+                self._work(node.receive, message, message.epoch)
+
+    def _work(self, do: Callable[..., None], message: object, epoch: int) -> None:
+        first = self._warm_epoch != epoch
+        with self._vitals.step(first=first, at=(epoch, 0)):
+            do(message)
+        if isinstance(message, RunBatches):
+            self._warm_epoch = epoch
+        self._mailbox.push()
+
+    def _handle_link(self, event: Connected | Lost | Rejected) -> None:
+        super()._handle_link(event)
+        if isinstance(event, Lost) and event.peer != CONTROLLER and self._node is not None:
+            self._report(FramesLost(self._role.name, self._node.epoch))
+
+    def _send(self, to: str, frame: PipelineFrame) -> None:
+        self._mailbox.send(to, frame)
+        # The other node waits for it, and this one may compute for long.
+        self._mailbox.push()
+
+    def _report(self, report: NodeReport) -> None:
+        self._mailbox.send(CONTROLLER, report)
+
+    def _note_saved(self, then: Callable[[], None]) -> None:
+        self._saved.put(then)
+        self._mailbox.wake()
+
+    def _end_turn(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._saved.get_nowait()()

@@ -1,0 +1,82 @@
+"""Trainings whose model is split over their machines: refused, planned and launched on the local market."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.pipeline.model.builtin import BUILT_IN
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.profile.model_profile import LayerCost
+from agileml.pipeline.run.training import PipelinePlan, train_simulated
+from spotctl.files.job.reader import loads, written
+from spotctl.home.errors import BadRequest
+from tests.spotctl.command_line import spotctl
+
+LAYERS = [LayerCost(f"l{i}", 0.001, 0.002, 1e3, 1e3, 1e4) for i in range(len(BUILT_IN["mlp"](8).layers))]
+
+JOB = """\
+name: split
+kind: agileml
+app: mlp
+parallel: {batch: 32, elastic: {every: 2}}
+stop: {clocks: 24}
+resources: {clouds: [local], types: [c4.2xlarge], machines: 2..4}
+strategy: proteus
+local: {speed: 600, start: 2026-01-25T10:40:00Z, warning: 5m, unwarned: 0.5}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    layers = [asdict(layer) for layer in LAYERS]
+    profile = {"microbatch": 8, "input_bytes": 0, "layers": layers}
+    content = {"format": "spotctl-profile-1", "model": "mlp", "profiles": [profile]}
+    (tmp_path / "profile.json").write_text(json.dumps(content))
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.mark.slow
+def test_a_split_training_goes_through_evictions_and_is_billed(job: Path) -> None:
+    """The market takes all machines away several times; the model is that of one undisturbed node."""
+    ended = spotctl("launch", job, "--yes", "--json")
+    assert ended.code == 0, ended.err
+    answer = ended.json
+    assert (answer["outcome"], answer["clocks"], answer["updates_lost"]) == ("done", 24, 0)
+    assert answer["evictions"] > 0 < answer["cost_usd"]
+    alone = train_simulated(BUILT_IN["mlp"](8), Optimizer("adam", 0.003), PipelinePlan(24, 4), 1)
+    with np.load(answer["model"]) as model:
+        for layer, weights in alone.weights.items():
+            for i, array in enumerate(weights):
+                assert np.array_equal(model[f"{layer}/{i}"], array)
+    lines = [json.loads(line) for line in Path(answer["model"]).with_name("iterations.jsonl").read_text().splitlines()]
+    means = [sum(alone.losses[k] for k in range(4 * t, 4 * t + 4)) / 4 for t in range(24)]
+    assert [line["loss"] for line in lines[:-1]] == means
+
+
+def test_no_machine_has_to_be_reliable(job: Path) -> None:
+    spec = loads(JOB, job)
+    assert spec.resources.reliable.machines == 0
+    assert written(spec)["parallel"]["batch"] == 32
+    trainer = JOB.replace("app: mlp", "app: mf").replace("parallel: {batch: 32, elastic: {every: 2}}\n", "")
+    assert loads(trainer, job).resources.reliable.machines is None, "the plan chooses"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("app: mlp", "app: mpl", "'mpl' is no model; expected mlp, transformer"),
+        ("app: mlp", "app: net.py:build", "there is no file 'net.py'"),
+        ("stop:", "args: {rank: 3}\nstop:", "args: is for trainers"),
+        ("batch: 32", "batch: 32, profile: none.json", "there is no file 'none.json'"),
+    ],
+)
+def test_mistakes_are_refused(job: Path, old: str, new: str, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        loads(JOB.replace(old, new), job)
