@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from agileml.core.clock_log import clocks_done_again
 from agileml.core.events import Iteration
 from agileml.errors import BadArgument
 from agileml.job import Trained
@@ -67,6 +68,21 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
         "samples": trained.samples,
     }
     return ending | ({"interrupted": True} if trained.interrupted else {})
+
+
+def redone_fields(events: Iterable[str]) -> dict[str, Any]:
+    """The finished clocks that were done again, from the events of all clocks; empty if there were none.
+
+    Fields:
+        redone_clocks: finished clocks that were done again after a loss, as pairs of first and last; missing if none
+    """
+    spans = clocks_done_again(events)
+    return {"redone_clocks": spans} if spans else {}
+
+
+def spans_text(spans: Iterable[Sequence[int]]) -> str:
+    """Clocks in words: `9 to 10 and 29`."""
+    return " and ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in spans)
 
 
 def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:

@@ -30,14 +30,16 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.address_book import outward_host
 from agileml.runtime.attach import folder_role, join, linked_role
 from agileml.runtime.code_version import code_version
-from agileml.runtime.node_process import REFUSED, UNREACHABLE, NodeProcess
+from agileml.runtime.node_process import NOT_ADMITTED, UNREACHABLE
 from agileml.runtime.own_folder import own_folder
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
+from agileml.runtime.role_specs import NodeRun
 from agileml.runtime.secret_file import SECRET_VARIABLE, read_secret
 from agileml.transport import parse_host_port
 
 FAILED, USAGE = 1, 2
-"""Exit codes, with REFUSED, UNREACHABLE and 0."""
+_FOR_PEOPLE = {NOT_ADMITTED: 3, UNREACHABLE: 4}
+"""Exit codes that people may rely on, in place of those for fleets."""
 
 WAIT_SECONDS = 60.0
 NOTICE_SECONDS = 30.0
@@ -59,8 +61,8 @@ def main(words: list[str]) -> int:
         admitted = _join_folder(given) if Path(given.job).is_absolute() else _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
-        return _code_of(error)
-    return 0 if admitted else REFUSED
+        return _code_of(error, given)
+    return 0 if admitted else _code(NOT_ADMITTED, given)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -96,9 +98,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _code_of(error: AgileMLError) -> int:
-    codes = ((BadInput, USAGE), (PeerRefused, REFUSED), (ControllerUnreachable, UNREACHABLE))
-    return next((code for kind, code in codes if isinstance(error, kind)), FAILED)
+def _code_of(error: AgileMLError, given: argparse.Namespace) -> int:
+    codes = ((BadInput, USAGE), (PeerRefused, NOT_ADMITTED), (ControllerUnreachable, UNREACHABLE))
+    return _code(next((code for kind, code in codes if isinstance(error, kind)), FAILED), given)
+
+
+def _code(status: int, given: argparse.Namespace) -> int:
+    return status if given.name_in else _FOR_PEOPLE.get(status, status)
 
 
 def _join_folder(given: argparse.Namespace) -> bool:
@@ -159,7 +165,7 @@ def _checked_name(name: str | None) -> str:
     return name
 
 
-def _warn_on_signals(node: NodeProcess, seconds: float) -> None:
+def _warn_on_signals(node: NodeRun, seconds: float) -> None:
     """The first SIGTERM or SIGINT is a warning, the second ends the process."""
 
     def warn(_: int, __: FrameType | None) -> None:

@@ -118,10 +118,10 @@ def train(
 def parse_nodes(text: str) -> tuple[int, int]:
     """Parses `1+3` as one reliable and three transient nodes."""
     match = re.fullmatch(r"\s*(\d+)\s*\+\s*(\d+)\s*", text, re.ASCII) if isinstance(text, str) else None
-    if match is None or not int(match[1]):
+    if match is None or not int(match[1]) + int(match[2]):
         raise BadArgument(
-            f"nodes is {text!r}; write reliable+transient, such as 1+3, with at least one reliable node:"
-            " it keeps the model when all others are evicted"
+            f"nodes is {text!r}; write reliable+transient with at least one node: 1+3, whose reliable node keeps the"
+            " model when all others are evicted, or 0+3, which then continues from the last checkpoint"
         )
     return int(match[1]), int(match[2])
 

@@ -54,10 +54,11 @@ WAIT_AGAIN_BELOW = 1.02
 
 @dataclass(frozen=True, slots=True)
 class ClockBegins:
-    """A clock begins on this number of workers."""
+    """A clock begins on this number of workers; `waited` were awaited in the clock before, 0 if that is unknown."""
 
     clock: int
     workers: int
+    waited: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +196,12 @@ class DBW:
         if not known:
             return None
         spread = max(0.0, sum(weight * spread for weight, spread in known) / sum(weight for weight, _ in known))
-        squares = [clock.square - spread / max(clock.gradients, 1e-12) for clock in self.seen]
+        noises = [spread / max(clock.gradients, 1e-12) for clock in self.seen]
+        squares = [clock.square - noise for clock, noise in zip(self.seen, noises, strict=True)]
         size, error = fmean(squares), pstdev(squares) / sqrt(max(1, len(squares) - 1))
+        # A gradient that grows or shrinks varies, too. By noise alone its square varies most in one dimension.
+        by_noise = fmean(2 * noise * (noise + 2 * max(size, 0.0)) for noise in noises)
+        error = min(error, sqrt(by_noise / len(noises)))
         return (size if size > LEAST_SIGNIFICANCE * error else 0.0), spread
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
@@ -205,7 +210,14 @@ class DBW:
         times: Times = {} if count != self.workers else _recent(self.times, report.clock, self.usual)
         if self.starting:
             times = {**guessed(times, self.clock, count), **times}
-        policy = replace(self, clock=report.clock, workers=count, times=times, starting=not (self.auto or self.usual))
+        policy = replace(
+            self,
+            clock=report.clock,
+            workers=count,
+            times=times,
+            waited=report.waited or self.waited,
+            starting=not (self.auto or self.usual),
+        )
         speeds = policy._speeds()
         best = max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
         if policy.starting:

@@ -27,26 +27,34 @@ class TorchNetwork:
     """A module on one device. `trained` are the names of the parameters whose values travel.
 
     The running statistics of normalization layers travel as well: each clock moves them by the mean over its chunks of
-    what a chunk alone would have changed. Frozen parameters and constant buffers are the same on every node and stay.
+    what a chunk alone would have changed. So do buffers that a layer names in `averaged_buffers`, and those in
+    `owned_buffers`, which only the first chunk of the first part moves. Frozen parameters and constant buffers are the
+    same on every node and stay.
     """
 
     def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str) -> None:
         self.module = module.to(device)
         self._device = device
         self._trained = {name: parameter for name, parameter in module.named_parameters() if name in trained}
+        self._parameters = list(module.parameters())
         self._forms = {name: _form(parameter) for name, parameter in self._trained.items()}
-        self._averaged = dict(_running_statistics(module))
-        self._kept = Unchanged(module, dict(_kept(module, {*self._averaged})))
+        self._owned = dict(_declared(module, "owned_buffers"))
+        self._moved = {
+            **dict(_running_statistics(module)),
+            **dict(_declared(module, "averaged_buffers")),
+            **self._owned,
+        }
+        self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
         self.sparse = sparse_names(module)
 
     def arrays(self) -> Params:
         """The values that travel, with at least one axis; statistics that are counts become floats."""
-        return {name: _array(tensor) for name, tensor in [*self._trained.items(), *self._averaged.items()]}
+        return {name: _array(tensor) for name, tensor in [*self._trained.items(), *self._moved.items()]}
 
     def assign(self, read: Callable[[str], Array]) -> None:
         """Takes over the values of the servers."""
         torch = torch_module()
-        for name, tensor in [*self._trained.items(), *self._averaged.items()]:
+        for name, tensor in [*self._trained.items(), *self._moved.items()]:
             values = read(name)
             if tensor.device.type == "cpu" and tensor.is_contiguous() and str(tensor.dtype) in _FLOATS:
                 np.copyto(tensor.detach().numpy(), values.reshape(tensor.shape))
@@ -54,19 +62,22 @@ class TorchNetwork:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
 
     def gradients(
-        self, objective: BatchObjective, batch: object, weight: float, where: str
+        self, objective: BatchObjective, batch: object, weight: float, where: str, *, owns: bool = False
     ) -> Iterator[tuple[str, Array | None, Array]]:
-        """Parameters with the rows (None: all) and values of `weight` times the gradient; then changes of statistics.
+        """Parameters with the rows (None: all) and values of `weight` times the gradient; then changes of buffers, of
+        owned ones only if the chunk `owns` them.
 
         Parameters that the loss does not depend on are left out. No value is -0.0, so that a server can tell rows with
         a gradient of 0 from rows without one.
         """
         self.module.train()
-        before = {name: buffer.detach().clone() for name, buffer in self._averaged.items()}
+        before = {name: buffer.detach().clone() for name, buffer in self._moved.items()}
         self._kept.begin()
         loss = self._loss(objective, batch, where)
-        self._check_parameters(where)
-        self._check_kept(where)
+        # Walking through a module takes as long as computing a small one.
+        now = dict(self.module.named_parameters())
+        self._check_parameters(now, where)
+        self._check_kept(now, where)
         gradients = self._differentiate(loss, objective, where)
         if not isfinite(loss.item()):
             raise NotFinite(_diverged(loss.item(), gradients, objective, where))
@@ -74,7 +85,8 @@ class TorchNetwork:
             if gradient is not None:
                 yield self._weighted(name, gradient, weight, where)
         for name, old in before.items():
-            change = (self._averaged[name].double() - old.double()) * weight
+            share = weight if name not in self._owned else float(owns)
+            change = (self._moved[name].double() - old.double()) * share
             yield name, None, change.cpu().numpy().reshape(old.shape or 1)
 
     def mean_loss(self, objective: BatchObjective, batch: object, where: str) -> float:
@@ -82,7 +94,7 @@ class TorchNetwork:
         self.module.eval()
         with torch_module().no_grad():
             loss = self._loss(objective, batch, where).item()
-        self._check_parameters(where)
+        self._check_parameters(dict(self.module.named_parameters()), where)
         if not isfinite(loss):
             gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
             raise NotFinite(_diverged(loss, gradients, objective, where))
@@ -93,7 +105,7 @@ class TorchNetwork:
         return {name: tensor.detach().cpu().clone() for name, tensor in self.module.state_dict().items()}
 
     def _loss(self, objective: BatchObjective, batch: object, where: str) -> torch.Tensor:
-        given = _moved(batch, self._device)
+        given = on_device(batch, self._device)
         try:
             loss: torch.Tensor = objective(self.module, given)
         except Exception as error:
@@ -112,15 +124,18 @@ class TorchNetwork:
     ) -> dict[str, torch.Tensor | None]:
         if not loss.requires_grad:
             raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
-        self.module.zero_grad(set_to_none=True)
+        self._forget_gradients()
         # Not `autograd.grad`: with that, layers under a reentrant checkpoint of activations have no gradient.
         torch_module().autograd.backward(loss)
         gradients = {name: parameter.grad for name, parameter in self._trained.items()}
-        self.module.zero_grad(set_to_none=True)
+        self._forget_gradients()
         return gradients
 
-    def _check_parameters(self, where: str) -> None:
-        now = dict(self.module.named_parameters())
+    def _forget_gradients(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _check_parameters(self, now: Mapping[str, torch.Tensor], where: str) -> None:
         for name, parameter in self._trained.items():
             if now.get(name) is not parameter or _form(parameter) != self._forms[name]:
                 became = _form(now[name]) if name in now else "nothing"
@@ -129,17 +144,20 @@ class TorchNetwork:
                     f" {beginning_of(self.module.forward)}"
                 )
 
-    def _check_kept(self, where: str) -> None:
-        name = self._kept.changed()
+    def _check_kept(self, now: Mapping[str, torch.Tensor], where: str) -> None:
+        name = self._kept.changed(now)
         if name is None:
             return
         forward = beginning_of(self.module.forward)
         if name in self._trained:
             problem = "only its optimizer can, on the servers"
-        elif name in dict(self.module.named_parameters()):
+        elif name in now:
             problem = "the optimizer does not train it, so that other nodes do not learn of this"
         else:
-            problem = "of what a step changes, only the running statistics of normalization layers can be combined"
+            problem = (
+                "other nodes would not learn of it: name it in the layer's averaged_buffers (the mean over all chunks"
+                " of a batch) or owned_buffers (as the first chunk changes it)"
+            )
         kind = "buffer" if name in dict(self.module.named_buffers()) else "parameter"
         raise BadTrainer(f"{where}, {kind} {name!r}: the module changed it; {problem} ({forward})")
 
@@ -201,12 +219,30 @@ def sparse_names(module: torch.nn.Module) -> frozenset[str]:
     )
 
 
+def has_running_statistics(module: torch.nn.Module) -> bool:
+    """Whether it normalizes by the batch."""
+    return any(True for _ in _running_statistics(module))
+
+
 def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     torch = torch_module()
     for path, layer in module.named_modules():
         if isinstance(layer, torch.nn.modules.batchnorm._NormBase):
             for name, buffer in layer.named_buffers(recurse=False):
                 yield (f"{path}.{name}" if path else name), buffer
+
+
+def _declared(module: torch.nn.Module, attribute: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The buffers that layers name in an attribute; BadTrainer if there is none of that name."""
+    for path, layer in module.named_modules():
+        buffers = dict(layer.named_buffers(recurse=False))
+        for name in getattr(layer, attribute, ()):
+            if name not in buffers:
+                known = ", ".join(buffers) or "none"
+                raise BadTrainer(
+                    f"{attribute} of layer {path or 'the module'!r}: {name!r} is no buffer of it ({known})"
+                )
+            yield (f"{path}.{name}" if path else name), buffers[name]
 
 
 def _kept(module: torch.nn.Module, averaged: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -224,16 +260,16 @@ def _array(tensor: torch.Tensor) -> Array:
     return values.reshape(values.shape or 1)
 
 
-def _moved(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what the user's dataset and collate make it
+def on_device(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what the user's dataset and collate make it
     """The batch with all its tensors on a device."""
     if hasattr(batch, "to"):
         return batch.to(device)
     if isinstance(batch, Mapping):
-        return {key: _moved(value, device) for key, value in batch.items()}
+        return {key: on_device(value, device) for key, value in batch.items()}
     if isinstance(batch, list):
-        return [_moved(value, device) for value in batch]
+        return [on_device(value, device) for value in batch]
     if isinstance(batch, tuple):
-        moved = [_moved(value, device) for value in batch]
+        moved = [on_device(value, device) for value in batch]
         return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
     return batch
 

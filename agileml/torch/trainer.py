@@ -10,22 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from inspect import isclass
+from math import isinf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from agileml.checks import check_whole
+from agileml.checks import check_number, check_whole
 from agileml.errors import BadArgument, BadTrainer, NotFinite, TrainerFailed
 from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
 from agileml.torch.batches import Batches, BatchPart, Numbers
+from agileml.torch.first_clock import compare_first_clock
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
 from agileml.torch.row_optimizers import RowOptimizers
 from agileml.torch.surroundings import surroundings
-from agileml.trainer import ParamReader, ParamView, Sample
+from agileml.trainer import ParamReader, ParamView, Sample, init_rng
 from agileml.user_code import beginning_of, described
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 SEED = "(seed, clock)"
 """The array of a model that holds the seed of its samples' order and of what does not travel, and the clock."""
+
+MOST_SEEDS = 2**31
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,8 @@ class TorchModule:
     a part `microbatch` samples at a time (0: all). `state`, a state_dict or the file of one, replaces the initial
     weights. `device` is `auto` (a graphics card if there is one), `cpu`, or a device of PyTorch. `threads` are
     those of one node; 0 leaves them to PyTorch. Nodes agree bit for bit only on the same device with as many threads.
+    Before a job starts, its first batch is compared with plain PyTorch in one process, and the job refused if gradient
+    or step differ by more than the share `tolerance` of their lengths (`inf`: not compared).
     With `wire` `bf16` or `fp16`, weights and gradients travel in 16 bits; the servers' weights and optimizers keep
     theirs.
     """
@@ -69,11 +75,13 @@ class TorchModule:
     threads: int = 1
     name: str = "TorchModule"
     wire: str = FULL
+    tolerance: float = 0.02
 
     def __post_init__(self) -> None:
         torch_module()
         for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0)):
             check_whole(f"{self.name}: {setting}", getattr(self, setting), least)
+        check_number(f"{self.name}: tolerance", self.tolerance, 0.0, finite=False)
         if self.wire not in WIRES:
             raise BadArgument(f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
         if self.batch_size % self.parts:
@@ -110,9 +118,9 @@ class TorchModule:
 
     def init(self, rng: np.random.Generator) -> Params:
         """The module's trained parameters, its running statistics, and the seed."""
-        seed = int(rng.integers(2**31))
+        seed = int(rng.integers(MOST_SEEDS))
         # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
-        module = TorchNetwork(self._build_module(seed), self._optimizers.trained, "cpu")
+        module = TorchNetwork(self.build(seed), self._optimizers.trained, "cpu")
         return {SEED: np.array([[seed, 0]]), **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
@@ -126,10 +134,10 @@ class TorchModule:
             return
         where = f"{self.name}, clock {clock}, shard {shard.number}"
         weight = len(chosen) / self._batches.length(clock)
-        network = self._load_network(seed, params)
+        network, owns = self._load_network(seed, params), shard.number == 0 and lo % self.batch == 0
         with surroundings(int(rng.integers(2**62)), self.threads):
             batch = self._fetch_batch(chosen, where)
-            for name, rows, values in network.gradients(self.objective, batch, weight, where):
+            for name, rows, values in network.gradients(self.objective, batch, weight, where, owns=owns):
                 try:
                     params.update(name, rows, values)
                 except NotFinite as error:
@@ -165,6 +173,32 @@ class TorchModule:
         network.assign(lambda name: model[name])
         return network.state_dict()
 
+    def check_start(self, seed: int) -> str:
+        """How far the first clock differs from plain PyTorch, in words; BadTrainer if by more than the tolerance."""
+        if isinf(self.tolerance):
+            return ""
+        drawn = int(init_rng(seed).integers(MOST_SEEDS))
+        first = compare_first_clock(self, drawn, self._optimizers.trained, self._device)
+        first.check(self.name, self.tolerance)
+        return str(first)
+
+    def pieces(self, seed: int) -> list[tuple[float, Any]]:
+        """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
+        chosen = self._first_samples(seed)
+        total = sum(map(len, chosen))
+        return [(len(numbers) / total, self._fetch_batch(numbers, f"{self.name}, clock 1")) for numbers in chosen]
+
+    def whole(self, seed: int) -> object:
+        """The samples of these chunks as one batch."""
+        return self._fetch_batch(np.concatenate(self._first_samples(seed)), f"{self.name}, clock 1")
+
+    def _first_samples(self, seed: int) -> list[Numbers]:
+        chunks = [(part, low) for part in range(self.parts) for low in range(0, self.batch, self.chunk)]
+        # Microbatches are for batches that do not fit into memory.
+        some = chunks[:2] if self.microbatch else chunks
+        chosen = (self._batches.chosen(seed, 1, part, low, min(low + self.chunk, self.batch)) for part, low in some)
+        return [numbers for numbers in chosen if len(numbers)]
+
     # -- what is made from the arguments, once in each process -------------------------------------------------------
 
     def _load_network(self, seed: int, params: ParamReader) -> TorchNetwork:
@@ -177,7 +211,7 @@ class TorchModule:
         if seed not in self._networks:
             self._networks.clear()
             trained = self._optimizers.trained
-            self._networks[seed] = TorchNetwork(self._build_module(seed), trained, self._device)
+            self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device)
         return self._networks[seed]
 
     @cached_property
@@ -191,7 +225,7 @@ class TorchModule:
             return self.device
         return "cuda" if torch_module().cuda.is_available() else "cpu"
 
-    def _build_module(self, seed: int) -> torch.nn.Module:
+    def build(self, seed: int) -> torch.nn.Module:
         """A new module with its initial weights."""
         torch = torch_module()
         with surroundings(seed, self.threads):
@@ -232,7 +266,7 @@ class TorchModule:
     def _optimizers(self) -> RowOptimizers:
         from torch.optim import Optimizer
 
-        module = self._build_module(0)
+        module = self.build(0)
 
         def made() -> RowOptimizers:
             given = self.optimizer(module)

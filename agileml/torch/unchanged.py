@@ -41,9 +41,9 @@ class Unchanged:
         self._sums = self._checksums() if self._suspicious or is_power_of_two else {}
         self._versions = self._counted()
 
-    def changed(self) -> str | None:
-        """The name of a tensor that the step replaced or changed."""
-        now = dict(chain(self.module.named_parameters(), self.module.named_buffers()))
+    def changed(self, parameters: Mapping[str, torch.Tensor]) -> str | None:
+        """The name of a tensor that the step replaced or changed; `parameters` are those that the module has now."""
+        now = {**parameters, **dict(self.module.named_buffers())}
         replaced = (name for name, tensor in self.tensors.items() if now.get(name) is not tensor)
         self._suspicious = self._versions != self._counted()
         if not self._sums:

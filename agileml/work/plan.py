@@ -4,7 +4,8 @@ Chunk boundaries depend on the job and never on the nodes, so that the contribut
 
 Where chunks may be left out, shards rotate: what is dealt out to workers are places, and in every clock each place has
 another shard. So a slow machine costs all shards alike, and not always the same. Places have numbers as shards do;
-without rotation a place always has the shard of its number.
+without rotation a place always has the shard of its number. To a worker its places are its shards: it asks for the data
+of a place only when it computes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from agileml.work.ranges import Ranges
 class WorkPlan:
     """Shard lengths in items, items of a shard per clock (0: all), and the most items of a chunk.
 
-    With `rotates`, the shards of all methods but `shard_at` are places, whose shard changes with the clock.
+    With `rotates`, the shard of a place changes with the clock.
     """
 
     lengths: tuple[int, ...]
@@ -46,9 +47,9 @@ class WorkPlan:
         shards = ((self.shard_at(place, accepted.clock), first, last) for place, first, last in accepted.covers)
         return tuple(sorted(shards)) if self.rotates else accepted.covers
 
-    def items(self, shard: int, clock: int) -> tuple[int, int]:
-        """The items of a shard that belong to a clock. Batches cycle through the shard; the last may be shorter."""
-        length = self.lengths[self.shard_at(shard, clock)]
+    def items(self, place: int, clock: int) -> tuple[int, int]:
+        """The items that a place has in a clock. Batches cycle through its shard; the last may be shorter."""
+        length = self.lengths[self.shard_at(place, clock)]
         if not self.batch or self.batch >= length:
             return 0, length
         batches = -(-length // self.batch)
@@ -65,37 +66,39 @@ class WorkPlan:
         rounds, rest = divmod(clock, batches)
         return rounds * length + min(rest * self.batch, length)
 
-    def chunks(self, shard: int, clock: int) -> int:
-        """Number of chunks of a shard in a clock: at least one, so that every shard takes part in every clock."""
-        low, high = self.items(shard, clock)
+    def chunks(self, place: int, clock: int) -> int:
+        """Number of chunks at a place in a clock: at least one, so that every shard takes part in every clock."""
+        low, high = self.items(place, clock)
         return max(1, -(-(high - low) // self.chunk_items))
 
-    def ranges(self, shard: int, clock: int) -> Ranges:
-        """All chunks of a shard in a clock."""
-        return Ranges(((0, self.chunks(shard, clock)),))
+    def ranges(self, place: int, clock: int) -> Ranges:
+        """All chunks at a place in a clock."""
+        return Ranges(((0, self.chunks(place, clock)),))
 
-    def bounds(self, shard: int, clock: int, chunk: int) -> tuple[int, int]:
+    def bounds(self, place: int, clock: int, chunk: int) -> tuple[int, int]:
         """The items low..high-1 of a chunk."""
-        low, high = self.items(shard, clock)
+        low, high = self.items(place, clock)
         first = low + chunk * self.chunk_items
         return first, min(high, first + self.chunk_items)
 
     def accept_all(self, clock: int) -> Accepted:
         """The decision that leaves out no chunk: the only one, and known in advance, without backup workers."""
-        return Accepted(clock, tuple((shard, 0, self.chunks(shard, clock)) for shard in range(len(self.lengths))))
+        return Accepted(clock, tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths))))
 
     def cover_items(self, clock: int, covers: Iterable[Cover]) -> int:
         """Number of items in these chunks of a clock."""
         return sum(
-            max(0, self.bounds(shard, clock, last - 1)[1] - self.bounds(shard, clock, first)[0])
-            for shard, first, last in covers
+            max(0, self.bounds(place, clock, last - 1)[1] - self.bounds(place, clock, first)[0])
+            for place, first, last in covers
         )
 
     def scale(self, accepted: Accepted) -> float:
         """By what the sum of the accepted updates is multiplied, so that a step stays one of a whole clock."""
         if accepted.chunks == self.accept_all(accepted.clock).chunks:
             return 1.0
-        whole = sum(high - low for low, high in (self.items(s, accepted.clock) for s in range(len(self.lengths))))
+        whole = sum(
+            high - low for low, high in (self.items(place, accepted.clock) for place in range(len(self.lengths)))
+        )
         return whole / self.cover_items(accepted.clock, accepted.covers)
 
 

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.checkpointing import CheckpointSchedule
+from agileml.core.controller import Controller
 from agileml.core.epochs import Mode
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.base import FleetEvent, Gone, Joined
@@ -37,7 +38,7 @@ from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Result, model_of
-from agileml.runtime.role_specs import ControllerRole
+from agileml.runtime.role_specs import TrainerControllerRole
 from agileml.stopping import Stopping
 from agileml.transport import Connected, Lost
 from agileml.work.plan import WorkPlan
@@ -284,9 +285,17 @@ def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         rendezvous = FolderRendezvous(Path(folder), SECRET)
         job = TrainingJob(source, 1, 1, Stopping(clocks=3))
-        role = ControllerRole(rendezvous, Path(folder) / "memory", WorkPlan((2,), 0, 1), (8,), "", job)
+        role = TrainerControllerRole(
+            rendezvous=rendezvous,
+            memory=Path(folder) / "memory",
+            code="",
+            job=job,
+            plan=WorkPlan((2,), 0, 1),
+            partition_bytes=(8,),
+        )
         process = ControllerProcess(role)
         controller = process._controller
+        assert isinstance(controller, Controller)
         with closing(process._mailbox), closing(process._memory), closing(Mailbox(rendezvous, "t1")) as node:
             process._mailbox.open()
             node.reach(CONTROLLER)

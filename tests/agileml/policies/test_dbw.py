@@ -165,3 +165,13 @@ def test_isotonic_regression_is_the_nearest_nondecreasing_sequence(seed: int) ->
 
     expected = [max(min(mean(a, b) for b in range(i, count)) for a in range(i + 1)) for i in range(count)]
     assert isotonic(values, weights) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("squares", [[100.0, 1.0, 1.0, 1.0, 1.0], [256.0, 64.0, 16.0, 4.0, 1.0]])
+def test_a_gradient_that_shrinks_without_noise_is_not_noise(squares: list[float]) -> None:
+    policy = DBW(workers=4)
+    for clock, square in enumerate(squares, 1):
+        policy = policy.observe(GradientsSummed(clock, 4.0, square, 1e-6))[0]
+    size, spread = policy._estimates() or (0.0, 0.0)
+    assert size == pytest.approx(sum(squares) / 5, rel=1e-5)
+    assert spread == pytest.approx(1e-6)

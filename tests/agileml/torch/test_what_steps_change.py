@@ -216,7 +216,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             (Following, "parameter 'frozen.weight'", "the optimizer does not train it"),
             (Replaced, "parameter 'frozen.weight'", "the optimizer does not train it"),
             (Clamped, "parameter 'first.weight'", "only its optimizer can, on the servers"),
-            (Remembering, "buffer 'calls'", "of what a step changes"),
+            (Remembering, "buffer 'calls'", "other nodes would not learn of it"),
             (Renormalized, "parameter 'words.weight'", "only its optimizer can"),
         )
     ),
@@ -243,7 +243,7 @@ def test_a_change_that_begins_later_is_noticed() -> None:
         kept.begin()
         if step > 4:
             frozen.bias.data += 1
-        if kept.changed():
+        if kept.changed(dict(frozen.named_parameters())):
             break
     assert step == 8
     counted = Unchanged(frozen, dict(frozen.named_parameters()))
@@ -251,7 +251,7 @@ def test_a_change_that_begins_later_is_noticed() -> None:
         counted.begin()
         with torch.no_grad():
             frozen.bias.add_(0.0 if step < 10 else 1.0)
-        if counted.changed():
+        if counted.changed(dict(frozen.named_parameters())):
             break
     assert step == 10
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agileml.transport import BadAddress, BadSecret, Connected, Received, Rejected, TcpAddress, Tls, TransportSettings
-from agileml.transport.certificates import _certificate_and_key, tls_of
+from agileml.transport.certificates import certificate_and_key, tls_of
 from tests.agileml.transport.links import SECRET, Meeting
 
 OTHER = b"another secret of another job's nodes"
@@ -22,7 +22,7 @@ def tls(secret: bytes = SECRET) -> TransportSettings:
 
 def test_every_process_derives_the_same_certificate_from_the_secret() -> None:
     """Both sides made theirs alone, and one that was made in an hour with a wrong clock would be the same."""
-    made = [_certificate_and_key(secret) for secret in (SECRET, SECRET, OTHER)]
+    made = [certificate_and_key(secret) for secret in (SECRET, SECRET, OTHER)]
     assert made[0] == made[1]
     assert made[0][0] != made[2][0]
     assert made[0][1] != made[2][1]

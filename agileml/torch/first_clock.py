@@ -1,0 +1,177 @@
+"""Compares the first clock of a `TorchModule` with plain PyTorch, on one node and before anything is rented.
+
+The gradient is that of the parts of a batch, added up, against that of the batch as a whole; then one step of the
+optimizer, as servers run it on rows, against the optimizer's own. They differ where an objective is no mean over its
+samples, or where something depends on other samples of the batch or on how often it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from agileml.errors import BadTrainer
+from agileml.extras import torch_module
+from agileml.params.layout import Array
+from agileml.torch.network import BatchObjective, TorchNetwork, has_running_statistics, on_device
+from agileml.torch.surroundings import surroundings
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+
+Gradients = dict[str, Array]
+
+
+class ComparedTrainer(Protocol):
+    """The parts of a `TorchModule` that the comparison needs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def objective(self) -> BatchObjective: ...
+
+    @property
+    def optimizer(self) -> Any: ...  # noqa: ANN401 - makes one optimizer or several
+
+    @property
+    def schedule(self) -> Any: ...  # noqa: ANN401 - of each of them, or None
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def row_slots(self) -> int: ...
+
+    def build(self, seed: int) -> torch.nn.Module: ...
+
+    def pieces(self, seed: int) -> Sequence[tuple[float, Any]]:
+        """The chunks of the first batch, with their weights in it."""
+        ...
+
+    def whole(self, seed: int) -> object:
+        """The samples of all these chunks as one batch."""
+        ...
+
+    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FirstClock:
+    """How far the first clock differs from plain PyTorch: of the gradient and of the step, as shares of their lengths.
+
+    `uncompared` says why the gradient is not held against the tolerance; then `gradient` may be None.
+    """
+
+    gradient: float | None
+    step: float
+    uncompared: str = ""
+
+    def __str__(self) -> str:
+        parts = [] if self.gradient is None else [f"the gradient differs by {self.gradient:.1e}"]
+        parts.append(f"the optimizer's step by {self.step:.1e}")
+        note = f" ({self.uncompared})" if self.uncompared else ""
+        return f"first clock against plain PyTorch: {', '.join(parts)} of its length{note}"
+
+    def check(self, name: str, tolerance: float) -> None:
+        """BadTrainer if it differs by more than the tolerance."""
+        if self.gradient is not None and not self.uncompared and not self.gradient <= tolerance:
+            raise BadTrainer(
+                f"{name}: the gradient of the first batch differs by {self.gradient:.1%} from plain PyTorch's when its"
+                " parts are computed one by one: the objective must return the mean over the samples of its batch, and"
+                " no sample may depend on the others; correct it, or use parts=1, or raise tolerance"
+            )
+        if not self.step <= tolerance:
+            raise BadTrainer(
+                f"{name}: the first step of the optimizer differs by {self.step:.1%} from plain PyTorch's; use an"
+                " optimizer that treats all numbers of a parameter alike, or raise tolerance"
+            )
+
+
+def compare_first_clock(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> FirstClock:
+    """The first clock of a trainer against plain PyTorch."""
+    module = trainer.build(seed).to(device)
+    plain = _plain_gradients(trainer, module, trained, seed, device, seed)
+    other = _plain_gradients(trainer, trainer.build(seed).to(device), trained, seed, device, seed + 1)
+    gradient, uncompared = None, "module or data draw random numbers, so that only the step is compared"
+    if not _relative(other, plain):
+        gradient = _relative(_summed(trainer, seed, trained, device), plain)
+        uncompared = "batch normalization takes the mean of each part by itself" * has_running_statistics(module)
+    return FirstClock(gradient, _step(trainer, module, trained, plain), uncompared)
+
+
+def _plain_gradients(
+    trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[str], seed: int, device: str, luck: int
+) -> Gradients:
+    """The gradient of the first batch as a whole, which stays in the module; `luck` is the seed of what is random."""
+    module.train()
+    with surroundings(luck, trainer.threads):
+        loss = trainer.objective(module, on_device(trainer.whole(seed), device))
+        torch_module().autograd.backward(loss)
+    return {name: _dense(p.grad) for name, p in module.named_parameters() if name in trained and p.grad is not None}
+
+
+def _summed(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> Gradients:
+    """The gradients of the parts, added up as servers do."""
+    network = TorchNetwork(trainer.build(seed), trained, device)
+    shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
+    sums: Gradients = {}
+    for weight, batch in trainer.pieces(seed):
+        with surroundings(seed, trainer.threads):
+            for name, rows, values in network.gradients(trainer.objective, batch, weight, trainer.name):
+                if name in trained:
+                    total = sums.setdefault(name, np.zeros(shapes[name], values.dtype))
+                    np.add.at(total, np.arange(len(total)) if rows is None else rows, values)
+    return sums
+
+
+def _step(trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[str], gradients: Gradients) -> float:
+    """How far the step of the servers is from that of the optimizer, for the same gradient."""
+    named = {name: parameter for name, parameter in module.named_parameters() if name in trained}
+    before = {name: _array(parameter) for name, parameter in named.items()}
+    ours = {name: values.copy() for name, values in before.items()}
+    for name, gradient in gradients.items():
+        values = ours[name]
+        slots = [np.zeros_like(values) for _ in range(trainer.slots)]
+        slots += [np.zeros(len(values)) for _ in range(trainer.row_slots)]
+        trainer.apply(name, values, gradient.astype(values.dtype), slots, 1)
+    for optimizer in _optimizers(trainer, module):
+        optimizer.step()
+    moved = {name: _array(parameter) - before[name] for name, parameter in named.items()}
+    return _relative({name: ours[name] - before[name] for name in ours}, moved)
+
+
+def _optimizers(trainer: ComparedTrainer, module: torch.nn.Module) -> Iterator[Optimizer]:
+    """The optimizers of the module, at the first step of their schedules."""
+    given = trainer.optimizer(module)
+    for optimizer in [given] if isinstance(given, torch_module().optim.Optimizer) else given:
+        if trainer.schedule is not None:
+            trainer.schedule(optimizer)
+        yield optimizer
+
+
+def _dense(gradient: torch.Tensor) -> Array:
+    values: Array = (gradient.to_dense() if gradient.is_sparse else gradient).detach().cpu().numpy().copy()
+    return values.reshape(values.shape or 1)
+
+
+def _array(parameter: torch.nn.Parameter) -> Array:
+    values: Array = parameter.detach().cpu().numpy().copy()
+    return values.reshape(values.shape or 1)
+
+
+def _relative(ours: Gradients, plain: Gradients) -> float:
+    """The length of the difference as a share of that of the second."""
+    names = {*ours, *plain}
+    zero = np.zeros(1)
+    square = sum(float(np.square(ours.get(name, zero) - plain.get(name, zero), dtype=float).sum()) for name in names)
+    length = sum(float(np.square(values, dtype=float).sum()) for values in plain.values())
+    return sqrt(square / length) if length else sqrt(square)
