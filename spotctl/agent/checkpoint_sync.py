@@ -8,15 +8,14 @@ from one look to the next, or once a copy is overdue; a copy counts if the folde
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 
 from spotctl.agent.data_transfer import FolderListing, listing
-from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.interval import CheckpointPlan, best_interval
-from spotctl.agent.signatures import SigningKey
-from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints
+from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints, signing_key
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 _NUMBERS_PER_START = 10**6
@@ -28,7 +27,7 @@ _LEAST_SECONDS = 1.0
 
 class CheckpointSync:
     """Copies the checkpoints of one node. `write_seconds` returns the time of a write as the program reports it;
-    `key` is the value of the policy's `signed_with`."""
+    `variables` has the value of the policy's `signed_with`."""
 
     def __init__(
         self,
@@ -37,23 +36,20 @@ class CheckpointSync:
         folder: Path,
         plan: Path,
         write_seconds: Callable[[], float | None],
-        key: str = "",
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._policy, self._folder, self._plan, self._write_seconds = policy, folder, plan, write_seconds
         self._name, self._foreign = task.name, policy.of_first and task.rank > 0
-        self._own, self._first = (self._stored(rank, key) for rank in (task.rank, 0))
+        self._own, self._first = (self._stored(rank, variables) for rank in (task.rank, 0))
         self._number = _NUMBERS_PER_START
         self._copied: FolderListing = ()
         self._seen: FolderListing = ()
         self._copied_at = time.monotonic()
         self._every = inf
 
-    def _stored(self, rank: int, key: str) -> StoredCheckpoints:
-        policy = self._policy
-        if policy.signed_with and not key:
-            raise BadCheckpoint(f"{policy.path}: {policy.signed_with}, which signs checkpoints, is empty")
-        signing = SigningKey(policy.signed_with, key, f"{policy.path} {rank}") if policy.signed_with else None
-        return StoredCheckpoints(policy.path, rank, key=signing)
+    def _stored(self, rank: int, variables: Mapping[str, str]) -> StoredCheckpoints:
+        path, name = self._policy.path, self._policy.signed_with
+        return StoredCheckpoints(path, rank, key=signing_key(name, variables, path, rank))
 
     def restore(self) -> CheckpointRecord | None:
         """Copies back the node's newest checkpoint; a node without one gets the first node's."""
@@ -84,14 +80,15 @@ class CheckpointSync:
         began, number = time.monotonic(), self._number + 1
         names = [name for name, *_ in files]
         try:
-            stored = self._own.put_files(self._name, number, self._folder, names)
+            digests = self._own.put_files(self._name, number, self._folder, names)
         except FileNotFoundError:
             return False
         if listing(self._folder) != files:
             return False
         seconds = self._write_seconds() or time.monotonic() - began
         size = sum(size for _, size, *_ in files)
-        self._own.put_record(CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds)), stored)
+        record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
+        self._own.put_record(record, names, digests)
         self._number = number
         self._copied, self._copied_at = files, time.monotonic()
         return True

@@ -38,3 +38,6 @@ STARTED, ENDED = f"{AGENT_FOLDER}/started", f"{AGENT_FOLDER}/ended"
 
 PYTHON = f"{AGENT_FOLDER}/bin/python3"
 """The Python that runs the agent. Payloads find it first on their PATH, and our modules on their PYTHONPATH."""
+
+PYTHON_VARIABLE = "SPOTCTL_PYTHON"
+"""The environment variable with the version of that Python, as 3.12: the packages that were brought are for it."""

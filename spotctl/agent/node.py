@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.command import RunningCommand, after_setup
@@ -41,6 +42,9 @@ EVERY_VARIABLE = "SPOTCTL_CHECKPOINT_EVERY"
 _LOOK_SECONDS = 0.05
 _STABLE_SECONDS = 0.5
 """A checkpoint that has not changed for this long is copied."""
+
+
+_T = TypeVar("_T")
 
 
 def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
@@ -67,12 +71,18 @@ class CommandNode:
         signal.signal(signal.SIGTERM, self._on_term)
         try:
             return self._run()
+        except AgentError as error:
+            if not self._told_to_end.is_set():
+                raise
+            # The next machine tries again.
+            _say(str(error))
+            return SAVED_AND_ENDED
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _run(self) -> int:
         sync = self._checkpoint_sync()
-        if sync is not None and (restored := patiently(sync.restore, _say)) is not None:
+        if sync is not None and (restored := self._patiently(sync.restore)) is not None:
             _say(f"resuming from checkpoint {restored.number}")
         if self._told_to_end.is_set():
             return SAVED_AND_ENDED
@@ -84,15 +94,17 @@ class CommandNode:
         was_told = self._told_to_end.is_set()
         self._command.end(0.0)
         if sync is not None:
-            # A machine whose end was announced has no time to wait for a store.
-            _attempt(sync.last if was_told else lambda: patiently(sync.last, _say))
+            _attempt(lambda: self._patiently(sync.last))
         if was_told:
             return SAVED_AND_ENDED
         if code != SAVED_AND_ENDED:
-            patiently(self._deliver, _say)
+            self._patiently(self._deliver)
         if code == 0:
-            _attempt(lambda: patiently(self._note_end, _say))
+            _attempt(lambda: self._patiently(self._note_end))
         return code if code >= 0 else 128 - code
+
+    def _patiently(self, act: Callable[[], _T]) -> _T:
+        return patiently(act, _say, self._told_to_end.is_set)
 
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:
         look_at = 0.0
@@ -126,8 +138,7 @@ class CommandNode:
             progress = LeaseGrantor(Path(lease)).progress() if lease else None
             return None if progress is None else progress.saving_seconds
 
-        key = self._environment.get(policy.signed_with, "")
-        return CheckpointSync(policy, self._task, self._checkpoint, self._plan, write_seconds, key)
+        return CheckpointSync(policy, self._task, self._checkpoint, self._plan, write_seconds, self._environment)
 
     @property
     def _checkpoint(self) -> Path:

@@ -169,6 +169,7 @@ def _environment(start: AgentStart) -> dict[str, str]:
         "LOGNAME": user.pw_name,
         "SHELL": user.pw_shell,
         "PYTHONPATH": ":".join(str(Path(layout.BUNDLES, name)) for name in start.bundles),
+        layout.PYTHON_VARIABLE: f"{sys.version_info.major}.{sys.version_info.minor}",
         **start.secrets,
     }
     return {**variables, "PATH": f"{Path(layout.PYTHON).parent}:{variables['PATH']}"}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from agileml.errors import Unrecoverable
@@ -16,7 +15,7 @@ from agileml.runtime.blob_store import BlobBytes
 SIGNATURE = "signature"
 """The entry of a checkpoint's record with its signature."""
 
-_PIECE_BYTES = 1 << 20
+DIGEST = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +34,20 @@ class SigningKey:
         """Unrecoverable: this key has not signed the record."""
         given = str(record.get(SIGNATURE, ""))
         content = {name: value for name, value in record.items() if name != SIGNATURE}
-        if not hmac.compare_digest(given, self._signature(content)):
+        # As bytes, because texts with other than ASCII characters are refused.
+        if not hmac.compare_digest(given.encode(), self._signature(content).encode()):
             raise Unrecoverable(f"it is not signed with {self.name}")
 
     def _signature(self, content: Mapping[str, Any]) -> str:
         text = json.dumps([self.place, content], sort_keys=True)
-        return hmac.new(self.value.encode(), text.encode(), sha256).hexdigest()
+        return hmac.new(self.value.encode(), text.encode(), DIGEST).hexdigest()
 
 
 class Digested:
     """Pieces of a file on their way, and the digest of those that have passed."""
 
     def __init__(self, pieces: Iterable[BlobBytes]) -> None:
-        self._pieces, self._digest = pieces, sha256()
+        self._pieces, self._digest = pieces, hashlib.new(DIGEST)
 
     def __iter__(self) -> Iterator[BlobBytes]:
         for piece in self._pieces:
@@ -56,12 +56,3 @@ class Digested:
 
     def digest(self) -> str:
         return self._digest.hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """The digest of a file."""
-    with path.open("rb") as file:
-        digest = Digested(iter(lambda: file.read(_PIECE_BYTES), b""))
-        for _ in digest:
-            pass
-    return digest.digest()

@@ -13,7 +13,9 @@ PATIENCE_SECONDS = 480.0
 """How long a store may fail."""
 
 _PAUSE_SECONDS = 5.0
-"""Between attempts, each of which repeats its requests for a quarter of a minute."""
+"""Between attempts; an attempt itself repeats its requests for a quarter of a minute."""
+
+_LOOK_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -25,16 +27,25 @@ def is_temporary(error: BaseException | None) -> bool:
     return error is not None
 
 
-def patiently(act: Callable[[], T], say: Callable[[str], object]) -> T:
-    """Carries out an action, again and again while the store is unavailable; says so once."""
+def _stays() -> bool:
+    return False
+
+
+def patiently(act: Callable[[], T], say: Callable[[str], object], is_leaving: Callable[[], bool] = _stays) -> T:
+    """Carries out an action, again and again while the store is unavailable; says so once.
+
+    A machine that `is_leaving` has no time to wait for a store.
+    """
     give_up, is_said = time.monotonic() + PATIENCE_SECONDS, False
     while True:
         try:
             return act()
         except AgentError as error:
-            if not is_temporary(error) or time.monotonic() >= give_up:
+            if not is_temporary(error) or time.monotonic() >= give_up or is_leaving():
                 raise
             if not is_said:
                 say(f"{error}; trying again")
                 is_said = True
-        time.sleep(_PAUSE_SECONDS)
+        again_at = time.monotonic() + _PAUSE_SECONDS
+        while time.monotonic() < again_at and not is_leaving():
+            time.sleep(_LOOK_SECONDS)

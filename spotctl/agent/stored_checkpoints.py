@@ -5,6 +5,7 @@ A checkpoint is its files, one blob each, and a record that is written last: fil
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
@@ -12,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agileml.errors import Unrecoverable
@@ -21,7 +22,7 @@ from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.end_marks import ENDED
 from spotctl.agent.errors import BadCheckpoint
-from spotctl.agent.signatures import SIGNATURE, Digested, SigningKey, digest_of
+from spotctl.agent.signatures import DIGEST, Digested, SigningKey
 from spotctl.agent.store_patience import is_temporary
 from spotctl.agent.task import OTHER_NODE
 
@@ -44,6 +45,34 @@ class CheckpointRecord:
     every: float
 
 
+@dataclass(frozen=True, slots=True)
+class _WrittenRecord:
+    """A record as it is stored: with the names of the checkpoint's files, and the digests that are signed."""
+
+    checkpoint: CheckpointRecord
+    names: list[str]
+    digests: Mapping[str, str]
+
+    @classmethod
+    def of(cls, content: bytes, key: SigningKey | None) -> _WrittenRecord:
+        """Unrecoverable: these are not the bytes of a record, or not of one that the key has signed."""
+        try:
+            values = dict(json.loads(content))
+            if key is not None:
+                key.check(values)
+            names, digests = [_inside(str(name)) for name in values["files"]], dict(values.get(_DIGESTS, {}))
+            checkpoint = CheckpointRecord(
+                str(values["by"]),
+                int(values["number"]),
+                float(values["seconds"]),
+                int(values["size"]),
+                float(values["every"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unrecoverable("its record is damaged") from error
+        return cls(checkpoint, names, digests)
+
+
 class StoredCheckpoints:
     """The checkpoints of one node at a job's `checkpoint.path`. With a `key`, only those count that it has signed.
 
@@ -56,25 +85,28 @@ class StoredCheckpoints:
             self._store = store_at(path, who)
 
     def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> dict[str, str]:
-        """Stores the files of a checkpoint; returns their digests. FileNotFoundError: a file has been removed."""
+        """Stores the files of a checkpoint; returns digests to sign. FileNotFoundError: a file has been removed."""
         stem, digests = self._stem(by, number), dict[str, str]()
         try:
             for i, name in enumerate(names):
-                pieces = Digested(file_pieces(folder / name))
-                self._store.put(f"{stem}.{i}", pieces)
-                digests[name] = pieces.digest()
+                pieces = file_pieces(folder / name)
+                if self._key is None:
+                    self._store.put(f"{stem}.{i}", pieces)
+                else:
+                    self._store.put(f"{stem}.{i}", digested := Digested(pieces))
+                    digests[name] = digested.digest()
         except FileNotFoundError:
             raise
         except OSError as error:
             raise self._unwritable(error) from error
         return digests
 
-    def put_record(self, record: CheckpointRecord, files: Mapping[str, str]) -> None:
-        """Completes a checkpoint whose files, given with their digests, are stored; removes those that it replaces."""
+    def put_record(self, record: CheckpointRecord, names: Sequence[str], digests: Mapping[str, str]) -> None:
+        """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces."""
         stem = self._stem(record.by, record.number)
-        values: dict[str, Any] = {**asdict(record), "files": list(files)}
+        values: dict[str, Any] = {**asdict(record), "files": list(names)}
         if self._key is not None:
-            values = self._key.signed({**values, _DIGESTS: list(files.values())})
+            values = self._key.signed({**values, _DIGESTS: digests})
         try:
             self._store.put(f"{stem}.record", [json.dumps(values).encode()])
             self._drop_old(stem)
@@ -88,7 +120,7 @@ class StoredCheckpoints:
             return None
         try:
             with _as_bad_checkpoint(self._path):
-                return self._record(stems[-1])[0]
+                return self._record(stems[-1]).checkpoint
         except Unrecoverable as error:
             raise BadCheckpoint(str(error)) from error
 
@@ -110,27 +142,24 @@ class StoredCheckpoints:
         return None
 
     def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
-        record, files = self._record(stem)
+        written = self._record(stem)
         new = folder.with_name(f".{folder.name}")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        for i, (name, digest) in enumerate(files.items()):
+        for i, name in enumerate(written.names):
             fetch_file(self._store, f"{stem}.{i}", new / name)
-            if digest is not None and digest_of(new / name) != digest:
+            if self._key is not None and _digest_of(new / name) != written.digests.get(name):
                 raise Unrecoverable(f"{name} is not the file that was signed")
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
-        return record
+        return written.checkpoint
 
-    def _record(self, stem: str) -> tuple[CheckpointRecord, dict[str, str | None]]:
-        """A checkpoint's record, and its files with their digests, None where it is not signed."""
-        values = json.loads(b"".join(self._store.get(f"{stem}.record")))
-        if self._key is not None:
-            self._key.check(values)
-        names = values.pop("files")
-        digests = values.pop(_DIGESTS, [None] * len(names))
-        values.pop(SIGNATURE, None)
-        return CheckpointRecord(**values), dict(zip(names, digests, strict=True))
+    def _record(self, stem: str) -> _WrittenRecord:
+        written = _WrittenRecord.of(b"".join(self._store.get(f"{stem}.record")), self._key)
+        if self._stem(written.checkpoint.by, written.checkpoint.number) != stem:
+            # An old checkpoint under a higher number would be the newest for ever.
+            raise Unrecoverable("its record is that of another checkpoint")
+        return written
 
     def _complete(self) -> list[str]:
         """The checkpoints that have a record, oldest first."""
@@ -152,6 +181,13 @@ class StoredCheckpoints:
 
     def _stem(self, by: str, number: int) -> str:
         return f"{self._node}/{number:012d}-{by}"
+
+
+def signing_key(name: str, values: Mapping[str, str], path: str, rank: int) -> SigningKey | None:
+    """The key of a node's checkpoints, from the variable with its name; None if that is empty."""
+    if name and not values.get(name):
+        raise BadCheckpoint(f"{path}: {name}, which signs checkpoints, is empty")
+    return SigningKey(name, values[name], f"{path} {rank}") if name else None
 
 
 def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE) -> None:
@@ -182,6 +218,19 @@ def _as_bad_checkpoint(path: str) -> Iterator[None]:
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
         raise BadCheckpoint(f"checkpoints at {path}: {where}{error.strerror or error}") from error
+
+
+def _inside(name: str) -> str:
+    """The name of a file; ValueError if it leads out of the checkpoint's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(name)
+    return name
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, DIGEST).hexdigest()
 
 
 def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:

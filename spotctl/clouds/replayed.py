@@ -159,4 +159,6 @@ class Replayed:
         try:
             return self.histories[market]
         except KeyError:
-            raise NotFound(f"{market} is not replayed; spotctl prices ls shows the markets with a history") from None
+            raise NotFound(
+                f"{market} is not replayed; spotctl lab prices ls shows the markets with a history"
+            ) from None

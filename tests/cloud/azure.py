@@ -64,6 +64,7 @@ class AzureServer:
         self.page_limit = 1000
         self.refusals: list[Body] = []
         self.unregistered: set[str] = set()
+        self.roles = {"spotctl-machine"}
         self.deletion_seconds = 0.0
         self.failing_deletions = 0
         self.access = Access(self.fleet.tokens)
@@ -146,6 +147,8 @@ class AzureServer:
         yield "GET", rf"{_PREFIX}/providers/microsoft\.insights/eventtypes/management/values", self._activity
         yield "GET", re.escape(IDENTITY), self._get_identity
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/permissions", self._permissions
+        yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/roledefinitions", self._list_roles
+        yield "PUT", rf"{_GROUP}/providers/microsoft\.authorization/roleassignments/(?P<name>[^/]+)", self._assign_role
         yield "GET", rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/usages", self._usages
         yield "GET", rf"{_PREFIX}/providers/(?P<namespace>[\w.]+)", self._get_provider
         yield "GET", _PROVIDER, self._list_items
@@ -351,7 +354,7 @@ class AzureServer:
 
     def _delete_item(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind, "forceDeletion")
-        self.access.check(request, f"{spelled(kind)}/delete", name)
+        self.access.check(request, f"{spelled(kind)}/delete", name, group=group)
         item = self._item(group, kind, name)
         if not isinstance(item, Vm):
             owner = next(
@@ -364,7 +367,7 @@ class AzureServer:
             return Reply(202)
         for part, deleted in item.deleted_with_it:
             if deleted:
-                self.access.check(request, f"{part}/delete", name, linked=True)
+                self.access.check(request, f"{part}/delete", name, linked=True, group=group)
         caller = self.access.caller(request)
         if self.failing_deletions:
             self.failing_deletions -= 1
@@ -418,6 +421,30 @@ class AzureServer:
         self.access.check(request, "Microsoft.ManagedIdentity/userAssignedIdentities/read", IDENTITY)
         return Reply.of_json({"id": IDENTITY, "properties": self.fleet.identities[IDENTITY.lower()]})
 
+    def _list_roles(self, request: Request) -> Reply:
+        self.access.check(request, "Microsoft.Authorization/roleDefinitions/read", _PREFIX)
+        asked = parameters(request, "Microsoft.Authorization/roleDefinitions", "$filter")
+        filtered = [role for role in self.roles if asked["$filter"] == f"roleName eq '{role}'"]
+        return Reply.of_json({"value": [{"id": role_id(role), "properties": {"roleName": role}} for role in filtered]})
+
+    def _assign_role(self, request: Request, group: str, name: str) -> Reply:
+        """The role of machines, for a principal of the directory; a name belongs to one assignment."""
+        self.access.check(request, "Microsoft.Authorization/roleAssignments/write", group)
+        parameters(request, "Microsoft.Authorization/roleAssignments")
+        self._group(group)
+        uuid.UUID(name)
+        values = request.json()["properties"]
+        known = {role_id(role) for role in self.roles}
+        if (
+            set(values) != {"roleDefinitionId", "principalId", "principalType"}
+            or values["roleDefinitionId"] not in known
+        ):
+            raise Refused("RoleDefinitionDoesNotExist", f"{values} names no role of this subscription.")
+        if values["principalId"] not in {known["principalId"] for known in self.fleet.identities.values()}:
+            raise Refused("PrincipalNotFound", f"Principal {values['principalId']} does not exist in the directory.")
+        self.access.assigned.add((group.lower(), values["principalId"]))
+        return Reply.of_json({"name": name, "properties": values}, 201)
+
     def _permissions(self, _: Request) -> Reply:
         return Reply.of_json(
             {"value": [{"actions": ["*"], "notActions": sorted(self.access.denied)}]}, Date=formatdate(usegmt=True)
@@ -461,6 +488,11 @@ class AzureServer:
             and event["visible"] <= now_micros()
         ]
         return self._paged(request, shown)
+
+
+def role_id(role: str) -> str:
+    """The id of a role of the subscription."""
+    return f"{_PREFIX}/providers/Microsoft.Authorization/roleDefinitions/{uuid.uuid5(uuid.NAMESPACE_DNS, role)}"
 
 
 def _address(request: Request) -> str:

@@ -10,7 +10,7 @@ from tests.cloud.azure_state import ADDRESSES, DISKS, INTERFACES, RULES, VMS, Re
 from tests.servers.loopback import Request
 
 SKIP = "$skiptoken"
-MACHINE_ROLE = frozenset(
+MACHINE_ACTIONS = frozenset(
     f"Microsoft.{action}"
     for action in (
         "Compute/virtualMachines/read",
@@ -23,21 +23,25 @@ MACHINE_ROLE = frozenset(
 
 
 class Access:
-    """`denied` are actions that the launcher's role lacks, and `checked` those it needed. `tokens` are machines'."""
+    """`denied` are actions that the launcher's role lacks, and `checked` those it needed. `tokens` are machines'.
+
+    `assigned` are the groups and principals for which the machines' role was assigned.
+    """
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         self.denied: set[str] = set()
         self.checked: set[str] = set()
+        self.assigned: set[tuple[str, str]] = set()
         self._tokens = tokens
 
-    def check(self, request: Request, action: str, scope: str, linked: bool = False) -> None:
-        """Refuses a caller whose role lacks an action."""
+    def check(self, request: Request, action: str, scope: str, linked: bool = False, group: str = "") -> None:
+        """Refuses a caller whose role lacks an action. A machine has its role for the groups where it was assigned."""
         caller = self.caller(request)
         if caller == LAUNCHER:
             self.checked.add(action)
             allowed = action not in self.denied
         else:
-            allowed = action in MACHINE_ROLE
+            allowed = action in MACHINE_ACTIONS and (group.lower(), caller) in self.assigned
         if not allowed:
             what = f"does not have authorization to perform action '{action}' over scope '{scope}'"
             code = "LinkedAuthorizationFailed" if linked else "AuthorizationFailed"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import re
 import secrets
 import threading
 import uuid
@@ -33,7 +32,7 @@ from tests.cloud.azure_state import (
 )
 from tests.cloud.buckets import STORAGE_AUDIENCE
 from tests.cloud.host import LAPTOP, MachineHost, MachineSpec, MetadataAnswer, MetadataRequest
-from tests.servers.azure import SUBSCRIPTION, AzureCloud, eviction_row, price_row, retail_item, sku
+from tests.servers.azure import SUBSCRIPTION, AzureCloud, eviction_row, family_of, price_row, retail_item, sku
 
 IDENTITY = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/company/providers/Microsoft.ManagedIdentity"
@@ -45,6 +44,7 @@ IMAGES = (
     "Canonical:ubuntu-24_04-lts:server-arm64",
     "microsoft-dsvm:ubuntu-hpc:2404",
     "microsoft-dsvm:ubuntu-hpc:2404-rocm",
+    "Debian:debian-12:12-gen2",
 )
 LAUNCHER = "launcher@example.com"
 GRACE_SECONDS = 10.0
@@ -332,13 +332,6 @@ def _spot(bodies: list[Body]) -> list[Body]:
 
 def _size(body: Body) -> str:
     return str(body["properties"]["hardwareProfile"]["vmSize"])
-
-
-def family_of(size: str) -> str:
-    """The name of the quota of a size's family, such as `standardDSv5Family`."""
-    match = re.fullmatch(r"Standard_([A-Z]+)\d+([a-z]*)(?:_\w+?)??(?:_(v\d+))?", size)
-    assert match is not None, size
-    return f"standard{match[1]}{match[2].upper()}{match[3] or ''}Family"
 
 
 def invalid_deployment(cause: Body) -> Refused:

@@ -57,7 +57,11 @@ def newest_versions() -> Mapping[str, str]:
         "microsoft.resources/deployments": build_deployments_create_or_update_request("group", "name", "subscription"),
     }
     versions = {kind: parse_qs(urlsplit(one.url).query)["api-version"][0] for kind, one in requests.items()}
-    return versions | {"microsoft.insights": "2015-04-01", "microsoft.managedidentity": "2024-11-30"}
+    return versions | {
+        "microsoft.authorization": "2022-04-01",
+        "microsoft.insights": "2015-04-01",
+        "microsoft.managedidentity": "2024-11-30",
+    }
 
 
 def check_version(kind: str, version: str, *, body: bool = False) -> None:

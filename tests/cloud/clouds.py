@@ -18,12 +18,14 @@ from tests.cloud.host import LAPTOP, MachineHost, Records
 from tests.cloud.namespaces import namespaces
 from tests.servers.gcp import PROJECT
 
+DEBIAN = "/aws/service/debian/release/12/latest/"
+
 
 @dataclass(frozen=True)
 class SimulatedCloud:
     """A cloud with a region and a machine type whose price is known. `environment` is what a laptop needs to use it.
 
-    `identity` may write to the objects in `bucket`.
+    `identity` may write to the objects in `bucket`. The settings name Debian 12, whose Python the machines have.
     """
 
     name: str
@@ -73,14 +75,15 @@ def _aws(host: MachineHost) -> SimulatedCloud:
     for zone in ("us-east-1a", "us-east-1b"):
         changes = server.market.spot_changes(zone, "c6i.large")
         changes[:] = [(now_micros() - days * DAY, changes[0][1]) for days in range(14, -1, -1)]
-    environment = {**server.environment(), "SPOTCTL_AWS": 'ssh_from = ["127.0.0.1/32"]'}
+    environment = {**server.environment(), "SPOTCTL_AWS": f'ssh_from = ["127.0.0.1/32"]\nimage = "{DEBIAN}amd64"'}
     return SimulatedCloud("aws", host, server, "us-east-1", "c6i.large", RUNNER, f"s3://{server.bucket}", environment)
 
 
 def _azure(host: MachineHost) -> SimulatedCloud:
     server = AzureServer(host)
-    bucket = f"az://{RESULTS}@{ACCOUNT}"
-    return SimulatedCloud("azure", host, server, "eastus", "Standard_D4s_v5", IDENTITY, bucket, server.environment())
+    bucket, environment = f"az://{RESULTS}@{ACCOUNT}", dict(server.environment())
+    environment["SPOTCTL_AZURE"] += '\nimage = "Debian:debian-12:12-gen2:latest"'
+    return SimulatedCloud("azure", host, server, "eastus", "Standard_D4s_v5", IDENTITY, bucket, environment)
 
 
 def _gcp(host: MachineHost) -> SimulatedCloud:
@@ -88,7 +91,8 @@ def _gcp(host: MachineHost) -> SimulatedCloud:
     server = GcpServer(host)
     server.networks["research"] = "global/networks/research"
     account = f'service_account = "spotctl-machines@{PROJECT}.iam.gserviceaccount.com"'
-    settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]\n{account}'}
+    image = 'image = "projects/debian-cloud/global/images/family/debian-12"'
+    settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]\n{account}\n{image}'}
     environment = {**server.environment(), **settings}
     return SimulatedCloud(
         "gcp", host, server, "us-central1", "n2-standard-4", "default", f"gs://{RESULTS}", environment

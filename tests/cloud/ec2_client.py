@@ -20,12 +20,12 @@ KINDS = ("instance", "volume", "network-interface", "spot-instances-request")
 def client_of(aws: AwsServer, service: str) -> Any:  # noqa: ANN401  # boto3's
     once = Config(retries={"total_max_attempts": 1})
     key = {"aws_access_key_id": OWNER, "aws_secret_access_key": "loopback"}
-    return boto3.client(service, endpoint_url=aws.server.url, config=once, **key)  # type: ignore[call-overload]
+    return boto3.Session().client(service, endpoint_url=aws.server.url, config=once, **key)  # type: ignore[call-overload]
 
 
 def order(ec2: Any, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
     """A spot order of one machine; a change of None leaves an argument out."""
-    ssm = boto3.client("ssm")
+    ssm = boto3.Session().client("ssm")
     image = ssm.get_parameter(Name=IMAGE)["Parameter"].get("Value")
     ssm.close()
     zone = [{"Name": "availability-zone", "Values": [ZONE]}]

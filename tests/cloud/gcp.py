@@ -53,7 +53,7 @@ class GcpServer:
         self._addresses: dict[tuple[str, str], compute_v1.Address] = {}
         self._pages: dict[str, int] = {}
         self.networks = {"default": f"{HOST}/projects/{PROJECT}/global/networks/default"}
-        self.images = {"ubuntu-os-cloud", "ubuntu-os-accelerator-images"}
+        self.images = {"ubuntu-os-cloud", "ubuntu-os-accelerator-images", "debian-cloud"}
         self.denied: set[str] = set()
         self.listed_late_seconds = 0.0
         self.page_size = 3

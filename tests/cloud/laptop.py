@@ -20,6 +20,9 @@ from spotctl.log.store import EventLog
 from spotctl.run.elsewhere.homes import archives_of
 
 _SPOTCTL = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
+_NO_INDEX = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+"""No test asks a package index of the network."""
+
 _PATIENCE_SECONDS = 600.0
 _TEST_RUN = re.compile(r"pytest-\d+")
 """The folder of all workers of a test run."""
@@ -76,7 +79,7 @@ class Laptop:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {**os.environ, **self.environment, "SPOTCTL_HOME": str(self.home)}
+        return {**os.environ, **_NO_INDEX, **self.environment, "SPOTCTL_HOME": str(self.home)}
 
     def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs spotctl to its end."""

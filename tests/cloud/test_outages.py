@@ -29,4 +29,4 @@ def test_an_outage_that_begins_with_a_request(name: str, kind: str) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["aws", "azure", "gcp"])
 def test_an_outage_at_the_end_of_a_run_with_a_runner_on_a_machine(name: str) -> None:
-    outlived(name, "PUT answer", runner=MACHINE)
+    assert outlived(name, "PUT answer", runner=MACHINE)["PUT answer"]

@@ -50,7 +50,7 @@ def test_a_person_uses_a_cloud(command: Command, monkeypatch: pytest.MonkeyPatch
     assert command("up", "aws").stdout == up.stdout
     assert "aws is up already" in command("up", "gcp").stderr
     ssh = Ssh.in_folder(tmp_path)
-    ec2: Any = boto3.client("ec2")
+    ec2: Any = boto3.Session().client("ec2")
     (spot,) = ran(ec2.run_instances(**reachable(ec2, order(ec2, UserData=ssh.user_data().decode()))))
     (other,) = ran(ec2.run_instances(**on_demand(ec2, ClientToken="t2")))
     address = next(one["PublicIpAddress"] for one in described(ec2) if one["InstanceId"] == spot)

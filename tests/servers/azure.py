@@ -230,11 +230,18 @@ def retail_item(region: str, size: str, price: int, start: int, *, kind: str = "
     }
 
 
+def family_of(size: str) -> str:
+    """The name of the quota of a size's family, such as `standardDSv5Family`."""
+    match = re.fullmatch(r"Standard_([A-Z]+)\d+([a-z]*)(?:_\w+?)??(?:_(v\d+))?", size)
+    return f"standard{match[1]}{match[2].upper()}{match[3] or ''}Family" if match else ""
+
+
 def sku(region: str, size: str, **capabilities: str) -> Row:
     """A machine in the list of compute SKUs."""
     return {
         "resourceType": "virtualMachines",
         "name": size,
+        "family": family_of(size),
         "locations": [region],
         "capabilities": [{"name": name, "value": value} for name, value in capabilities.items()],
         "restrictions": [],

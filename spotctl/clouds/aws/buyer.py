@@ -77,7 +77,9 @@ class Buyer:
             operation, holding = "DescribeInstanceTypeOfferings", "InstanceTypeOfferings"
             where = {"LocationType": "availability-zone"}
             if market.os != LINUX or not self._calls.described(market.region, operation, holding, by_zone, **where):
-                raise NotFound(f"{market}: EC2 has no such market; spotctl prices ls aws/{market.region}/* lists them")
+                raise NotFound(
+                    f"{market}: EC2 has no such market; spotctl lab prices ls aws/{market.region}/* lists them"
+                )
             (row,) = self._calls.described(market.region, "DescribeInstanceTypes", "InstanceTypes", by_type)
             self._hardware[key] = Ec2Hardware.of(row)
         return self._hardware[key]

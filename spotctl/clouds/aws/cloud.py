@@ -31,7 +31,7 @@ CLOUD = Cloud(
         image="image",
         networks=("security_groups",),
     ),
-    job=JobKeys("ami", "On AWS: an image id, or auto.", "ami-0123456789abcdef0", "instance profile"),
+    job=JobKeys("ami", "On AWS: an image id, or auto.", "ami-0123456789abcdef0", "instance profile", "us-east-1"),
     packages=CloudPackages("boto3"),
     policies=("aws",),
 )

@@ -26,6 +26,7 @@ _DEPLOYMENTS_VERSION: Final = "2026-06-01"
 _DISKS_VERSION: Final = "2025-01-02"
 _IDENTITY_VERSION: Final = "2023-01-31"
 _LOG_VERSION: Final = "2015-04-01"
+_AUTHORIZATION_VERSION: Final = "2022-04-01"
 
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
 _DEPLOYMENTS = _GROUP + "/providers/Microsoft.Resources/deployments"
@@ -164,6 +165,18 @@ class Operation(Enum):
         ("Microsoft.Compute/locations/usages/read",),
     )
     READ_LOG = ("GET", _LOG, _LOG_VERSION, ("Microsoft.Insights/eventtypes/values/read",))
+    LIST_ROLES = (
+        "GET",
+        "/subscriptions/{subscription}/providers/Microsoft.Authorization/roleDefinitions",
+        _AUTHORIZATION_VERSION,
+        ("Microsoft.Authorization/roleDefinitions/read",),
+    )
+    ASSIGN_ROLE = (
+        "PUT",
+        _GROUP + "/providers/Microsoft.Authorization/roleAssignments/{name}",
+        _AUTHORIZATION_VERSION,
+        ("Microsoft.Authorization/roleAssignments/write",),
+    )
     GET_IDENTITY = (
         "GET",
         "{identity}",

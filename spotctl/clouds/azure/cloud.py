@@ -31,6 +31,7 @@ CLOUD = Cloud(
         "On Azure: publisher:offer:sku:version, an image's resource id, or auto.",
         "canonical:ubuntu-24_04-lts:server:latest",
         "managed identity",
+        "eastus",
     ),
     packages=CloudPackages("azure-mgmt-compute", ("azure-identity", "azure-mgmt-resourcegraph")),
     policies=("azure", "azure-machines"),

@@ -1,6 +1,7 @@
 """The least that spotctl and its machines may do in Azure, as custom roles. Pure, and derived from the calls.
 
-Each run makes its own resource group, so both roles are assigned at the subscription, but allow only what runs do.
+Each run makes its own resource group, so the launcher's role is assigned at the subscription. The launcher assigns the
+machines' role for each group.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ PRICES: Final = (
 DOCTOR: Final = ("Microsoft.Authorization/permissions/read", "Microsoft.Resources/subscriptions/providers/read")
 """Needed to check what the account has."""
 
+MACHINE_ROLE: Final = "spotctl-machine"
+"""The name of the machines' role."""
+
 ALL: Final = tuple(sorted({*permissions(), *PRICES, *DOCTOR}))
 """Needed by the launcher."""
 
@@ -29,7 +33,7 @@ def launcher_role(subscription: str) -> dict[str, Any]:
 
 def machine_role(subscription: str) -> dict[str, Any]:
     """The role of the managed identity of the machines, which delete themselves with it."""
-    return _role("spotctl-machine", "Lets spotctl's machines delete themselves.", MACHINE_PERMISSIONS, subscription)
+    return _role(MACHINE_ROLE, "Lets spotctl's machines delete themselves.", MACHINE_PERMISSIONS, subscription)
 
 
 def _role(name: str, description: str, actions: tuple[str, ...], subscription: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pricing_data.market import Market
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
+from spotctl.clouds.azure.machine_role import RoleAssignments
 from spotctl.clouds.azure.names import (
     GROUP_MARK,
     GROUP_TAG,
@@ -33,7 +34,7 @@ from spotctl.clouds.azure.refusals import refused, translated
 from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.clouds.azure.sizes import USUAL_DISK_GIB, AzureSize, image_reference, require, sizes_from
+from spotctl.clouds.azure.sizes import USUAL_DISK_GIB, AzureSize, families_of, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
@@ -96,6 +97,10 @@ class AzureProvider(WallClock):
     def _inventory(self) -> Inventory:
         return Inventory(self._calls)
 
+    @cached_property
+    def _role(self) -> RoleAssignments:
+        return RoleAssignments(self._calls)
+
     def offers(self) -> tuple[Market, ...]:
         """See `CloudProvider`; the markets whose prices are known."""
         return self._prices.markets(self.name)
@@ -104,16 +109,23 @@ class AzureProvider(WallClock):
         """See `CloudProvider`."""
         return self._prices.prices(market, start, end)
 
-    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - all share one
-        """See `StatesQuotas`."""
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
+        """See `StatesQuotas`. On-demand machines also count against the quotas of their families."""
         with translated(f"quotas in {region}"):
             usages = self._calls.listed(Operation.LIST_USAGES, region=region)
-        limits = {usage["name"]["value"]: int(usage["limit"]) for usage in usages}
-        return tuple(
-            Quota(self.name, region, None, limits[name], QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
+            families = families_of(instance_types, self._sizes_in(region))
+        limits = {usage["name"]["value"].lower(): int(usage["limit"]) for usage in usages}
+        shared = (
+            Quota(self.name, region, None, limits[name.lower()], QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
             for name in (SPOT_QUOTA, ON_DEMAND_QUOTA)
-            if name in limits
+            if name.lower() in limits
         )
+        of_families = (
+            Quota(self.name, region, "+".join(types), limits[family.lower()], QuotaUnit.VCPUS, spot=False)
+            for family, types in families.items()
+            if family.lower() in limits
+        )
+        return (*shared, *of_families)
 
     # -- buying -------------------------------------------------------------------------------------------------------
 
@@ -129,6 +141,7 @@ class AzureProvider(WallClock):
                 image = image_reference(size, request.image or self._settings.image)
                 self._refuse_tokens_of_other_runs(order, group)
                 self._ensure_group(request, group)
+                self._role.assign(group, identity)
                 self._deploy(request, order, group, image)
             else:
                 _require_same(served, order)
@@ -154,9 +167,12 @@ class AzureProvider(WallClock):
     def _sizes_of(self, market: Market) -> dict[str, AzureSize]:
         if market.cloud != self.name:
             raise NotFound(f"{market}: not a market on Azure")
-        if market.region not in self._sizes:
-            self._sizes[market.region] = sizes_from(self._calls.sizes(market.region))
-        return self._sizes[market.region]
+        return self._sizes_in(market.region)
+
+    def _sizes_in(self, region: str) -> dict[str, AzureSize]:
+        if region not in self._sizes:
+            self._sizes[region] = sizes_from(self._calls.sizes(region))
+        return self._sizes[region]
 
     def _refuse_tokens_of_other_runs(self, order: AzureOrder, group: str) -> None:
         """TokenTaken: another group has a deployment of this token, so the token was used for another run."""

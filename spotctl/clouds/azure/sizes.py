@@ -32,12 +32,14 @@ _NOT_FOR_ACCOUNT: Final = "NotAvailableForSubscription"
 
 @dataclass(frozen=True, slots=True)
 class AzureSize:
-    """Azure's description of a machine size in a region. `barred`: zones closed to the account (`-`: all)."""
+    """Azure's description of a machine size in a region. `barred`: zones closed to the account (`-`: all). On-demand
+    machines count against the quota of their `family`."""
 
     name: str
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     spot: bool = True
     barred: frozenset[str] = frozenset()
+    family: str = ""
 
     @property
     def machine(self) -> InstanceType:
@@ -63,6 +65,7 @@ def _size(sku: Any) -> AzureSize:  # noqa: ANN401  # a model of the SDK, which o
         capabilities,
         capabilities.get("LowPriorityCapable", "True") == "True",
         frozenset(barred),
+        sku.family or "",
     )
 
 
@@ -76,6 +79,16 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
     if spot and not size.spot:
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
     return size
+
+
+def families_of(names: Iterable[str], sizes: Mapping[str, AzureSize]) -> dict[str, list[str]]:
+    """The names by the families of their sizes, whose quotas they count against."""
+    families: dict[str, list[str]] = {}
+    for name in sorted(names):
+        size = sizes.get(name.lower())
+        if size is not None and size.family:
+            families.setdefault(size.family, []).append(name)
+    return families
 
 
 def disk_gib_of(image: Mapping[str, str], wanted: int | None) -> int | None:

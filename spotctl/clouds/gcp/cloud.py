@@ -46,6 +46,7 @@ CLOUD = Cloud(
         "On Google Cloud: the path of an image or family, or auto.",
         "projects/my-project/global/images/mine",
         "service account",
+        "us-central1",
     ),
     packages=CloudPackages(
         "google-cloud-compute",

@@ -77,7 +77,7 @@ class LocalProvider:
         with self._changing():
             alive = self._alive()
             if alive:
-                raise MarketBusy(f"{len(alive)} machines run on the local market; end them first (spotctl down)")
+                raise MarketBusy(f"{len(alive)} machines run on the local market; end them first (spotctl stop)")
             self._folders.begin()
             self._clock.start(moment, speed)
 

@@ -10,25 +10,42 @@ archives are named by their digest and renamed into place, and only one service 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from spotctl.clouds.base import MachineLink, MachineRequest
 from spotctl.clouds.capabilities import Invocation, MachineSupplies
-from spotctl.clouds.errors import NotFound
+from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.clouds.link import AgentLink, ProviderClock, link_key, link_secret
 from spotctl.clouds.remote import home
 from spotctl.clouds.remote.bringing import Archives, Bringing, start_of
-from spotctl.clouds.remote.bundle import Archive, code_wheel, packages_archive
+from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
 from spotctl.clouds.remote.connections import MachineConnection
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.platforms import MachinePlatform
+from spotctl.clouds.remote.spreading import Spreading
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
 from spotctl.clouds.remote.start_up import start_up_script
 
 MOST_AT_ONCE = 16
-"""How many machines are connected to or prepared at the same time; the others wait."""
+"""How many machines are connected to at the same time; the others wait."""
+
+
+class RemoteLink(AgentLink):
+    """The link to the agent of a machine whose lease is renewed over ssh while the agent is being brought there."""
+
+    extend_lease: Callable[[float], bool]
+
+    def renew(self, lease_until: int) -> None:
+        try:
+            super().renew(lease_until)
+        except Unanswered:
+            if not self.extend_lease(self._until(lease_until, self._clock.now())):
+                raise
 
 
 class RemoteAgents:
@@ -47,8 +64,9 @@ class RemoteAgents:
         self._connections: dict[str, MachineConnection] = {}
         self._links: dict[str, AgentLink] = {}
         self._jobs: dict[Path, Archive] = {}
-        self._packages: dict[tuple[str, ...], Archive] = {}
+        self._packages: dict[tuple[tuple[str, ...], MachinePlatform], Packages] = {}
         self._checked: set[Path] = set()
+        self._spreading = Spreading()
 
     def start_up(self, request: MachineRequest, cloud: str) -> str:
         """The user-data of a request's machines: a shell script of less than 12 KiB that holds no secret.
@@ -73,7 +91,7 @@ class RemoteAgents:
             secret = link_secret(link_key(self._folder), machine.id)
             bringing.bring(
                 lambda: self._archives(supplies),
-                lambda archives: start_of(machine.id, machine.index, secret, supplies.secrets, archives),
+                partial(start_of, machine.id, machine.index, secret, supplies.secrets),
             )
 
         self._connection(machine).prepare(supplies, bring)
@@ -87,7 +105,8 @@ class RemoteAgents:
             connection = self._connection(machine)
             if machine.id not in self._links:
                 secret = link_secret(link_key(self._folder), machine.id)
-                link = AgentLink(connection.address, machine.id, secret, self._clock, connection.gone)
+                link = RemoteLink(connection.address, machine.id, secret, self._clock, connection.gone)
+                link.extend_lease = connection.extend_lease
                 self._links[machine.id] = link
             return self._links[machine.id]
 
@@ -112,6 +131,7 @@ class RemoteAgents:
 
     def close(self) -> None:
         """Ends the ssh processes. The agents go on."""
+        self._spreading.close()
         with self._lock:
             self.forget(tuple(self._connections))
             if self._home is not None:
@@ -124,7 +144,9 @@ class RemoteAgents:
                 self._home = home.RemoteHome(self._folder)
             if machine.id not in self._connections:
                 files = self._home.files
-                self._connections[machine.id] = MachineConnection(machine, next(self._numbers), files, self._turn)
+                self._connections[machine.id] = MachineConnection(
+                    machine, next(self._numbers), files, self._turn, self._spreading
+                )
             connection = self._connections[machine.id]
             connection.machine = machine
             return connection
@@ -135,8 +157,19 @@ class RemoteAgents:
         with self._packing:
             if supplies.folder is not None and supplies.folder not in self._jobs:
                 self._jobs[supplies.folder] = job_archive(supplies.folder, folder)
-            if supplies.packages and supplies.packages not in self._packages:
-                self._packages[supplies.packages] = packages_archive(folder, supplies.packages)
             job = None if supplies.folder is None else self._jobs[supplies.folder]
-            packages = self._packages[supplies.packages] if supplies.packages else None
-            return Archives(code_wheel(folder), packages, job)
+            packages = partial(self._packages_for, supplies.packages) if supplies.packages else None
+            return Archives(code_wheel(folder), job, packages)
+
+    def _packages_for(self, names: tuple[str, ...], machine: MachinePlatform) -> Packages:
+        """The packages for a platform, chosen once per process."""
+        with self._packing:
+            if (names, machine) not in self._packages:
+                chosen = packages_for(self._folder / "archives", names, machine)
+                self._packages[names, machine] = replace(chosen, pack=partial(self._in_turn, chosen.pack))
+            return self._packages[names, machine]
+
+    def _in_turn(self, pack: Callable[[], Archive]) -> Archive:
+        """Packs once, although the threads of many machines ask for it."""
+        with self._packing:
+            return pack()

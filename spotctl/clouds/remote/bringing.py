@@ -3,72 +3,98 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
-import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
+from agileml.transport.certificates import HOSTNAME, certificate_and_key
 from spotctl.agent import layout
 from spotctl.agent.rented import AgentStart
-from spotctl.clouds.errors import Unanswered, Unusable
-from spotctl.clouds.remote.bundle import Archive, platform_tag
+from spotctl.agent.wire import SECRET_BYTES
+from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
+from spotctl.clouds.remote.bundle import Archive, Packages
+from spotctl.clouds.remote.platforms import (
+    LEAST_PYTHON,
+    PROBE,
+    MachinePlatform,
+    MachinePython,
+    here,
+    preferred,
+    pythons_in,
+)
+from spotctl.clouds.remote.spreading import ArchiveServer, Spreading
 from spotctl.clouds.remote.ssh import SshConnection, StepFailed
 
-LEAST_PYTHON = (3, 11)
-TRANSFER_SECONDS = 1800.0
+FETCH_SECONDS = 1800.0
 
-_OUR_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_VERSION = 'import sys, platform; print(*sys.version_info[:2], platform.machine(), sep=" ")'
+SPREAD_BYTES = 4 << 20
+"""Larger archives are copied from one machine to the others."""
+
+_WHEELS, _PEER = "spotctl.agent.wheel_files", "spotctl.agent.peer_files"
+_MIB = 1 << 20
+_TAR = 'tar -xzf "$part/archive" -C "$part/unpacked"'
+_ZIP = '{python} -I -S -m zipfile -e "$part/archive" "$part/unpacked"'
 
 _PROBE = f"""
 cd {layout.ROOT} 2>/dev/null || exit 0
 for state in ready agent/started agent/ended; do [ ! -e $state ] || echo "$state"; done
 for name in bundles/* jobs/*; do echo "$name"; done
-for name in {_OUR_PYTHON} python3; do
-  path=$(command -v $name) && echo "python $path $($path -I -S -c {shlex.quote(_VERSION)})" && break
-done
+{PROBE}
 """
 
 _RECEIVE = """
 umask 022
 cd {root} && part=$(mktemp -d incoming/XXXXXXXX) || exit 1
 trap 'rm -rf "$part"' EXIT
-cat >"$part/archive"
+{fill}
 if ! echo "{digest}  $part/archive" | sha256sum -c --status; then
   echo "the transfer was damaged" >&2
   exit 1
 fi
 mkdir "$part/unpacked" && {unpack} || exit 1
+{keep}
 mv -T "$part/unpacked" {target} 2>/dev/null || [ -d {target} ]
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Archives:
-    """The archives for a machine: our code, perhaps packages, perhaps the job's folder."""
+    """The archives for a machine: our code, perhaps the job's folder, perhaps packages for the machine's platform."""
 
     code: Archive
-    packages: Archive | None
     job: Archive | None
+    packages: Callable[[MachinePlatform], Packages] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MachineContents:
-    """The files on a machine. `python` is the path of its Python, `tag` that Python's version and processor."""
+    """The files on a machine, and the Python that is to run our code; None if it has none."""
 
     names: frozenset[str]
-    python: str = ""
-    version: tuple[int, int] = (0, 0)
-    tag: str = ""
+    python: MachinePython | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An archive for a place on the machine."""
+
+    archive: Archive
+    what: str
+    target: str
 
 
 class Bringing:
-    """Prepares one machine. `progress` is called with the current step, for messages about a slow machine."""
+    """Prepares one machine. `progress` is called with the current step, for messages about a slow machine.
 
-    def __init__(self, machine: str, ssh: SshConnection, progress: Callable[[str], None]) -> None:
-        self._machine, self._ssh, self._progress = machine, ssh, progress
+    Large archives that other machines of this process have are fetched there.
+    """
 
-    def bring(self, archives: Callable[[], Archives], start: Callable[[Archives], AgentStart]) -> None:
+    def __init__(self, machine: str, ssh: SshConnection, spreading: Spreading, progress: Callable[[str], None]) -> None:
+        self._machine, self._ssh, self._spreading, self._progress = machine, ssh, spreading, progress
+
+    def bring(self, archives: Callable[[], Archives], start: Callable[[Archives, Packages | None], AgentStart]) -> None:
         """Copies missing archives, and starts the agent unless it was started. Unanswered: not possible yet.
 
         Unusable: its image does not suit.
@@ -76,32 +102,24 @@ class Bringing:
         contents = self._probe()
         if self._is_started(contents):
             return
-        self._check_python(contents)
+        python = self._suitable_python(contents)
         self._progress("packing what it needs")
         needed = archives()
-        if needed.packages is not None and contents.tag != platform_tag():
-            raise Unusable(
-                f"{self._machine}: it has Python {contents.tag} and this computer {platform_tag()}, so this computer's"
-                " packages do not run there; use an image with this Python, or launch from a computer like the image"
-            )
-        for archive, what in ((needed.code, "spotctl's code"), (needed.packages, "packages")):
-            if archive is not None:
-                self._send(archive, what, f"bundles/{archive.digest}", contents)
+        packages = None if needed.packages is None else needed.packages(python.platform)
+        self._bring(
+            _Copy(needed.code, "spotctl's code", f"bundles/{needed.code.digest}"), needed.code, contents, python
+        )
+        if packages is not None:
+            self._bring_packages(packages, needed.code, contents, python)
         if needed.job is not None:
-            self._send(needed.job, "the job's folder", f"jobs/{needed.job.digest}", contents)
+            job = _Copy(needed.job, "the job's folder", f"jobs/{needed.job.digest}")
+            self._bring(job, needed.code, contents, python)
         self._progress("starting its agent")
-        self._start(contents, start(needed))
+        self._start(start(needed, packages), python)
 
     def _probe(self) -> MachineContents:
-        names, python = set(), ("", "0", "0", "")
-        for line in self._ssh.run(_PROBE).splitlines():
-            words = line.split()
-            if len(words) == 5 and words[0] == "python":
-                python = (words[1], words[2], words[3], words[4])
-            else:
-                names.add(line)
-        path, major, minor, processor = python
-        return MachineContents(frozenset(names), path, (int(major), int(minor)), f"{major}.{minor} {processor}")
+        lines = self._ssh.run(_PROBE).splitlines()
+        return MachineContents(frozenset(lines), preferred(pythons_in(lines), here()))
 
     def _is_started(self, contents: MachineContents) -> bool:
         """Whether the agent was started. Unanswered: the machine has not booted yet, or its agent has ended."""
@@ -111,36 +129,119 @@ class Bringing:
             raise Unanswered(f"{self._machine}: its start-up script has not finished; try again")
         return "agent/started" in contents.names
 
-    def _check_python(self, contents: MachineContents) -> None:
-        if contents.version < LEAST_PYTHON:
+    def _suitable_python(self, contents: MachineContents) -> MachinePython:
+        python = contents.python
+        if python is None or python.platform.python < LEAST_PYTHON:
             least = ".".join(map(str, LEAST_PYTHON))
-            there = f"Python {contents.version[0]}.{contents.version[1]}" if contents.python else "no Python"
+            there = str(python.platform) if python is not None else "no Python"
             raise Unusable(f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another image")
+        return python
 
-    def _send(self, archive: Archive, what: str, target: str, contents: MachineContents) -> None:
+    def _bring_packages(
+        self, packages: Packages, code: Archive, contents: MachineContents, python: MachinePython
+    ) -> None:
+        """From the package index if the machine reaches it, else from here."""
+        target = f"bundles/{packages.digest}"
         if target in contents.names:
             return
-        self._progress(f"sending {what} ({archive.path.stat().st_size / (1 << 20):.1f} MiB)")
-        unpack = (
-            'tar -xzf "$part/archive" -C "$part/unpacked"'
-            if archive.path.name.endswith(".tar.gz")
-            else f'{shlex.quote(contents.python)} -I -S -m zipfile -e "$part/archive" "$part/unpacked"'
-        )
-        command = _RECEIVE.format(root=layout.ROOT, digest=archive.digest, unpack=unpack, target=target)
-        self._ssh.run(command, archive.path, TRANSFER_SECONDS)
+        if packages.wheels and all(wheel.is_public for wheel in packages.wheels):
+            self._progress("fetching packages from the package index")
+            given = {"name": packages.digest, "wheels": [(wheel.url, wheel.sha256) for wheel in packages.wheels]}
+            words = _module(python, code, _WHEELS)
+            with suppress(StepFailed):
+                self._ssh.run(words, json.dumps(given).encode(), FETCH_SECONDS)
+                return
+        self._progress("packing packages for it")
+        self._bring(_Copy(packages.pack(), "packages", target), code, contents, python)
 
-    def _start(self, contents: MachineContents, start: AgentStart) -> None:
+    def _bring(self, copy: _Copy, code: Archive, contents: MachineContents, python: MachinePython) -> None:
+        """From another machine that has it, if it is large, else from here."""
+        if copy.target in contents.names:
+            return
+        if copy.archive.path.stat().st_size < SPREAD_BYTES:
+            self._send(copy, python, keep=False)
+            return
+        while not self._is_copied(copy, code, python):
+            pass
+
+    def _is_copied(self, copy: _Copy, code: Archive, python: MachinePython) -> bool:
+        """Makes a copy when it is this machine's turn; False if the other machine did not give it."""
+        server: ArchiveServer | None = None
+        try:
+            with self._spreading.turn(copy.archive.digest, self._note_waiting(copy)) as server:
+                if server is None:
+                    self._send(copy, python, keep=True)
+                else:
+                    self._fetch(copy, server, code, python)
+                # A machine that cannot serve it has it all the same.
+                with suppress(ProviderError):
+                    self._serve(copy, code, python)
+        except StepFailed:
+            if server is None:
+                raise
+            return False
+        return True
+
+    def _send(self, copy: _Copy, python: MachinePython, *, keep: bool) -> None:
+        whole = copy.archive.path.stat().st_size / _MIB
+        note = f"sending {copy.what} ({{:.1f}} of {whole:.1f} MiB)"
+        self._progress(note.format(0))
+        command = self._receive(copy, python, 'cat >"$part/archive"', keep=keep)
+        self._ssh.send(command, copy.archive.path, lambda sent: self._progress(note.format(sent / _MIB)))
+
+    def _fetch(self, copy: _Copy, server: ArchiveServer, code: Archive, python: MachinePython) -> None:
+        self._progress(f"fetching {copy.what} from another machine of the run")
+        fill = f"({_module(python, code, _PEER)} fetch {layout.ROOT}/$part/archive) || exit 1"
+        given = json.dumps(server.given).encode() + b"\n"
+        self._ssh.run(self._receive(copy, python, fill, keep=True), given, FETCH_SECONDS)
+
+    def _serve(self, copy: _Copy, code: Archive, python: MachinePython) -> None:
+        """Lets other machines fetch it here. A fresh certificate tells those that this launcher sends."""
+        certificate, key = certificate_and_key(secrets.token_bytes(SECRET_BYTES))
+        given = {"certificate": certificate.decode(), "key": key.decode(), "name": HOSTNAME}
+        command = f"{_module(python, code, _PEER)} serve {layout.ROOT}/{copy.target}.archive"
+        line, stop = self._ssh.serve(command, json.dumps(given).encode() + b"\n")
+        host, port = line.split()
+        server = ArchiveServer({**given, "host": host, "port": int(port)}, stop)
+        self._spreading.add(copy.archive.digest, self._machine, server)
+
+    def _receive(self, copy: _Copy, python: MachinePython, fill: str, *, keep: bool) -> str:
+        """The commands that take an archive, from where `fill` says, and unpack it."""
+        is_tar = copy.archive.path.name.endswith(".tar.gz")
+        return _RECEIVE.format(
+            root=layout.ROOT,
+            digest=copy.archive.digest,
+            fill=fill,
+            unpack=_TAR if is_tar else _ZIP.format(python=shlex.quote(python.path)),
+            keep=f'mv "$part/archive" {copy.target}.archive' if keep else "",
+            target=copy.target,
+        )
+
+    def _note_waiting(self, copy: _Copy) -> Callable[[], None]:
+        return lambda: self._progress(f"waiting for {copy.what}, which another machine of the run gets first")
+
+    def _start(self, start: AgentStart, python: MachinePython) -> None:
         code = f"{layout.BUNDLES}/{start.bundles[0]}"
-        service = f"{shlex.quote(contents.python)} -E -s -S -m spotctl.agent.rented"
+        service = f"{shlex.quote(python.path)} -E -s -S -m spotctl.agent.rented"
         answer = self._ssh.run(f"cd {code} && exec env -i {service}", json.dumps(start.to_json()).encode())
         if answer.strip() != "running":
             raise StepFailed(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
 
 
+def _module(python: MachinePython, code: Archive, name: str) -> str:
+    """The command that runs a module of our code on a machine."""
+    return f"cd {layout.BUNDLES}/{code.digest} && exec {shlex.quote(python.path)} -E -s -S -m {name}"
+
+
 def start_of(
-    machine: str, index: int, link_secret: bytes, secrets: Mapping[str, str], archives: Archives
+    machine: str,
+    index: int,
+    link_secret: bytes,
+    secrets: Mapping[str, str],
+    archives: Archives,
+    packages: Packages | None,
 ) -> AgentStart:
     """The options for the start of the agent's service."""
-    bundles = tuple(archive.digest for archive in (archives.code, archives.packages) if archive is not None)
+    bundles = (archives.code.digest, *((packages.digest,) if packages is not None else ()))
     job = "" if archives.job is None else archives.job.digest
     return AgentStart(machine, index, link_secret.hex(), secrets, bundles, job)

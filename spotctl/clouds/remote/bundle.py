@@ -1,8 +1,8 @@
 """The archives that a launcher copies to a machine so that it can run our code, named by their SHA-256.
 
 - A wheel with `spotctl.agent` and `agileml`, made from the modules that run here, however they were installed.
-- The packages that a payload imports, with their requirements, as they are installed here. Packages contain machine
-  code, so the machine must have the same Python version and processor.
+- The packages that a payload imports, with their requirements. Packages contain machine code: for machines with the
+  Python version and processor of this computer as they are installed here, for others from wheels of a package index.
 
 Both are zip files with fixed dates and order, so that the same content gives the same archive.
 """
@@ -14,11 +14,10 @@ import hashlib
 import importlib.metadata
 import io
 import os
-import platform
-import re
 import sys
+import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -28,8 +27,12 @@ import bidbrain
 import pricing_data
 from pricing_data.atomic_write import atomic_write
 from spotctl.agent.cloud_parts import GROUP, MACHINE, SCHEME, STORAGE, cloud_packages, cloud_part
+from spotctl.agent.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.left_out import RULES, is_left_out
+from spotctl.clouds.remote.platforms import MachinePlatform, here, markers_here
+from spotctl.clouds.remote.requirements import closure
+from spotctl.clouds.remote.wheels import Wheel, chosen_wheels, digest_of, download, look_up_installed
 from spotctl.home.paths import PACKAGE
 
 _COMPRESSION_LEVEL = 1
@@ -38,7 +41,6 @@ _COMPRESSION_LEVEL = 1
 _STORED_SUFFIXES = (".gz", ".parquet")
 
 _DATE = (1980, 1, 1, 0, 0, 0)
-_NAME = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(?:;(.*))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class Archive:
 
     digest: str
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """The packages for machines of one platform, in a folder named by `digest`.
+
+    `wheels` are files of an index with the same content, empty where it is packed from what is installed here.
+    """
+
+    digest: str
+    wheels: tuple[Wheel, ...]
+    pack: Callable[[], Archive]
 
 
 def code_wheel(folder: Path) -> Archive:
@@ -109,6 +123,18 @@ def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
     return _store(folder, _zip(files))
 
 
+def packages_for(folder: Path, names: Sequence[str], machine: MachinePlatform) -> Packages:
+    """Packages and their requirements for machines of a platform; what is packed is kept below `folder`.
+
+    ProviderError: one is not installed here. Unusable: the package index has none for this platform.
+    """
+    if machine.runs_packages_of(here()):
+        archive = packages_archive(folder, names)
+        return Packages(archive.digest, (), lambda: archive)
+    wheels = chosen_wheels(folder, names, machine)
+    return Packages(digest_of(wheels), wheels, lambda: _wheels_archive(folder, wheels, machine))
+
+
 def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
     """Installed packages and their requirements in a zip file below `folder`. ProviderError: one is not installed.
 
@@ -116,22 +142,45 @@ def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
     """
     distributions = with_requirements(names)
     versions = ",".join(f"{name}=={distribution.version}" for name, distribution in sorted(distributions.items()))
-    key = hashlib.sha256(f"{platform_tag()} {versions} {sys.prefix} {RULES}".encode()).hexdigest()[:16]
-    known = folder / f"packages-{key}"
+
+    def files() -> dict[str, bytes]:
+        return {name: path.read_bytes() for name, path in files_of(distributions.values())}
+
+    return _kept(folder, f"{here()} {versions} {sys.prefix}", files)
+
+
+def _wheels_archive(folder: Path, wheels: Sequence[Wheel], machine: MachinePlatform) -> Archive:
+    """The content of wheels in a zip file below `folder`."""
+
+    def files() -> dict[str, bytes]:
+        with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
+            return {
+                name: content for path in download(wheels, machine, Path(scratch)) for name, content in _loaded(path)
+            }
+
+    return _kept(folder, digest_of(wheels), files)
+
+
+def _loaded(wheel: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a wheel that machines load."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+        for name in names:
+            if (place := place_of(name)) is not None and not is_left_out(name, names):
+                yield place, archive.read(name)
+
+
+def _kept(folder: Path, content: str, files: Callable[[], Mapping[str, bytes]]) -> Archive:
+    """The archive of some content, packed unless an earlier one is still there."""
+    known = folder / f"packages-{hashlib.sha256(f'{content} {RULES}'.encode()).hexdigest()[:16]}"
     try:
         digest = known.read_text().strip()
         return Archive(digest, _existing(folder / f"{digest}.zip"))
     except FileNotFoundError:
-        files = {name: path.read_bytes() for name, path in files_of(distributions.values())}
-        archive = _store(folder, _zip(files))
+        archive = _store(folder, _zip(files()))
         with atomic_write(known) as new:
             new.write_text(archive.digest)
         return archive
-
-
-def platform_tag() -> str:
-    """This computer's Python version and processor; its packages run on machines with the same tag."""
-    return f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}"
 
 
 def _tree(folder: Path, name: str) -> dict[str, bytes]:
@@ -145,33 +194,10 @@ def _tree(folder: Path, name: str) -> dict[str, bytes]:
 
 def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
     """Installed packages and their requirements, by name. ProviderError: one is not installed."""
-    distributions: dict[str, importlib.metadata.Distribution] = {}
-    waiting = list(names)
-    while waiting:
-        name = _normal(waiting.pop())
-        if name in distributions:
-            continue
-        try:
-            distributions[name] = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            raise ProviderError(f"{name} is not installed here, and machines need it: pip install {name}") from None
-        requirements = distributions[name].requires or ()
-        waiting += [needed for text in requirements if (needed := _needed(text)) is not None]
-    return distributions
-
-
-def _needed(requirement: str) -> str | None:
-    """The name of a requirement that holds here and is no extra; a marker is judged by what is installed."""
-    match = _NAME.match(requirement)
-    if match is None or "extra ==" in (match[3] or ""):
-        return None
-    name = match[1]
-    if match[3]:
-        try:
-            importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-    return name
+    needed = closure(names, look_up_installed, markers_here())
+    if missing := next(iter(needed.unknown), ""):
+        raise ProviderError(f"{missing} is not installed here, and machines need it: pip install {missing}")
+    return {name: importlib.metadata.distribution(name) for name in needed.known}
 
 
 def files_of(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
@@ -215,7 +241,3 @@ def _existing(path: Path) -> Path:
 
 def _record_digest(content: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

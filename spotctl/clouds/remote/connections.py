@@ -12,11 +12,13 @@ from itertools import count
 from pathlib import Path
 
 from pricing_data.errors import PricingDataError
+from spotctl.agent import layout
 from spotctl.clouds.capabilities import MachineSupplies, ReverseTunnel
 from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
 from spotctl.clouds.meanings import Course, course_of
 from spotctl.clouds.remote.bringing import Bringing
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.spreading import Spreading
 from spotctl.clouds.remote.ssh import HostKeyDiffers, SshConnection, SshHost, StepFailed, host_key_of
 from spotctl.home.errors import SpotctlError
 
@@ -29,6 +31,13 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 8.0
 FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 5.0, 60.0
 """Pauses before asking the cloud again whether a machine that does not answer is gone, each twice as long as the last.
 A run asks in every turn of its loop, and clouds limit calls. The clouds' lists of machines also show gone machines."""
+
+
+_EXTEND_SECONDS = 15.0
+_EXTEND = """
+[ ! -e {root}/agent/started ] && up=$(cut -d. -f1 /proc/uptime) || exit 1
+echo "$(($(date +%s) + {seconds})) $((up + {seconds}))" >{lease}.new && mv {lease}.new {lease}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +64,12 @@ def judged(failure: ProviderError | None, last: ProviderError | None) -> Provide
 class MachineConnection:
     """All of this process's dealings with one machine over ssh. At most one thread of its own works at a time."""
 
-    def __init__(self, machine: RemoteMachine, number: int, files: SshFiles, turn: threading.Semaphore) -> None:
+    def __init__(
+        self, machine: RemoteMachine, number: int, files: SshFiles, turn: threading.Semaphore, spreading: Spreading
+    ) -> None:
         self.machine = machine
         self._files, self._turn, self._number, self._clients = files, turn, number, count()
+        self._spreading = spreading
         self._control, self._socket = files.sockets / f"{number}.c", files.sockets / f"{number}.a"
         self._lock = threading.Lock()
         self._idle = threading.Event()
@@ -88,7 +100,7 @@ class MachineConnection:
         def work() -> None:
             ssh = self._open_ssh()
             if self._prepared is not ssh:
-                bring(Bringing(self.machine.id, ssh, self._note))
+                bring(Bringing(self.machine.id, ssh, self._spreading, self._note))
                 self._prepared = ssh
             self._open_tunnels(ssh)
 
@@ -117,6 +129,20 @@ class MachineConnection:
             raise Unanswered(f"{self.machine.id}: the connection was lost; try again")
         return self._socket
 
+    def extend_lease(self, seconds: float) -> bool:
+        """Extends the lease of a machine that is connected, and whose agent has not started; whether it has.
+
+        The machine's watchdog reads the lease. Once the agent runs, it is the agent's.
+        """
+        ssh = self._ssh
+        if ssh is None or not ssh.is_open or self._prepared is ssh:
+            return False
+        try:
+            ssh.run(_EXTEND.format(root=layout.ROOT, lease=layout.LEASE, seconds=int(seconds)), seconds=_EXTEND_SECONDS)
+        except ProviderError:
+            return False
+        return True
+
     @property
     def _is_open(self) -> bool:
         return self._ssh is not None and self._ssh.is_open
@@ -138,8 +164,7 @@ class MachineConnection:
     def _work(self, work: Callable[[], None]) -> None:
         failure: ProviderError | None = None
         try:
-            with self._turn:
-                work()
+            work()
         except ProviderError as error:
             failure = error
         except (SpotctlError, PricingDataError, OSError, ValueError) as error:
@@ -172,14 +197,15 @@ class MachineConnection:
         if self._ssh is not None:
             self._ssh.close()
             self._ssh = None
-        known = self._known_host()
-        self._note("connecting over ssh")
-        try:
-            self._ssh = SshConnection(self._host(known), self._control, self._socket)
-        except HostKeyDiffers:
-            # The next attempt looks at the console again.
-            known.unlink(missing_ok=True)
-            raise
+        with self._turn:
+            known = self._known_host()
+            self._note("connecting over ssh")
+            try:
+                self._ssh = SshConnection(self._host(known), self._control, self._socket)
+            except HostKeyDiffers:
+                # The next attempt looks at the console again.
+                known.unlink(missing_ok=True)
+                raise
         # If the connection is lost, the cloud is asked at once.
         self._look_at, self._look_pause = 0.0, FIRST_LOOK_SECONDS
         return self._ssh

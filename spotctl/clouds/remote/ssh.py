@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +26,14 @@ from spotctl.clouds.errors import NotPermitted, ProviderError, Unanswered
 
 CONNECT_SECONDS = 10
 KEEPALIVE_SECONDS, KEEPALIVES = 5, 3
+
+STALL_SECONDS = 120.0
+"""How long a transfer may make no progress."""
+
+UNPACK_SECONDS = 600.0
+"""How long a machine may take to unpack what it has received, which includes what the network still holds back."""
+
+_PART_BYTES = 1 << 16
 
 CLIENT_FAILED = 255
 """The client's own exit code. A command may end with the same."""
@@ -101,16 +111,54 @@ class SshConnection:
     def is_open(self) -> bool:
         return self._process.poll() is None
 
-    def run(self, command: str, stdin: Path | bytes = b"", seconds: float = 60.0) -> str:
+    def run(self, command: str, stdin: bytes = b"", seconds: float = 60.0) -> str:
         """Runs a command and returns its output. `stdin` may be secret. StepFailed: the command failed.
 
         Unanswered: it took too long, or the connection was lost.
         """
-        words = [*self._words(), "--", self._host.host, command]
-        if isinstance(stdin, Path):
-            with stdin.open("rb") as file:
-                return self._run(words, file, None, seconds)
-        return self._run(words, subprocess.PIPE, stdin, seconds)
+        return self._run([*self._words(), "--", self._host.host, command], subprocess.PIPE, stdin, seconds)
+
+    def send(self, command: str, file: Path, sent: Callable[[int], None]) -> str:
+        """Runs a command whose input is a file, however long that takes; `sent` gets the bytes that have been sent.
+
+        StepFailed: the command failed. Unanswered: nothing was sent for a while, or the connection was lost.
+        """
+        process = self._start([*self._words(), "--", self._host.host, command], subprocess.PIPE, subprocess.PIPE)
+        assert process.stdin is not None
+        pipe, done = process.stdin.fileno(), 0
+        try:
+            # The client ends early if the command does; its exit code says why.
+            with file.open("rb") as source, suppress(BrokenPipeError):
+                while part := source.read(_PART_BYTES):
+                    if not select.select([], [pipe], [], STALL_SECONDS)[1]:
+                        raise Unanswered(f"{self._host.machine}: nothing could be sent for {STALL_SECONDS:.0f} s")
+                    os.write(pipe, part)
+                    sent(done := done + len(part))
+            return self._outcome(process, b"", UNPACK_SECONDS)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with suppress(BrokenPipeError):
+                        stream.close()
+
+    def serve(self, command: str, given: bytes) -> tuple[str, Callable[[], None]]:
+        """Starts a command that runs until it is stopped; returns its first line, and how to stop it.
+
+        StepFailed: it has ended without a line.
+        """
+        process = self._start([*self._words(), "--", self._host.host, command], subprocess.PIPE, subprocess.DEVNULL)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(given)
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            process.communicate()
+            raise StepFailed(f"{self._host.machine}: a command over ssh has ended: {command}")
+        return line.decode().strip(), partial(_end, process)
 
     def reach(self, tunnels: Sequence[ReverseTunnel]) -> None:
         """Makes ports of this computer reachable from the machine, at ports of its own loopback interface."""
@@ -141,7 +189,9 @@ class SshConnection:
         raise failure_of(self._host, self._messages.read_text(errors="replace"))
 
     def _run(self, words: Sequence[str], stdin: int | BinaryIO, sent: bytes | None, seconds: float) -> str:
-        process = self._start(words, stdin, subprocess.PIPE)
+        return self._outcome(self._start(words, stdin, subprocess.PIPE), sent, seconds)
+
+    def _outcome(self, process: subprocess.Popen[bytes], sent: bytes | None, seconds: float) -> str:
         try:
             out, err = process.communicate(sent, seconds)
         except subprocess.TimeoutExpired:
@@ -169,6 +219,12 @@ class SshConnection:
 
     def _words(self, *more: str) -> list[str]:
         return ["-T", *options(self._host, self._control), *more]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a command that runs until its input does."""
+    with suppress(BrokenPipeError):
+        process.communicate()
 
 
 def invocation(host: SshHost, command: Sequence[str], messages: Path) -> list[str]:

@@ -106,6 +106,12 @@ if [ -n "@CONTAINERS@" ]; then
     mkdir -p /etc/cdi && nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
   fi
 fi
+# The agent needs Python 3.11. Ubuntu 22.04 has 3.10, and 3.11 among its packages.
+usable() { command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
+if ! usable python3 && ! usable python3.13 && ! usable python3.12 && ! usable python3.11 && command -v apt-get >/dev/null; then
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -o DPkg::Lock::Timeout=300 -qy update && apt-get -o DPkg::Lock::Timeout=300 -qy install python3.11
+fi
 key=/etc/ssh/ssh_host_ed25519_key
 [ -s $key.pub ] || ssh-keygen -q -t ed25519 -N '' -f $key
 say "host key $(cut -d' ' -f1,2 $key.pub)"

@@ -33,7 +33,7 @@ def stop(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callab
     """Stops a run and returns its machines. If the runner is gone, this process takes its place."""
     try:
         _ask(client, note)
-        ending = client.follower.follow(on_turn, lambda: False)
+        ending = client.follower.follow(on_turn, lambda: False, note)
         assert ending is not None
     except RunnerLost as error:
         note(str(error))

@@ -66,22 +66,26 @@ class Follower:
         with EventLog(path) as other, EventLog(Paths(self.settings.home).log) as log:
             add_missing(log, self.place.run, other.of_run(self.place.run))
 
-    def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> RunEnd | None:
-        """Waits for the end of the run; None if the user has `left` before.
+    def follow(
+        self, on_turn: Callable[[RunState], None], left: Callable[[], bool], note: Callable[[str], None]
+    ) -> RunEnd | None:
+        """Waits for the end of the run; None if the user has `left` before. `note` is told when the store fails.
 
         RunnerLost: its runner is not there, or the object store fails for longer than its machines wait for it.
         """
-        watch, answered_at = Watch(), time.monotonic()
+        watch, answered_at, is_noted = Watch(), time.monotonic(), False
         while not left():
             try:
                 state = self._look(watch)
             except RunnerLost as error:
                 if not is_temporary(error) or time.monotonic() - answered_at >= PATIENCE_SECONDS:
                     raise
+                if not is_noted:
+                    note(f"{error}; trying again")
                 # The runner cannot renew its claim either.
-                watch = Watch()
+                watch, is_noted = Watch(), True
             else:
-                answered_at = time.monotonic()
+                answered_at, is_noted = time.monotonic(), False
                 on_turn(state)
                 if state.ended is not None:
                     return state, state.ended
@@ -101,4 +105,4 @@ class Follower:
     @property
     def ways_out(self) -> str:
         """The command that helps a user whose run has no runner any more."""
-        return f"'spotctl down {self.place.job}' returns its machines from this computer"
+        return f"'spotctl stop {self.place.job}' returns its machines from this computer"

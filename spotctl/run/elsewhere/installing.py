@@ -15,15 +15,16 @@ from pathlib import Path
 from spotctl.agent import layout
 from spotctl.clouds.capabilities import TakesCommands
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.remote.bundle import packages_archive, whole_wheel
+from spotctl.clouds.remote.bundle import packages_for, whole_wheel
 from spotctl.clouds.remote.job_folder import job_archive
+from spotctl.clouds.remote.platforms import REPORT, MachinePlatform, platform_of
 from spotctl.home.cloud import cloud_of
 from spotctl.run.elsewhere.errors import RunnerLost
 from spotctl.run.elsewhere.runner_start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerStart
 
 _PACKAGES = (
-    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "platformdirs", "pyarrow"),
-    *("pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
+    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "packaging", "platformdirs"),
+    *("pyarrow", "pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
 )
 _OPTIONAL = ("textual",)
 """Packages that `spotctl top` needs on the machine, copied if the launcher has them."""
@@ -67,11 +68,13 @@ class RunnerArchives:
     rendezvous: bytes
 
     @classmethod
-    def pack(cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str) -> RunnerArchives:
-        """Packs what is on this computer; the archives are kept in a folder, because packing takes time."""
+    def pack(
+        cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform
+    ) -> RunnerArchives:
+        """Packs what a machine needs; the archives are kept in a folder, because packing takes time."""
         return cls(
             whole_wheel(folder).path.read_bytes(),
-            packages_archive(folder, packages_on(cloud)).path.read_bytes(),
+            packages_for(folder, packages_on(cloud), machine).pack().path.read_bytes(),
             job_archive(workdir, folder).path.read_bytes(),
             _pack_folder(rendezvous),
         )
@@ -90,8 +93,12 @@ class RunnerMachine:
     provider: TakesCommands
     note: Callable[[str], None]
 
-    def install(self, archives: RunnerArchives, home: Path) -> None:
-        """Copies a runner there, with a home for the run."""
+    def platform(self) -> MachinePlatform:
+        """The platform of the Python that runs the agent there."""
+        return platform_of(self.run((layout.PYTHON, "-I", "-S", "-c", REPORT)).split())
+
+    def install(self, archives: RunnerArchives) -> None:
+        """Copies a runner there, without the run's home."""
         size = len(archives.code) + len(archives.packages)
         self.note(f"copying the runner to {self.id} ({size / (1 << 20):.0f} MiB)")
         self.run(("/bin/sh", "-c", f"rm -rf {ROOT} && mkdir -m 700 {ROOT}"))
@@ -99,6 +106,9 @@ class RunnerMachine:
         self._send(PACKAGES, archives.packages, zipped=True)
         self._send(JOB, archives.job)
         self._send(RENDEZVOUS, archives.rendezvous)
+
+    def give_home(self, home: Path) -> None:
+        """Copies the home of the run there, to a machine with a runner."""
         self._send(HOME, _pack_folder(home))
         self.run(("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode())
 

@@ -4,6 +4,7 @@ runner there."""
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -157,14 +158,15 @@ class _Move:
         if given.spec.kind is ProgramKind.AGILEML:
             resume_state.restore(given.spec, environment.rendezvous, Paths(given.settings.home).kept(given.spec.name))
         try:
-            machine = self._first_machine()
-            if machine is not None:
-                self._move_to(machine)
+            target = self._installed_runner()
+            if target is None:
+                return None
+            self._hand_over(target)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the machines are returned
             why = str(error) or type(error).__name__
             self._journal.write(StopRequested(FAILED, f"the runner could not move to a machine: {why}"))
             return None
-        return machine
+        return target.id
 
     def report_turn(self, state: RunState) -> None:
         """Brings the launcher's own log up to date, from which its commands and `gc` read what is under way."""
@@ -177,8 +179,11 @@ class _Move:
         with suppress(OSError):
             self._fence.renew(ended=True)
 
-    def _first_machine(self) -> str | None:
-        """The first reliable machine whose agent answers; None if the run is to stop."""
+    def _installed_runner(self) -> RunnerMachine | None:
+        """The first reliable machine whose agent answers, with a runner; None if the run is to stop.
+
+        The run goes on while the runner is sent there, so that no lease ends.
+        """
         given, journal, environment = self._given, self._journal, self._environment
         rules = rules_of(given.spec, journal, environment, lambda: given.plan)
 
@@ -187,32 +192,70 @@ class _Move:
 
         with closing(NotYet(workload_of(given.spec, environment, lambda: given.plan))) as workload:
             runner = Runner(journal, environment, workload, replace(rules, strategy=strategy))
+            sending: _Sending | None = None
             while runner.state.stopping is None:
                 runner.turn()
                 self.report_turn(runner.state)
-                for held in runner.state.alive:
-                    if held.running and runner.state.allocations[held.allocation].reliable:
-                        return held.id
+                if sending is None:
+                    sending = self._begin_sending(runner.state)
+                elif sending.is_over():
+                    return sending.target
                 if given.stopped():
                     journal.write(runs.ON_REQUEST)
                 time.sleep(LOOK_SECONDS)
         return None
 
-    def _move_to(self, machine: str) -> None:
-        spec, provider = self._given.spec, self._environment.provider
+    def _begin_sending(self, state: RunState) -> _Sending | None:
+        """Sends a runner to the first reliable machine whose agent answers, if there is one."""
+        provider, (cloud,) = self._environment.provider, self._given.spec.resources.clouds
         assert isinstance(provider, TakesCommands)
+        reliable = (held.id for held in state.alive if held.running and state.allocations[held.allocation].reliable)
+        machine = next(reliable, None)
+        if machine is None:
+            return None
         target = RunnerMachine(machine, provider, self._given.note)
-        (cloud,) = spec.resources.clouds
-        run = self._journal.run
+        folder, rendezvous = homes.archives_of(self._given.settings.home), self._environment.rendezvous
+
+        def send() -> None:
+            self._given.note("packing the runner")
+            target.install(RunnerArchives.pack(self._given.spec.workdir, rendezvous, folder, cloud, target.platform()))
+
+        return _Sending(target, send)
+
+    def _hand_over(self, target: RunnerMachine) -> None:
+        """Gives the run to the runner on a machine, and starts the runner."""
+        spec, run = self._given.spec, self._journal.run
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             home = Path(scratch) / "home"
             homes.copy_home(self._settings, run, JOB, home)
-            self._given.note("packing the runner")
-            kept = homes.archives_of(self._given.settings.home)
-            target.install(RunnerArchives.pack(spec.workdir, self._environment.rendezvous, kept, cloud), home)
+            target.give_home(home)
             LogCopier(self.place.store(LAUNCHER), Paths(home).log, run, self._fence.epoch, 0).copy()
         self._given.note("starting the runner")
-        target.start(RunnerStart(spec.name, run, self.place.location, machine, secrets_of(spec)))
+        target.start(RunnerStart(spec.name, run, self.place.location, target.id, secrets_of(spec)))
+
+
+class _Sending:
+    """A runner on its way to a machine, in a thread of its own that does not keep this process from ending."""
+
+    def __init__(self, target: RunnerMachine, send: Callable[[], None]) -> None:
+        self.target, self._send = target, send
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def is_over(self) -> bool:
+        """Whether the runner has arrived. Raises what kept it from that."""
+        if self._thread.is_alive():
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def _work(self) -> None:
+        try:
+            self._send()
+        except Exception as error:  # noqa: BLE001 - the run says it, and returns its machines
+            self._failure = error
 
 
 def _check_not_running(spec: JobSpec, paths: Paths) -> None:
@@ -222,5 +265,5 @@ def _check_not_running(spec: JobSpec, paths: Paths) -> None:
         before = latest_run(log, job)
     if before is not None and before.ended is None:
         raise AlreadyRunning(
-            f"run {before.run} of job {job} has not ended: spotctl status {job} shows it, spotctl down {job} ends it"
+            f"run {before.run} of job {job} has not ended: spotctl status {job} shows it, spotctl stop {job} ends it"
         )

@@ -75,7 +75,7 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
         home = Paths(settings.home).elsewhere(place.job)
         known = known_place(place.job, settings)
         if known is not None and known.run != place.run:
-            raise BadRequest(f"job {place.job} has a run {known.run} here; end it first: spotctl down {place.job}")
+            raise BadRequest(f"job {place.job} has a run {known.run} here; end it first: spotctl stop {place.job}")
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         read_or_create(home / "installation", installation.encode())
         keys.ask(store, public_key(home / "machines"))
@@ -119,6 +119,8 @@ def stays_because(spec: JobSpec) -> str:
     """Why the runner of a job does not move to a machine; empty if the runner moves."""
     if spec.is_local:
         return "its machines are processes of this computer"
+    if spec.resources.reliable.machines is None:
+        return "the plan decides whether the job has a reliable machine (to move: resources: reliable: {machines: 1})"
     if not spec.resources.reliable.machines:
         return "the job has no reliable machine (resources: reliable: {machines: 1})"
     return ""

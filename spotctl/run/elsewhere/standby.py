@@ -121,7 +121,8 @@ class StandbyKeeper:
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             copy = Path(scratch) / "home"
             copy_home(self._settings, run, JOB, copy)
-            target.install(RunnerArchives.read_received(), copy)
+            target.install(RunnerArchives.read_received())
+            target.give_home(copy)
         self._note("starting the standby")
         target.start(self._start_on(machine))
         return target

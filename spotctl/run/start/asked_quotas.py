@@ -28,7 +28,10 @@ def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Marke
     return {
         market
         for market in markets
-        if not any(quota.covers(market.cloud, market.region, family_of(market.instance_type)) for quota in read)
+        if not any(
+            quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
+            for quota in read
+        )
     }
 
 

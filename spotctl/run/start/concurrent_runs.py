@@ -1,16 +1,23 @@
-"""Several jobs launched together: one plan for all, and a run for each, side by side."""
+"""Several jobs launched together: one plan for all, and a run for each, side by side or one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
+from math import inf
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from spotctl.files.job.spec import check_names, check_rents
 from spotctl.home.errors import BadRequest
-from spotctl.log.outcomes import STOPPED
+from spotctl.home.paths import Paths
+from spotctl.log import waiting
+from spotctl.log.outcomes import WITHDRAWN
+from spotctl.log.store import EventLog, JobLock
+from spotctl.log.waiting import WaitingJob
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.runs import RunEnd, RunObserver
@@ -18,6 +25,8 @@ from spotctl.run.start.turns import LaunchTurns, within
 from spotctl.run.start.workloads import checkpoint_place
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
     from spotctl.planning.values import JobPlan
@@ -25,11 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Launched:
-    """A job that was launched with others, and the end of its run or the error that prevented the run."""
+    """A job that was launched with others, and the end of its run or the error that prevented the run. A job
+    `is_withdrawn` if it was stopped while it waited."""
 
     spec: JobSpec
     ending: RunEnd | None = None
     error: Exception | None = None
+    is_withdrawn: bool = False
 
 
 def check_together(specs: Sequence[JobSpec]) -> None:
@@ -54,39 +65,106 @@ def launch(
     settings: Settings,
     observer: RunObserver,
     *,
+    files: Sequence[Path],
     fresh: bool = False,
 ) -> list[Launched]:
-    """Runs planned jobs, each to its end, even if others fail. Jobs that wait for quotas begin when others end."""
-    if plans[0].job.spec.is_local:
-        begin_market(plans[0].job.spec, settings)
-    jobs, turns = [Launched(plan.job.spec) for plan in plans], LaunchTurns([plan.allocated for plan in plans])
+    """Runs planned jobs, each to its end, even if others fail. Jobs that wait for quotas begin when others end.
 
-    def runner(job: Launched, plan: JobPlan) -> Callable[[], None]:
-        def run() -> None:
-            parts = turns.begin(plan.allocated)
-            if parts is None:
-                job.error = BadRequest(f"{job.spec.name}: not launched, because the jobs before it were stopped")
-                return
-            try:
-                job.ending = runs.launch(
-                    job.spec,
-                    settings,
-                    observer,
-                    fresh=fresh,
-                    plan=within(plan, parts),
-                    may_grow=lambda: not turns.waiting,
-                )
-            except Exception as error:  # noqa: BLE001 - reported when all have ended: one job's failure ends no other
-                job.error = error
-            finally:
-                turns.end(plan.allocated, stopped=job.ending is not None and job.ending[1].outcome == STOPPED)
-
-        return run
-
+    This process locks all jobs before any begins, so that no other one launches a job that waits.
+    """
+    with ExitStack() as locks:
+        held = [locks.enter_context(_locked(plan.job.spec, settings)) for plan in plans]
+        if plans[0].job.spec.is_local:
+            begin_market(plans[0].job.spec, settings)
+        paths = Paths(settings.home)
+        for job in _waiting_jobs(plans, files):
+            waiting.add(paths, job)
+            locks.callback(waiting.remove, paths, job.name)
+            observer.on_remark(job.name, f"waits for {' and '.join(job.after)}")
+        # From here on, each job's thread decides.
+        locks.pop_all()
+    together = _Together(settings, observer, LaunchTurns([plan.allocated for plan in plans]), fresh)
+    jobs = [Launched(plan.job.spec) for plan in plans]
     # Daemons: a second Ctrl-C ends the process at once, and the leases end what still runs.
-    threads = [Thread(target=runner(job, plan), daemon=True) for job, plan in zip(jobs, plans, strict=True)]
+    threads = [
+        Thread(target=together.run, args=(job, plan, lock), daemon=True)
+        for job, plan, lock in zip(jobs, plans, held, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return jobs
+
+
+def _locked(spec: JobSpec, settings: Settings) -> JobLock:
+    """The lock of a job; AlreadyRunning if another process runs it, or its latest run was interrupted."""
+    paths = Paths(settings.home)
+    with ExitStack() as locks:
+        lock = locks.enter_context(JobLock(paths.locks, spec.name))
+        with EventLog(paths.log) as log:
+            runs.check_ended(spec.name, log)
+        locks.pop_all()
+    return lock
+
+
+def _waiting_jobs(plans: Sequence[JobPlan], files: Sequence[Path]) -> list[WaitingJob]:
+    """The jobs that begin later, as other commands learn of them."""
+    turns = {plan.job.spec.name: plan.allocated.share.turn for plan in plans}
+    return [
+        WaitingJob(
+            name,
+            tuple(other for other, turn in turns.items() if turn.begin < turns[name].begin >= turn.end),
+            plan.at if turns[name].begin < inf else None,
+            str(file.absolute()),
+        )
+        for name, plan, file in zip(turns, plans, files, strict=True)
+        if turns[name].begin
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Jobs that run side by side, or take turns."""
+
+    settings: Settings
+    observer: RunObserver
+    turns: LaunchTurns
+    fresh: bool
+
+    @property
+    def paths(self) -> Paths:
+        return Paths(self.settings.home)
+
+    def run(self, job: Launched, plan: JobPlan, lock: JobLock) -> None:
+        """Runs a job once it is its turn, and keeps how that ended."""
+        name = job.spec.name
+        with lock:
+            parts = self.turns.begin(plan.allocated, partial(self._is_withdrawn, plan), partial(self._claim, plan))
+            job.is_withdrawn = parts is None
+            if parts is None:
+                self.observer.on_remark(name, WITHDRAWN)
+                return
+            try:
+                job.ending = runs.launch_locked(
+                    job.spec,
+                    self.settings,
+                    self.observer,
+                    fresh=self.fresh,
+                    plan=within(plan, parts),
+                    may_grow=lambda: not self.turns.waiting,
+                )
+            except Exception as error:  # noqa: BLE001 - one job's failure ends no other; its exit code follows at the end
+                job.error = error
+                self.observer.on_remark(name, str(error))
+            finally:
+                self.turns.end(plan.allocated)
+
+    def _is_withdrawn(self, plan: JobPlan) -> bool:
+        is_left = not plan.allocated.share.turn.begin or waiting.is_waiting(self.paths, plan.job.spec.name)
+        return self.observer.is_stopped() or not is_left
+
+    def _claim(self, plan: JobPlan) -> bool:
+        """Whether a job may begin, and was not withdrawn at the last moment."""
+        is_left = not plan.allocated.share.turn.begin or waiting.remove(self.paths, plan.job.spec.name)
+        return is_left and not self.observer.is_stopped()

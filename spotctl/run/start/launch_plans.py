@@ -20,6 +20,7 @@ from spotctl.planning.on_demand_needs import on_demand_remarks
 from spotctl.planning.pace import PacePoint, pace_points
 from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
+from spotctl.planning.ways import Way, ways_of
 from spotctl.run.start.asked_quotas import ask_quotas, unknown_quotas
 from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 class JobPlans:
     """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds were.
 
-    `pace` has the next points of cost and time of a job that is planned alone, if they were asked for.
+    `pace` has the next points of cost and time of a job that is planned alone, and `ways` the ways to run it, if they
+    were asked for.
     """
 
     plans: Sequence[JobPlan] = ()
@@ -43,6 +45,7 @@ class JobPlans:
     clouds: tuple[CloudPrices, ...] = ()
     at: int = 0
     pace: tuple[PacePoint, ...] = ()
+    ways: tuple[Way, ...] = ()
 
 
 def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
@@ -54,8 +57,8 @@ def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
     return _plans(specs, settings, moment, wall_us() if moment.at is None else moment.at)
 
 
-def with_pace(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:
-    """The plan of one job, with the next points of its cost and time; other plans unchanged."""
+def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:
+    """The plan of one job, with the next points of its cost and time, and the ways to run it; other plans unchanged."""
     if len(planned.plans) != 1:
         return planned
 
@@ -65,7 +68,8 @@ def with_pace(planned: JobPlans, settings: Settings, at: str = "", hours: str = 
         except SpotctlError:
             return None
 
-    return replace(planned, pace=tuple(pace_points(planned.plans[0], plan_of)))
+    (plan,) = planned.plans
+    return replace(planned, pace=tuple(pace_points(plan, plan_of)), ways=tuple(ways_of(plan, plan_of)))
 
 
 def plan_of_run(

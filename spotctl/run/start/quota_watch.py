@@ -12,7 +12,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import latest_runs
-from spotctl.log.store import EventLog
+from spotctl.log.store import EventLog, is_running
 from spotctl.planning.quota_use import grown_parts
 
 if TYPE_CHECKING:
@@ -23,19 +23,26 @@ if TYPE_CHECKING:
 
 @dataclass(slots=False)
 class QuotaWatch:
-    """Reads the logs of other runs whenever this run decides; `_read` has the other runs' states so far."""
+    """Reads the logs of other runs whenever this run decides. `_read` has the other runs' states so far; after the end
+    of one, there `_is_more` that this run may use."""
 
     settings: Settings
     _read: dict[str, RunState] = field(default_factory=dict)
+    _is_more: bool = False
 
-    def __call__(self, state: RunState) -> str | None:
-        """The parts of the quotas that the run may use from now on; None for no change."""
+    def __call__(self, state: RunState, *, may_grow: bool = True) -> str | None:
+        """The parts of the quotas that the run may use from now on; None for no change.
+
+        An end is remembered until the run `may_grow`, and those that have just begun have rented their parts.
+        """
         if not state.quotas:
             return None
         before = {run for run, other in self._read.items() if other.ended is None}
         others = self._others(state)
-        if not before - others.keys():
+        self._is_more |= bool(before - others.keys())
+        if not (self._is_more and may_grow) or any(map(self._begins, others.values())):
             return None
+        self._is_more = False
         parts, now = quotas_from(state.quotas), wall_us()
         spot = grown_parts(
             [part for part in parts if part.spot],
@@ -57,6 +64,12 @@ class QuotaWatch:
     def shared(self, state: RunState) -> bool:
         """Whether another run of the home holds machines, which may fill a quota that this run needs."""
         return any(other.alive for other in self._others(state).values())
+
+    def _begins(self, other: RunState) -> bool:
+        """Whether another run is about to rent its first machines."""
+        if other.began is None or other.machines:
+            return False
+        return is_running(Paths(self.settings.home).locks, other.began.job)
 
     def _others(self, state: RunState) -> dict[str, RunState]:
         """The other runs that have not ended."""

@@ -62,8 +62,9 @@ def _check(spec: JobSpec) -> None:
     """Refuses what this computer cannot rehearse."""
     if spec.image.container is not None:
         raise BadRequest(f"{spec.name}: --rehearse runs no containers; try the command with podman")
-    if isinstance(spec.program, Command) and spec.program.parallel is not None:
-        raise BadRequest(f"{spec.name}: --rehearse cannot split a model; try the command with a plan of its own")
+    if spec.program.parallel is not None:
+        trial = "the command with a plan of its own" if isinstance(spec.program, Command) else "lab parallel train"
+        raise BadRequest(f"{spec.name}: --rehearse cannot split a model; try {trial}")
     remote = [location for location in spec.data.values() if "://" in location]
     if remote and not spec.is_local:
         raise BadRequest(f"{spec.name}: --rehearse does not copy {remote[0]} to this computer")

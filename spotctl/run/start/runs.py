@@ -27,6 +27,7 @@ from spotctl.files.job.values import RAY
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
+from spotctl.log import waiting
 from spotctl.log.errors import AlreadyRunning
 from spotctl.log.events import FINISH, Alarm, Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
 
 LOOK_SECONDS = 0.2
+WAIT_SECONDS = 15.0
+"""How often a run says what its machines wait for before they work: the progress of what is sent to them."""
+
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
 
 RunEnd = tuple["RunState", RunEnded]
@@ -73,15 +77,35 @@ class RunObserver:
     """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run.
 
     `on_alarm` is called once for each thing that the user may want to change: a budget that is not expected to last, or
-    a login that has expired.
+    a login that has expired. `on_remark` gets the name of a job, and a line about it that is not in the log.
+    `is_stopped` says whether the user has asked to stop everything.
     """
 
     on_turn: Callable[[RunState], None] = lambda _: None
     on_end: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
     on_alarm: Callable[[JobSpec, RunState, Alarm], None] = lambda *_: None
+    on_remark: Callable[[str, str], None] = lambda *_: None
+    is_stopped: Callable[[], bool] = lambda: False
 
 
 def launch(
+    spec: JobSpec,
+    settings: Settings,
+    observer: RunObserver,
+    *,
+    fresh: bool = False,
+    expected: Planned | None = None,
+) -> RunEnd:
+    """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an earlier, stopped run.
+
+    `expected` is the forecast that the user has seen: it is logged as it was, and not played again while the market's
+    clock runs.
+    """
+    with JobLock(Paths(settings.home).locks, spec.name):
+        return launch_locked(spec, settings, observer, fresh=fresh, expected=expected)
+
+
+def launch_locked(
     spec: JobSpec,
     settings: Settings,
     observer: RunObserver,
@@ -91,21 +115,16 @@ def launch(
     expected: Planned | None = None,
     may_grow: Callable[[], bool] = lambda: True,
 ) -> RunEnd:
-    """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an earlier, stopped run.
+    """Runs a job whose lock this process holds.
 
     `plan` is given if the job was planned together with others; the local market then runs already. A job that has
-    waited for its turn is planned again, within the part of the quotas that the plan gives it. `expected` is the
-    forecast that the user has seen: it is logged as it was, and not played again while the market's clock runs.
-    `may_grow` says whether the run may use more of the quotas when others have ended.
+    waited for its turn is planned again, within the part of the quotas that the plan gives it. `may_grow` says whether
+    the run may use more of the quotas when others have ended.
     """
     paths = Paths(settings.home)
-    with JobLock(paths.locks, spec.name), EventLog(paths.log) as log:
-        before = latest_run(log, spec.name)
-        if before is not None and before.ended is None:
-            raise AlreadyRunning(
-                f"run {before.run} of job {spec.name} was interrupted: 'spotctl resume {spec.name}' resumes it,"
-                f" 'spotctl down {spec.name}' returns its machines"
-            )
+    with EventLog(paths.log) as log:
+        check_ended(spec.name, log)
+        waiting.remove(paths, spec.name)
         check_checkpoint_is_free(spec, log)
         prepare_checkpoints(spec, fresh=fresh)
         if fresh:
@@ -117,6 +136,16 @@ def launch(
         return _conduct(journal, environment, settings, observer, made, may_grow)
 
 
+def check_ended(job: str, log: EventLog) -> None:
+    """Refuses to launch a job whose latest run was interrupted."""
+    before = latest_run(log, job)
+    if before is not None and before.ended is None:
+        raise AlreadyRunning(
+            f"run {before.run} of job {job} was interrupted: 'spotctl resume {job}' resumes it, 'spotctl stop {job}'"
+            " returns its machines"
+        )
+
+
 def begin_run(
     spec: JobSpec,
     settings: Settings,
@@ -126,8 +155,14 @@ def begin_run(
     expected: Planned | None = None,
 ) -> tuple[Journal, RunEnvironment]:
     """Writes a new run to the log; nothing is rented yet."""
+    from spotctl.run.start.launch_plans import stored_plans
     from spotctl.run.start.stored_facts import deadline_of, quotas_left
 
+    if spec.resources.reliable.machines is None:
+        # The run keeps what is decided now, also when its machines are planned again.
+        planned = plan or stored_plans([spec], settings).plans[0]
+        spec = spec.with_reliable(planned.job.spec.resources.reliable.machines or 0)
+    spec = replace(spec, tags={**settings.tags, **spec.tags})
     paths, provider = Paths(settings.home), provider_of(settings, spec)
     run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
     environment = environment_of(spec, run, folder, provider, paths)
@@ -164,7 +199,7 @@ def resume(
         if stop is None and state.orders and not folder.is_dir():
             raise BadRequest(
                 f"run {state.run} cannot be resumed: its folder {folder} is gone, for example after a restart of the"
-                f" computer ('spotctl down {job}' closes it, 'spotctl launch' starts from scratch)"
+                f" computer ('spotctl stop {job}' closes it, 'spotctl launch' starts from scratch)"
             )
         if stop is None:
             rendezvous.check(folder)
@@ -187,7 +222,9 @@ def stop(job: str, settings: Settings, observer: RunObserver) -> RunEnd:
     """Stops a run and returns its machines: through its process, or here if that process is gone."""
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
-        state = latest_run(log, job)
+        # A process that holds the lock is about to begin a run, or has just ended one.
+        while ((state := latest_run(log, job)) is None or state.ended is not None) and is_running(paths.locks, job):
+            time.sleep(LOOK_SECONDS)
         if state is None:
             raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
         if state.ended is None and is_running(paths.locks, job):
@@ -249,7 +286,7 @@ def _conduct(
     if spec.kind is ProgramKind.AGILEML:
         # A command is planned for one number of nodes, so it could not use a larger part.
         watch = QuotaWatch(settings)
-        rules = replace(rules, quotas=lambda state: watch(state) if may_grow() else None)
+        rules = replace(rules, quotas=lambda state: watch(state, may_grow=may_grow()))
     with (
         _connections(environment.provider),
         closing(workload_of(spec, environment, plan)) as workload,
@@ -272,16 +309,39 @@ def _conduct(
 def _turns(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
     """Reports each turn, and each alarm once, unless an earlier process reported it."""
     reported = set(_alarms(runner.state))
+    waiting = _Waiting()
 
     def report() -> None:
         state = runner.state
         observer.on_turn(state)
+        if line := waiting.line(runner.starting, time.monotonic()):
+            observer.on_remark(spec.name, line)
         for alarm in _alarms(state):
             if alarm not in reported:
                 reported.add(alarm)
                 observer.on_alarm(spec, state, alarm)
 
     return report
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Lines on what machines wait for until they work, not too many. Pure but for what it remembers."""
+
+    due: float | None = None
+    last: str = ""
+
+    def line(self, starting: str, now: float) -> str:
+        """The line that is due; empty if there is nothing new to say."""
+        if not starting:
+            self.due = None
+            return ""
+        if self.due is None:
+            self.due = now + WAIT_SECONDS
+        if now < self.due or starting == self.last:
+            return ""
+        self.due, self.last = now + WAIT_SECONDS, starting
+        return starting
 
 
 def _alarms(state: RunState) -> list[Alarm]:

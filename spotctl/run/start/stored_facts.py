@@ -74,13 +74,13 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         quotas = account.left(data.catalog)
         request = PlanRequest(tuple(specs), begin.at, computer_zone(), terms.hours, quotas=quotas)
     learned = learn_from_runs(settings, known, specs, now)
-    request = replace(request, profiles=profiles_of(specs), own_images=_own_images(settings))
+    request = replace(request, profiles=profiles_of(specs), own_images=own_images(settings))
     facts = arranged_facts(request, data, learned)
     measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.words())
     return replace(facts, account=account, remarks=remarks + measured)
 
 
-def _own_images(settings: Settings) -> frozenset[str]:
+def own_images(settings: Settings) -> frozenset[str]:
     """The clouds for which the settings name an image."""
     of_machines = {cloud: cloud_of(cloud).settings_of_machines for cloud in rented_clouds()}
     return frozenset(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Condition
 from typing import TYPE_CHECKING
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from spotctl.planning.allocation import AllocatedJob
     from spotctl.planning.turns import QuotaPart
     from spotctl.planning.values import JobPlan
+
+_LOOK_SECONDS = 0.2
 
 
 class LaunchTurns:
@@ -22,7 +24,6 @@ class LaunchTurns:
         self._free = Counter({share.quota.name: share.quota.amount for share in jobs[0].quotas})
         self._waiting = sorted(jobs, key=lambda job: job.share.turn.begin)
         self._held = dict[int, Mapping[str, int]]()
-        self._stopped = False
 
     @property
     def waiting(self) -> bool:
@@ -30,25 +31,27 @@ class LaunchTurns:
         with self._changed:
             return bool(self._waiting)
 
-    def begin(self, job: AllocatedJob) -> Mapping[str, int] | None:
+    def begin(
+        self, job: AllocatedJob, is_withdrawn: Callable[[], bool], claim: Callable[[], bool]
+    ) -> Mapping[str, int] | None:
         """Waits until a job may begin, and returns its parts of the quotas that are too small for all: the planned ones
-        as far as they are free. None if the jobs before it were stopped."""
+        as far as they are free. None if the job was withdrawn before; its `claim`, then the last word, is False."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or (self._is_next(job) and self._has_enough(job)))
+            while not (self._is_next(job) and self._has_enough(job)) and not is_withdrawn():
+                self._changed.wait(_LOOK_SECONDS)
             self._waiting = [other for other in self._waiting if other is not job]
             self._changed.notify_all()
-            if self._stopped:
+            if not claim():
                 return None
             held = {name: min(part.amount, self._free[name]) for name, part in _short(job).items()}
             self._held[id(job)] = held
             self._free.subtract(held)
             return held
 
-    def end(self, job: AllocatedJob, *, stopped: bool) -> None:
-        """The end of a job that has begun; if it was `stopped`, no other begins."""
+    def end(self, job: AllocatedJob) -> None:
+        """The end of a job that has begun: its parts are free."""
         with self._changed:
             self._free.update(self._held.pop(id(job)))
-            self._stopped = self._stopped or stopped
             self._changed.notify_all()
 
     def _is_next(self, job: AllocatedJob) -> bool:
@@ -56,6 +59,8 @@ class LaunchTurns:
         return job is self._waiting[0] or job.share.turn.begin == begin == 0
 
     def _has_enough(self, job: AllocatedJob) -> bool:
+        if not self._held:
+            return True
         first = not job.share.turn.begin
         return all((part.amount if first else part.least) <= self._free[name] for name, part in _short(job).items())
 

@@ -77,7 +77,7 @@ def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
         if began.job != spec.name and place == theirs:
             raise BadRequest(
                 f"{spec.name}: checkpoint.path is {place}, where run {run} of job {began.job}, which has not ended,"
-                f" keeps its checkpoint; write another path, or stop that run (spotctl down {began.job})"
+                f" keeps its checkpoint; write another path, or stop that run (spotctl stop {began.job})"
             )
 
 

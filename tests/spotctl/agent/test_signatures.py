@@ -13,6 +13,7 @@ from agileml.runtime.blob_store import FileBlobStore
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.node import CommandNode
 from spotctl.agent.processes import MARK
+from spotctl.agent.stored_checkpoints import StoredCheckpoints
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 KEY = "CHECKPOINT_KEY"
@@ -60,7 +61,13 @@ def no_signature(store: FileBlobStore, folder: Path) -> None:
     store.put(name, [json.dumps(values).encode()])
 
 
-@pytest.mark.parametrize("change", [another_file, another_record, no_signature])
+def no_text(store: FileBlobStore, folder: Path) -> None:
+    name = newest(folder, "kept", "record")
+    values = json.loads(b"".join(store.get(name)))
+    store.put(name, [json.dumps({**values, "signature": "\u00e4"}).encode()])
+
+
+@pytest.mark.parametrize("change", [another_file, another_record, no_signature, no_text])
 def test_what_was_changed_is_not_restored(change: Callable[[FileBlobStore, Path], None], tmp_path: Path) -> None:
     """The one before it is; where none is left, the program is not started."""
     assert [run(tmp_path) for _ in range(2)] == ["1", "2"]
@@ -74,6 +81,42 @@ def test_what_was_changed_is_not_restored(change: Callable[[FileBlobStore, Path]
     change(store, tmp_path)
     with pytest.raises(BadCheckpoint, match=r"is not signed with CHECKPOINT_KEY|is not the file that was signed"):
         run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[1]", b"1", b"{", b"\xff", b"{}", b'{"files": 1}', b'{"files": ["../n"], "digests": {}}', b"null"],
+)
+def test_a_record_that_is_none_is_ignored(content: bytes, tmp_path: Path) -> None:
+    assert [run(tmp_path, key="") for _ in range(2)] == ["1", "2"]
+    FileBlobStore(tmp_path / "kept").put(newest(tmp_path, "kept", "record"), [content])
+    with pytest.raises(BadCheckpoint, match="damaged"):
+        StoredCheckpoints(str(tmp_path / "kept"), 0).latest()
+    assert run(tmp_path, key="") == "2"
+
+
+def test_no_file_is_restored_outside_of_its_folder(tmp_path: Path) -> None:
+    run(tmp_path, key="")
+    name = newest(tmp_path, "kept", "record")
+    store = FileBlobStore(tmp_path / "kept")
+    values = json.loads(b"".join(store.get(name)))
+    store.put(name, [json.dumps({**values, "files": ["../outside"]}).encode()])
+    with pytest.raises(BadCheckpoint, match="damaged"):
+        run(tmp_path, key="")
+    assert not list((tmp_path / "machine").rglob("outside"))
+
+
+def test_an_old_checkpoint_under_a_newer_name_is_not_restored(tmp_path: Path) -> None:
+    """It would stay the newest for ever."""
+    run(tmp_path)
+    store, old = FileBlobStore(tmp_path / "kept"), newest(tmp_path, "kept", "record").removesuffix(".record")
+    content = {name: b"".join(store.get(name)) for name in store.list(old)}
+    for name, value in content.items():
+        store.put(name.replace(old, "node-0/999999999999-r.1"), [value])
+    run(tmp_path)
+    run(tmp_path)
+    kept = [name for name in store.list("node-0/") if name.endswith(".0") and "999999999999" not in name]
+    assert b"".join(store.get(kept[-1])) == b"3 \n"
 
 
 def test_a_checkpoint_of_another_place_or_key_is_not_restored(tmp_path: Path) -> None:

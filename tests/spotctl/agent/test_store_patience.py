@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from spotctl.agent import store_patience
 from spotctl.agent.blobs import http
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.errors import TransferFailed
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import CommandNode
 from spotctl.agent.processes import MARK
 from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints
@@ -72,7 +76,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_replaced_by_an_older_one(
     for number in (1, 2):
         (tmp_path / "n").write_text(f"{number}\n")
         digests = stored.put_files("r.0", number, tmp_path, ["n"])
-        stored.put_record(CheckpointRecord("r.0", number, 1.0, 2, 60.0), digests)
+        stored.put_record(CheckpointRecord("r.0", number, 1.0, 2, 60.0), ["n"], digests)
     server.faults.append(Fault("node-0/000000000002", Reply(503), times=FAILURES))
     assert node(tmp_path).run() == 0
     assert objects(server)["out/n"] == b"3\n"
@@ -97,3 +101,17 @@ def test_a_machine_whose_end_was_announced_does_not_wait(
     server.faults.append(Fault("node-0/", Reply(503), times=10**6))
     node(tmp_path).run()
     assert not any(key.startswith("kept/node-0/") for key in objects(server))
+
+
+@pytest.mark.parametrize("failing", ["", "out/n"])
+def test_nor_one_whose_end_is_announced_while_it_waits(failing: str, server: LoopbackServer, tmp_path: Path) -> None:
+    server.faults.append(outage := Fault(failing, Reply(503), times=10**6))
+
+    def announce() -> None:
+        while outage.times == 10**6:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(announce)
+        assert node(tmp_path).run() == SAVED_AND_ENDED

@@ -24,6 +24,7 @@ from spotctl.clouds.errors import (
 )
 from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.quotas import quotas_from
 from tests.cloud.azure_fleet import IDENTITY
 from tests.servers.azure import azure_error
 from tests.servers.loopback import Fault, Reply
@@ -222,3 +223,16 @@ def test_spot_machines_of_all_sizes_share_a_quota(world: World) -> None:
         "azure/eastus=20 vCPUs",
         "azure/eastus on demand=1000 vCPUs",
     ]
+
+
+def test_machines_on_demand_also_share_the_quota_of_their_family(world: World) -> None:
+    world.server.fleet.family_cores = {"standardDSv5Family": 100, "standardNCADSv4Family": 24, "standardESv5Family": 8}
+    types = {"Standard_D2s_v5", "Standard_D4s_v5", "Standard_NC24ads_A100_v4", "Standard_Unknown"}
+    *_, first, second = world.provider().quotas("eastus", types)
+    assert [str(first), str(second)] == [
+        "azure/eastus/Standard_D2s_v5+Standard_D4s_v5 on demand=100 vCPUs",
+        "azure/eastus/Standard_NC24ads_A100_v4 on demand=24 vCPUs",
+    ]
+    assert quotas_from(str(first)) == (first,)
+    covered = [type_ for type_ in sorted(types) if first.covers("azure", "eastus", "Standard_D", type_)]
+    assert covered == ["Standard_D2s_v5", "Standard_D4s_v5"]

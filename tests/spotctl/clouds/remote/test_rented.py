@@ -16,11 +16,12 @@ import pytest
 from spotctl.agent import layout
 from spotctl.clouds.base import MachineLink, MachineNotice
 from spotctl.clouds.capabilities import ReverseTunnel
-from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
-from spotctl.clouds.remote import bringing
+from spotctl.clouds.errors import NotFound, ProviderError, Unanswered, Unusable
+from spotctl.clouds.remote import bundle
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving
 from tests.spotctl.agent.test_self_deletion import AZURE, GOOGLE, Cloud
+from tests.spotctl.clouds.remote.indexes import add_installed, use_index
 from tests.spotctl.clouds.remote.rented import Rented, after, launcher, renting, shell
 from tests.waiting import eventually
 
@@ -401,19 +402,43 @@ def test_payloads_import_packages_of_the_launcher(host: Namespaces, tmp_path: Pa
         assert done.out.split()[1].decode().startswith(layout.BUNDLES)
 
 
-def test_packages_for_another_python_are_refused_and_the_link_says_why(
+MAC = None
+"""The platform of a computer whose packages run on no machine."""
+
+
+@pytest.mark.slow
+def test_a_mac_sends_wheels_of_its_package_index(
     host: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("numpy", "msgspec", "cloudpickle"):
+        add_installed(tmp_path / "index", name, "cp311-cp311-manylinux_2_28_x86_64")
+    use_index(monkeypatch, tmp_path / "index")
+    monkeypatch.setattr(bundle, "here", lambda: MAC)
+    with renting(host, tmp_path, packages=("numpy", "msgspec", "cloudpickle")) as one:
+        one.start()
+        link = one.prepared()
+        code = "import numpy, msgspec, cloudpickle, agileml; print(numpy.arange(4).sum(), numpy.__file__)"
+        done = link.exec(["python3", "-c", code])
+        assert done.err == b""
+        assert done.out.split()[0] == b"6"
+        assert done.out.split()[1].decode().startswith(layout.BUNDLES)
+
+
+def test_a_machine_for_which_the_index_has_no_packages_is_given_up_and_the_link_says_why(
+    host: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_index(monkeypatch, tmp_path / "empty")
+    monkeypatch.setattr(bundle, "here", lambda: MAC)
     with renting(host, tmp_path, packages=("cloudpickle",)) as one:
         one.start()
-        monkeypatch.setattr(bringing, "platform_tag", lambda: "3.99 x86_64")
 
         def refused() -> bool:
             one.agents.prepare(one.machine, one.supplies)
-            return "this computer 3.99 x86_64" in one.failure()
+            return "no wheel of cloudpickle" in one.failure()
 
         eventually(refused)
-        assert one.sh(f"ls {layout.BUNDLES}") == ""
+        with pytest.raises(Unusable):
+            one.agents.link(one.machine).status()
 
 
 def test_the_connection_is_made_again_after_it_was_lost(host: Namespaces, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import random
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,28 @@ def test_a_payload_that_does_not_fit_is_refused() -> None:
     noise = random.Random(1).randbytes(10_000).hex()
     with pytest.raises(BadRequest, match="make the job's setup or environment shorter"):
         script(Payload("p", ("sh", "-c", noise)))
+
+
+@pytest.mark.parametrize(
+    ("pythons", "installs"),
+    [
+        ({"python3": (3, 12)}, False),
+        ({"python3": (3, 10)}, True),
+        ({"python3": (3, 10), "python3.11": (3, 11)}, False),
+        ({}, True),
+    ],
+)
+def test_an_image_with_an_old_python_gets_a_new_one(
+    tmp_path: Path, pythons: dict[str, tuple[int, int]], installs: bool
+) -> None:
+    part = script().partition("# The agent needs Python 3.11")[2].partition("key=/etc")[0].partition("\n")[2]
+    programs = {name: f"exit {int(version < (3, 11))}" for name, version in pythons.items()}
+    programs["apt-get"] = 'echo "$*" >>installed'
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(["/bin/sh", "-c", part], cwd=tmp_path, env={"PATH": str(tmp_path)}, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "installed").exists() is installs
+    if installs:
+        assert "install python3.11" in (tmp_path / "installed").read_text()

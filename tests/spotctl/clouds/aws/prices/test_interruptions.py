@@ -175,7 +175,7 @@ def zone_names(aws: AwsWorld) -> dict[str, str]:
     """The server's own zone ids by zone name."""
     import boto3
 
-    client = boto3.client("ec2", "us-east-1", endpoint_url=aws.server.url)
+    client = boto3.Session().client("ec2", "us-east-1", endpoint_url=aws.server.url)
     try:
         zones = client.describe_availability_zones()["AvailabilityZones"]
     finally:

@@ -1,0 +1,58 @@
+"""The role of machines: they may delete machines in the resource groups of the runs that have their identity.
+
+The role is assigned for each group, and the assignment ends with the group: it reaches nothing else.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from spotctl.clouds.azure.calls import AzureCalls, Operation
+from spotctl.clouds.azure.permissions import MACHINE_ROLE
+from spotctl.home.errors import BadRequest
+
+_NAMES: Final = uuid.UUID("0f0c5b0e-7a86-4b7c-9c0e-5d1f6a3b2c11")
+"""From which the names of assignments follow, so that an assignment can be repeated."""
+
+
+class RoleAssignments:
+    """Assigns the role once for each group and identity of this process."""
+
+    def __init__(self, calls: AzureCalls) -> None:
+        self._calls = calls
+        self._definition = ""
+        self._assigned: set[tuple[str, str]] = set()
+
+    def assign(self, group: str, identity: str) -> None:
+        """Lets machines with this identity delete machines of a group. BadRequest: the role does not exist.
+
+        Of an identity that does not exist, the order of the machines says so.
+        """
+        if (group, identity) in self._assigned:
+            return
+        known = self._calls.find(Operation.GET_IDENTITY, identity=identity)
+        if known is None:
+            return
+        principal = str(known["properties"]["principalId"])
+        body = {
+            "properties": {
+                "roleDefinitionId": self._definition_id(),
+                "principalId": principal,
+                "principalType": "ServicePrincipal",
+            }
+        }
+        name = uuid.uuid5(_NAMES, f"{group} {principal}")
+        self._calls.send(Operation.ASSIGN_ROLE, body, group=group, name=str(name))
+        self._assigned.add((group, identity))
+
+    def _definition_id(self) -> str:
+        if not self._definition:
+            known = self._calls.listed(Operation.LIST_ROLES, query={"$filter": f"roleName eq '{MACHINE_ROLE}'"})
+            if not known:
+                raise BadRequest(
+                    f"the subscription has no role {MACHINE_ROLE}, which machines need to delete themselves: create it"
+                    " from what spotctl doctor --policy azure-machines prints (az role definition create)"
+                )
+            self._definition = str(known[0]["id"])
+        return self._definition
