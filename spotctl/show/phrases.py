@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING
 
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import SECOND, bid_usd, counted, format_time, usd, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND, bid_usd, counted, format_time, usd, usd_text
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
     from spotctl.log.ledger.rows import CostSoFar
+    from spotctl.planning.turns import QuotaPart
 
 
 def moment(micros: int) -> str:
     """ISO 8601 with `Z`, in whole seconds."""
     return format_time(micros // SECOND * SECOND)
+
+
+def clock_text(micros: int, now: int) -> str:
+    """`03:10Z`, rounded up to a minute; with its date unless that is today's."""
+    text = format_time(-(-micros // MINUTE) * MINUTE)
+    return f"{'' if text[:10] == format_time(now)[:10] else f'{text[:10]} '}{text[11:16]}Z"
+
+
+def part_text(part: QuotaPart, at: int) -> str:
+    """A part of a quota: `jobb 8 from 03:10Z until 05:20Z`; `at` is the moment of the launch."""
+    begin = part.turn.begin
+    since = " after the others" if begin == inf else f" from {_later(begin, at)}" if begin else ""
+    return f"{part.job} {part.amount}{since}{_until(part, at)}"
+
+
+def turn_text(part: QuotaPart, at: int) -> str:
+    """`jobb until 05:20Z`, or only the job if it is not known when its turn ends."""
+    return f"{part.job}{_until(part, at)}"
+
+
+def _until(part: QuotaPart, at: int) -> str:
+    return "" if part.turn.end == inf else f" until {_later(part.turn.end, at)}"
+
+
+def _later(hours: float, at: int) -> str:
+    return clock_text(at + round(hours * HOUR), at)
 
 
 def machines_text(count: int | str, market: Market) -> str:

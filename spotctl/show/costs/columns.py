@@ -87,7 +87,7 @@ class FigureColumn:
 
 
 _SUMS = {"free", "lost_work", "waiting", "evictions", "work", "samples", "machine_micros", "sent", "received", "loss"}
-"""The figures of which lost rows hide a part."""
+"""The figures that lost rows hide a part of."""
 
 DOLLARS, PERCENT, HOURS, COUNT, DOLLARS_PER_WORK, BYTES = Unit
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, overload
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.days import by_day
 from spotctl.show.costs.figures import Figures, Sums, figures_of, sums_of, total_of
-from spotctl.show.costs.grouping import BY_TIME, WHOLE_RUNS, By, Subject, key_of
+from spotctl.show.costs.grouping import BY_TIME, Grouping, Subject, keeps_runs_whole, key_of
 from spotctl.show.costs.month import Month, first_of_month, month_of
 from spotctl.show.costs.period import BILLING, Period, overlaps, part_of
 from spotctl.show.costs.run_timeline import RunTimeline
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Group:
     """The figures of all rows with the same values of the grouping."""
 
-    key: Mapping[By, str]
+    key: Mapping[Grouping, str]
     figures: Figures
 
 
@@ -43,7 +43,7 @@ class Report:
     """A cost report: the total, its groups, and the rows and runs behind them."""
 
     whole: Figures
-    by: tuple[By, ...]
+    by: tuple[Grouping, ...]
     groups: tuple[Group, ...]
     rows: Sequence[LedgerRow]
     """Rows of a kept run are decoded each time that they are read, and never all at once."""
@@ -118,7 +118,7 @@ def report(
     rows: Iterable[LedgerRow],
     timelines: Sequence[RunTimeline],
     period: Period,
-    by: Sequence[By],
+    by: Sequence[Grouping],
     at: int,
     month_budget: float | None = None,
     *,
@@ -132,7 +132,7 @@ def report(
 def report_on(
     every: Sequence[RunPart],
     period: Period,
-    by: Sequence[By],
+    by: Sequence[Grouping],
     at: int,
     month_budget: float | None = None,
     *,
@@ -204,12 +204,12 @@ def figures(parts: Sequence[RunPart]) -> Figures:
     return figures_of(total_of(part.sums for part in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
 
 
-def groups(parts: Sequence[RunPart], by: Sequence[By], zone: tzinfo = BILLING) -> tuple[Group, ...]:
+def groups(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo = BILLING) -> tuple[Group, ...]:
     """The figures by the values of `by`, in the order of these values; days and months are those of `zone`."""
-    return _of_whole_runs(parts, by) if WHOLE_RUNS.issuperset(by) else _of_rows(parts, by, zone)
+    return _of_whole_runs(parts, by) if keeps_runs_whole(by) else _of_rows(parts, by, zone)
 
 
-def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
+def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[Grouping]) -> tuple[Group, ...]:
     # A run that got no machine has no rows but still counts in its group.
     members: defaultdict[tuple[str, ...], list[RunPart]] = defaultdict(list)
     for part in parts:
@@ -217,7 +217,7 @@ def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, .
     return tuple(Group(dict(zip(by, key, strict=True)), figures(of_key)) for key, of_key in sorted(members.items()))
 
 
-def _of_rows(parts: Sequence[RunPart], by: Sequence[By], zone: tzinfo) -> tuple[Group, ...]:
+def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> tuple[Group, ...]:
     members: defaultdict[tuple[str, ...], _GroupMembers] = defaultdict(_GroupMembers)
     for part in parts:
         for row in by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows:

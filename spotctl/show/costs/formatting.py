@@ -3,7 +3,7 @@
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.grouping import BY_TIME, WHOLE_RUNS
+from spotctl.show.costs.grouping import BY_TIME, keeps_runs_whole
 from spotctl.show.costs.period import BILLING
 from spotctl.show.costs.run_timeline import RunTimeline
 from spotctl.show.phrases import bound_of
@@ -146,7 +146,7 @@ def headline(report: Report) -> str:
 
 def counted_runs(report: Report) -> str:
     """The number of runs, and how many of them are missing in the groups, if these split runs."""
-    missing = 0 if WHOLE_RUNS.issuperset(report.by) else report.without_machines
+    missing = 0 if keeps_runs_whole(report.by) else report.without_machines
     return counted(len(report.runs), "run") + (f" ({missing} without machines)" if missing else "")
 
 

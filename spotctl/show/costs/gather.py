@@ -9,7 +9,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.garbage import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
 from spotctl.show.costs.cost import Report, lacking, report_on
-from spotctl.show.costs.grouping import By
+from spotctl.show.costs.grouping import Grouping, check_tags
 from spotctl.show.costs.period import Period
 from spotctl.show.costs.run_timeline import order_of
 
@@ -18,7 +18,7 @@ def gather(
     settings: Settings,
     jobs: Collection[str],
     period: Period,
-    by: Sequence[By],
+    by: Sequence[Grouping],
     now: int,
     *,
     local: bool = False,
@@ -36,6 +36,7 @@ def gather(
         # Only these jobs are read: missing prices of another job must not prevent this report.
         known = accounts(settings, jobs, elsewhere)
         runs = sorted(known.runs, key=lambda part: order_of(part.run))
+        check_tags(by, (part.run.tags for part in runs))
         made = report_on(runs, period, by, now, settings.monthly_budget, local=local)
         return lacking(made, known.lost, period)
 

@@ -1,6 +1,6 @@
 """The properties by which costs are grouped, and their values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
@@ -34,8 +34,17 @@ class By(StrEnum):
     TAG = "tag"
 
 
-WHOLE_RUNS = frozenset({By.JOB, By.RUN, By.TAG})
-"""Groupings that never split a run, so that its work belongs to one group."""
+class TagName(str):
+    """A tag by whose values costs are grouped, such as `team`."""
+
+    @property
+    def value(self) -> str:
+        return str(self)
+
+
+Grouping = By | TagName
+
+_WHOLE_RUNS = frozenset({By.JOB, By.RUN, By.TAG})
 
 BY_TIME = frozenset({By.DAY, By.MONTH})
 """Groupings that depend on the time zone, and that divide a row which is in several days."""
@@ -44,21 +53,33 @@ _SPLIT_BY_PRICING = frozenset({By.TYPE, By.MARKET})
 """Spot and on-demand machines of one type are different things at different prices."""
 
 
-def parse_by(text: str) -> tuple[By, ...]:
-    """The grouping in `job,cloud`. Types and markets are followed by the pricing of their machines."""
+def keeps_runs_whole(by: Iterable[Grouping]) -> bool:
+    """Whether these groupings never split a run, so that its work belongs to one group."""
+    return all(isinstance(grouping, TagName) or grouping in _WHOLE_RUNS for grouping in by)
+
+
+def parse_by(text: str) -> tuple[Grouping, ...]:
+    """The grouping in `job,cloud,team`, where `team` names a tag. Types and markets are followed by the pricing."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     known = {by.value: by for by in By}
-    for word in words:
-        if word not in known:
-            raise BadRequest(
-                f"--by {text}: unknown grouping {word!r}; allowed are {', '.join(known)} (for example --by job,region)"
-            )
     if not words:
-        raise BadRequest(f"--by is empty; give one or more of {', '.join(known)}")
-    chosen = [known[word] for word in words]
+        raise BadRequest(f"--by is empty; give one or more of {', '.join(known)}, or the name of a tag")
+    chosen: list[Grouping] = [known.get(word) or TagName(word) for word in words]
     if _SPLIT_BY_PRICING.intersection(chosen):
         chosen.append(By.PRICING)
     return tuple(dict.fromkeys(chosen))
+
+
+def check_tags(by: Iterable[Grouping], tags: Iterable[Mapping[str, str]]) -> None:
+    """BadRequest unless some run has each tag that costs are grouped by; `tags` are those of all runs."""
+    named = {name for of_run in tags for name in of_run}
+    for grouping in by:
+        if isinstance(grouping, TagName) and grouping not in named:
+            tags_text = f"the name of a tag ({', '.join(sorted(named)) or 'no run has any'})"
+            raise BadRequest(
+                f"--by: unknown grouping {str(grouping)!r}; allowed are {', '.join(By)}, or {tags_text}; for example"
+                " --by job,region"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +147,9 @@ _VALUES: Mapping[By, Callable[[Subject], str]] = {
 }
 
 
-def key_of(by: Sequence[By], subject: Subject) -> tuple[str, ...]:
+def key_of(by: Sequence[Grouping], subject: Subject) -> tuple[str, ...]:
     """The values of a subject, in the order of the grouping."""
-    return tuple(_VALUES[grouping](subject) for grouping in by)
+    return tuple(
+        subject.run.tags.get(grouping, UNTAGGED) if isinstance(grouping, TagName) else _VALUES[grouping](subject)
+        for grouping in by
+    )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spotctl.show.costs.cost import Group
-from spotctl.show.costs.grouping import By
+from spotctl.show.costs.grouping import By, Grouping
 
 _GAP = 2
 _INDENT = "  "
@@ -46,16 +46,16 @@ class NameColumns:
         return list(zip(self.headings, *(row.names for row in self.rows), strict=True))
 
 
-def side_by_side(by: Sequence[By], groups: Sequence[Group]) -> NameColumns:
+def side_by_side(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
     """A column for each property."""
     return NameColumns(
         tuple(grouping.value for grouping in by), tuple(NameRow(tuple(group.key.values()), group) for group in groups)
     )
 
 
-def nested(by: Sequence[By], groups: Sequence[Group]) -> NameColumns:
+def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
     """One column, with groups below the properties that they share; pricing is short and has a column of its own."""
-    levels: list[By] = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
+    levels: list[Grouping] = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
     others = [grouping for grouping in by if grouping not in levels]
     rows, above = list[NameRow](), list[str]()
     for group in groups:

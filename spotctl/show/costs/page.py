@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 
 from pricing_data.units import HOUR, usd_text
 from spotctl.show.costs import formatting as fmt
@@ -11,30 +9,23 @@ from spotctl.show.costs.charts.bars import BarPart, share_bar, stacked_bars
 from spotctl.show.costs.charts.steps import cumulative
 from spotctl.show.costs.columns import HTML_GROUPS, texts
 from spotctl.show.costs.cost import Report
+from spotctl.show.costs.document import document
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.html import Html, el, fragment
 from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
-from spotctl.show.costs.page_parts import ColumnHead, figure, for_both_widths, heads_of, paragraph, section, table
+from spotctl.show.costs.page_parts import (
+    ColumnHead,
+    figure,
+    for_both_widths,
+    heads_of,
+    paragraph,
+    section,
+    table,
+    tiles_of,
+)
 from spotctl.show.costs.page_runs import machines_section, plan_section, prices_section, runs_section, trend_section
 from spotctl.show.phrases import bound_of
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<link rel="icon" href="data:,">
-{title}
-<style>
-{style}</style>
-</head>
-<body>
-{main}
-</body>
-</html>
-"""
 
 _TERMS = (
     ("Paid", "Charges under the provider's billing rule, minus refunds."),
@@ -63,8 +54,7 @@ def html(report: Report) -> str:
     report = replace(report, rows=tuple(report.rows))
     sections = _sections(report) if report.runs else (paragraph(fmt.span_of(report)),)
     main = el("main", _head(report), *sections, _foot(report))
-    title = el("title", f"Cost of {fmt.subject(report)}, {_period(report)}")
-    return _PAGE.format(title=title, style=_style(), main=main)
+    return document(f"Cost of {fmt.subject(report)}, {_period(report)}", main)
 
 
 def _sections(report: Report) -> tuple[Html, ...]:
@@ -82,11 +72,6 @@ def _sections(report: Report) -> tuple[Html, ...]:
         trend_section(report),
         runs_section(report),
     )
-
-
-@cache
-def _style() -> str:
-    return files("spotctl.show.costs").joinpath("page.css").read_text(encoding="utf-8")
 
 
 def _period(report: Report) -> str:
@@ -173,14 +158,7 @@ def _tiles(report: Report) -> Html:
                 f"{fmt.gigabytes(whole.received)} received{fmt.counted_in(whole)}",
             )
         )
-    return el(
-        "dl",
-        *(
-            el("div", el("dt", name), el("dd", value, class_="figure"), el("dd", more, class_="small"))
-            for name, value, more in tiles
-        ),
-        class_="tiles",
-    )
+    return tiles_of(tiles)
 
 
 def _tile_of_step(report: Report, name: str) -> tuple[str, str, str]:

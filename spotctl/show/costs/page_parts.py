@@ -67,6 +67,18 @@ def section(title: str, *children: Html, is_long: bool = False) -> Html:
     return el("section", el("h2", title), *children, class_="long" if is_long else None)
 
 
+def tiles_of(tiles: Sequence[tuple[str, str, str]]) -> Html:
+    """Figures next to each other: the name of each, its value, and a smaller line below."""
+    return el(
+        "dl",
+        *(
+            el("div", el("dt", name), el("dd", value, class_="figure"), el("dd", more, class_="small"))
+            for name, value, more in tiles
+        ),
+        class_="tiles",
+    )
+
+
 def paragraph(text: str, class_: str | None = None) -> Html:
     """A paragraph; `text` may contain markup."""
     return el("p", text, class_=class_)

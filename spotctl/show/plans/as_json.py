@@ -10,6 +10,7 @@ from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.price_dates import PriceDate
 from spotctl.planning.turns import QuotaPart
 from spotctl.planning.values import Choice, JobPlan, PlannedMixture
+from spotctl.planning.ways import Way, expected_of
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.freshness import freshness_json
 from spotctl.show.phrases import moment
@@ -26,6 +27,9 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
         pace[].value_of_time_usd: the `value_of_time` that leads there, per hour
         pace[].cost_change: change of the median cost, as a share of it
         pace[].hours_change: change of the median duration, as a share of it
+        ways: the training as a script, and as a trainer with and without a reliable machine; empty without `--explain`,
+            for jobs planned together, and for a job that is no training or of unknown length
+        ways[] -> _way_json
     """
     freshness = freshness_json(planned.clouds, planned.at)
     pace = [
@@ -36,7 +40,30 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
         }
         for point in planned.pace
     ]
-    return [{**_plan_json(plan), **freshness, "pace": pace} for plan in planned.plans]
+    ways = list(map(_way_json, planned.ways))
+    return [{**_plan_json(plan), **freshness, "pace": pace, "ways": ways} for plan in planned.plans]
+
+
+def _way_json(way: Way) -> dict[str, Any]:
+    """One way to run a training.
+
+    Fields:
+        way: script, trainer with a reliable machine, or trainer without one
+        chosen: whether it is the plan
+        cost_usd: median cost; null without such a plan, as for the next keys
+        cost_p10_usd: cost that one job in ten stays below
+        cost_p90_usd: cost that nine jobs in ten stay below
+        hours: median duration
+    """
+    usd, low, high, hours = expected_of(way) or (None,) * 4
+    return {
+        "way": way.name,
+        "chosen": way.is_chosen,
+        "cost_usd": usd,
+        "cost_p10_usd": low,
+        "cost_p90_usd": high,
+        "hours": hours,
+    }
 
 
 def _plan_json(plan: JobPlan) -> dict[str, Any]:
@@ -68,6 +95,7 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         reliable.market: their market
         reliable.machines: their number
         reliable.usd_per_hour: on-demand price of one of them
+        reliable_reason: why the plan has a reliable machine or none; empty where the job file decides
         mixture: mixture of machine types, if the job asks for one
         mixture -> _mixture_json
         quotas: quotas of the cloud that limit the job
@@ -112,6 +140,7 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
             "machines": reliable.machines,
             "usd_per_hour": to_usd(reliable.offer.on_demand),
         },
+        "reliable_reason": plan.reliable_reason,
         "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture, plan.at),
         "quotas": [
             {

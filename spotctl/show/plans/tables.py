@@ -14,10 +14,8 @@ from pricing_data.market import Market
 from pricing_data.units import (
     HOUR,
     MINUTE,
-    NANOS_PER_DOLLAR,
     bid_usd,
     counted,
-    format_time,
     to_usd,
     usd_text,
 )
@@ -25,33 +23,43 @@ from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
 from spotctl.planning.checkpoint_interval import CheckpointInterval
-from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.pace import PacePoint
-from spotctl.planning.turns import QuotaPart
 from spotctl.planning.values import Choice, JobPlan
+from spotctl.planning.ways import Way, expected_of
 from spotctl.planning.work import SPECIFIED
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
-from spotctl.show.phrases import EVIDENCE, bids_text, chance, hours_text, moment
+from spotctl.show.phrases import bids_text, chance, hours_text, part_text
+from spotctl.show.plans.restarts import restart_words
+from spotctl.show.plans.summary import summary
 from spotctl.show.plans.zones import zones_view
 from spotctl.show.terminal import dollars, market_name
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
-_MOST_REJECTED = 3
-_MOST_REJECTED_EXPLAINED = 20
-_HIGHEST_STATED = 0.98
+_MOST_REJECTED = 20
 
 
-def plan_view(plan: JobPlan, width: int, *, explain: bool, pace: Sequence[PacePoint] = ()) -> RenderableType:
-    figures = pairs_table([*_lines(plan), *(("pace", _pace(point)) for point in pace)])
-    parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), figures]
-    if explain:
-        parts += [Text(), _betas(plan), Text(), _terms(plan), *_one_type(plan), *_shares(plan)]
-        if plan.first.outlooks:
-            parts += [Text(), zones_view(plan)]
+def plan_view(
+    plan: JobPlan, width: int, *, explain: bool, pace: Sequence[PacePoint] = (), ways: Sequence[Way] = ()
+) -> RenderableType:
+    parts: list[RenderableType] = [_heading(plan), pairs_table(summary(plan))]
+    if not explain:
+        return Group(*parts, Text("spotctl plan --explain shows why", style="dim"), Text())
+    reasons = pairs_table([*_reasons(plan), *(("pace", _pace(point)) for point in pace)])
+    parts += [Text(), _choices(plan, width), reasons, Text(), _betas(plan), Text(), _terms(plan)]
+    parts += [*_ways(ways), *_one_type(plan), *_shares(plan)]
+    if plan.first.outlooks:
+        parts += [Text(), zones_view(plan)]
     if plan.cost.rejected:
-        parts += [Text(), _rejected(plan, _MOST_REJECTED_EXPLAINED if explain else _MOST_REJECTED, width)]
+        parts += [Text(), _rejected(plan, width)]
     return Group(*parts, Text())
+
+
+def _heading(plan: JobPlan) -> Text:
+    """The job's name, and what evictions cost it if it saves nothing."""
+    restart = restart_words(plan)
+    return Text(plan.job.spec.name, style="bold").append(f": no checkpoint, so {restart}" if restart else "")
 
 
 def _choices(plan: JobPlan, width: int) -> Table:
@@ -111,45 +119,21 @@ def _pace(point: PacePoint) -> str:
     return f"{cost} for {time} time with value_of_time: {to_usd(point.value_of_time):g} USD/h"
 
 
-def _list_date(plan: JobPlan, rent: Rent) -> str:
-    """The date of a real market's list price."""
-    market = rent.offer.market
-    dates = [price.as_of for price in plan.price_dates if not price.spot and price.market == market]
-    return f" by the list of {format_time(dates[0])[:10]}" if dates and not market.is_synthetic else ""
-
-
-def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
-    other = plan.cost.on_demand
-    yield "expected", _expected(plan)
+def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "basis", forecast_of(plan).basis
-    if any(choice.evidence == "prior" for choice in plan.choice):
-        yield "evictions", EVIDENCE["prior"]
-    machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
-    assumed = plan.work.assumed
-    ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
-    comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
-    span = "per hour" if assumed else f"in {hours_text(other.hours)}"
-    listed = f"{usd_text(other.usd)} {span} on {machines}{_list_date(plan, other.rent)}"
-    yield "on demand", f"{listed}: {comparison}"
     if bids := bids_text(
         (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.choice
     ):
         yield "bids", bids
     yield "work", _work(plan)
     yield "speed", _sources(plan)
-    if (turns := _turns(plan)) is not None:
-        yield "turns", turns
-    if plan.job.budget_usd is not None:
-        yield "budget", _budget(plan, plan.job.budget_usd)
-    if plan.job.deadline is not None:
-        yield "deadline", _deadline(plan, plan.job.deadline)
     if plan.first.checkpoints is not None:
         yield "checkpoints", _checkpoints(plan.first.checkpoints)
-    elif isinstance(plan.job.spec.program, Command) and any(choice.rent.bid is not None for choice in plan.choice):
-        yield "checkpoints", _without_checkpoints(plan)
+    if plan.reliable_reason:
+        yield "reliable", plan.reliable_reason
     yield "policy", plan.allocated.share.policy
     if plan.first.mixture is not None:
-        yield "machines", plan.first.mixture.words()
+        yield "mixture", plan.first.mixture.words()
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
     yield "strategy", f"{plan.built.strategy.name}{automatic}: {plan.built.strategy.reason}"
     yield "decision", plan.worded(plan.first.decision.reason)
@@ -177,58 +161,6 @@ def _checkpoints(interval: CheckpointInterval) -> str:
     if interval.is_fixed:
         return f"every {every}, set in the job file ({life})"
     return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once measured"
-
-
-def _without_checkpoints(plan: JobPlan) -> str:
-    """The cost of an eviction to a command that saves nothing."""
-    interval, hours = plan.first.interval, plan.work.hours
-    often = f", about every {hours_text(interval.life / HOUR)}," if interval and isfinite(interval.life) else ""
-    lost = ""
-    if hours is not None and not plan.work.assumed:
-        per_hour = sum(choice.price * choice.rent.machines for choice in plan.choice)
-        lost = f" and loses up to {usd_text(per_hour / NANOS_PER_DOLLAR * hours)} of work"
-    return f"none: each eviction{often} starts the command from nothing{lost}; add checkpoint: {{path: ...}}"
-
-
-def _expected(plan: JobPlan) -> str:
-    """Cost and duration with P10 to P90."""
-    forecast = forecast_of(plan)
-    if plan.work.assumed:
-        low, high = forecast.usd_per_hour.likely
-        return f"{usd_text(forecast.usd_per_hour.median)} per hour ({usd_text(low)} to {usd_text(high)})"
-    low, high = forecast.usd.likely
-    cost = f"{usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)})"
-    return f"{cost} in {_hours_range(plan)}, finished by {moment(finish_by(plan))}"
-
-
-def _hours_range(plan: JobPlan) -> str:
-    expected, (low, high) = hours_text(forecast_of(plan).hours.median), map(hours_text, forecast_of(plan).hours.likely)
-    if low == high == expected:
-        return expected
-    number, unit = low.split()
-    return f"{expected} ({number if high.endswith(unit) else low} to {high})"
-
-
-def _budget(plan: JobPlan, budget: float) -> str:
-    if plan.work.assumed:
-        return f"{usd_text(budget)}, enough for {hours_text(budget / forecast_of(plan).usd_per_hour.median)}"
-    return f"{usd_text(budget)}: {_probability(forecast_of(plan).budget_kept(budget))} likely to be enough"
-
-
-def _deadline(plan: JobPlan, deadline: int) -> str:
-    if plan.work.assumed:
-        return f"{moment(deadline)}; cannot be checked, because the job length is unknown (set `hours:`)"
-    met = forecast_of(plan).deadline_met((deadline - plan.at) / HOUR)
-    slack = (deadline - finish_by(plan)) / HOUR
-    spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
-    return f"{moment(deadline)}: {_probability(met)} likely to be met{spare}"
-
-
-def _probability(share: float) -> str:
-    """Past windows are few: no probability is stated as certain."""
-    if share > _HIGHEST_STATED:
-        return f"over {_HIGHEST_STATED:.0%}"
-    return f"under {1 - _HIGHEST_STATED:.0%}" if share < 1 - _HIGHEST_STATED else f"{share:.0%}"
 
 
 def _betas(plan: JobPlan) -> Group:
@@ -259,6 +191,21 @@ def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
     yield Text(f"none: {why}")
 
 
+def _ways(ways: Sequence[Way]) -> Iterator[RenderableType]:
+    """The training as a script, and as a trainer with and without a reliable machine."""
+    if not ways:
+        return
+    table = _table("expected, by way", "cost", "P10 to P90", "time", "")
+    for way in ways:
+        expected = expected_of(way)
+        cells = ["no plan", "", ""]
+        if expected is not None:
+            usd, low, high, hours = expected
+            cells = [usd_text(usd), f"{usd_text(low)} to {usd_text(high)}", hours_text(hours)]
+        table.add_row(way.name, *cells, "this plan" if way.is_chosen else "")
+    yield from (Text(), table, Text("each on the same kinds of machines, which do the same work per hour", style="dim"))
+
+
 def _shares(plan: JobPlan) -> Iterator[RenderableType]:
     """The quotas that limit the job, and why it gets its part of each."""
     if not plan.allocated.quotas:
@@ -272,23 +219,7 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
         elif share.is_enough:
             yield Text(f"{whole}; enough for all {len(share.parts)} jobs")
         else:
-            yield Text(f"{whole}; {', '.join(part.words(plan.launched) for part in share.parts)}")
-
-
-def _turns(plan: JobPlan) -> str | None:
-    """Who uses the quotas when, if they do not hold all jobs at the same time."""
-    waited = [share for share in plan.allocated.quotas if not share.is_enough]
-    if not any(part.turn.begin for share in waited for part in share.parts):
-        return None
-    parts = waited[0].parts
-    first = " and ".join(_turn(part, plan.launched) for part in parts if not part.turn.begin)
-    later = "".join(f", then {_turn(part, plan.launched)}" for part in parts if part.turn.begin)
-    return f"{first}{later} ({', '.join(str(share.quota) for share in waited)})"
-
-
-def _turn(part: QuotaPart, at: int) -> str:
-    """The name of a job, and the end of its turn."""
-    return f"{part.job} until {part.turn.clock(at)}" if isfinite(part.turn.end) else part.job
+            yield Text(f"{whole}; {', '.join(part_text(part, plan.launched) for part in share.parts)}")
 
 
 def _terms(plan: JobPlan) -> Group:
@@ -306,8 +237,8 @@ def _terms(plan: JobPlan) -> Group:
     )
 
 
-def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
-    named = plan.cost.rejected[:most]
+def _rejected(plan: JobPlan, width: int) -> RenderableType:
+    named = plan.cost.rejected[:_MOST_REJECTED]
     more = len(plan.cost.rejected) - len(named) + plan.cost.unnamed
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
@@ -323,7 +254,7 @@ def _rejected_line(market: Market, why: str) -> Text:
 
 
 def _more(count: int) -> list[Text]:
-    return [Text(f"and {counted(count, 'more market')} (--explain and --json list more)")] if count else []
+    return [Text(f"and {counted(count, 'more market')} (--json lists more)")] if count else []
 
 
 def _table(*columns: str, right: bool = True) -> Table:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:
-    """A line for each period of which prices are lost."""
+    """A line for each period whose prices are lost."""
     return [
         f"some prices of {format_time(prices.first)} to {format_time(prices.last)} are lost:"
         f" {counted(prices.rows, 'price change')}, set aside as damaged"

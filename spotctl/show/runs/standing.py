@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import counted, format_time, usd
 from spotctl.log.ledger.rows import CostSoFar
-from spotctl.show.phrases import loss_text, spending_text
+from spotctl.show.phrases import loss_text, moment, spending_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from spotctl.home.paths import Paths
     from spotctl.log.events import Progressed, RowsLost
     from spotctl.log.state import RunState
     from spotctl.log.statuses import RunStatus
+    from spotctl.log.waiting import WaitingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +48,64 @@ def ways_on(state: RunState, *, attended: bool) -> str:
     # A run that was asked to stop only returns its machines when it is resumed.
     resume = "" if state.stopping is not None else f", 'spotctl resume {job}' continues it"
     if not state.alive and not open_order:
-        return f"run {state.run} has no machines: 'spotctl down {job}' ends it{resume}"
+        return f"run {state.run} has no machines: 'spotctl stop {job}' ends it{resume}"
     machines = counted(len(state.alive), "machine") + (" and an open order" if open_order else "")
     return (
-        f"run {state.run} has {machines}, rented until their leases end: 'spotctl down {job}' returns them now{resume}"
+        f"run {state.run} has {machines}, rented until their leases end: 'spotctl stop {job}' returns them now{resume}"
     )
 
 
-def status_answer(standings: Sequence[Standing], lost: Sequence[RowsLost] = ()) -> dict[str, Any]:
+def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
+    """A job that has not begun, and the command that withdraws it or launches it again."""
+    if not attended:
+        return (
+            f"job {job.name} has not begun, and its launcher is gone: 'spotctl launch {quote(job.file)}' launches it,"
+            f" 'spotctl stop {job.name}' forgets it"
+        )
+    until = "" if job.begins is None else f", probably until {moment(job.begins)}"
+    return (
+        f"job {job.name} waits for {' and '.join(job.awaited(paths)) or 'its turn'}{until}: 'spotctl stop {job.name}'"
+        " withdraws it"
+    )
+
+
+def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:
+    """A job that was launched and has not begun.
+
+    Fields:
+        name: name of the job
+        state: `waiting`, or `not begun` if its launcher is gone
+        after: jobs whose ends it waits for
+        begins: when it is expected to begin; null if that is unknown
+        file: its job file
+    """
+    attended = job.is_attended(paths)
+    return {
+        "name": job.name,
+        "state": "waiting" if attended else "not begun",
+        "after": job.awaited(paths) if attended else list(job.after),
+        "begins": None if job.begins is None else moment(job.begins),
+        "file": job.file,
+    }
+
+
+def status_answer(
+    standings: Sequence[Standing], lost: Sequence[RowsLost] = (), waits: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
     """The JSON of `spotctl status --json`.
 
     Fields:
         jobs: the latest run of each job
         jobs[] -> _job
+        waiting: jobs that wait for their turn
+        waiting[] -> waiting_json
         rows_lost: rows that a repair of the log has dropped, and that may be of any run
     """
-    return {"jobs": [standing.answer for standing in standings], "rows_lost": sum(loss.rows for loss in lost)}
+    return {
+        "jobs": [standing.answer for standing in standings],
+        "waiting": list(waits),
+        "rows_lost": sum(loss.rows for loss in lost),
+    }
 
 
 def _job(status: RunStatus) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from bidbrain.billing import usd
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
+from spotctl.log.events import Planned
 from spotctl.log.state import Allocation, RunState
 from spotctl.show.runs.figures import Money, cards_by_market
 from spotctl.show.runs.standing import spending_json
@@ -64,6 +65,7 @@ class RunSnapshot:
     markets: tuple[MarketLine, ...]
     events: tuple[TimelineEvent, ...]
     reason: str
+    planned: Planned | None = None
     rows_lost: int = 0
 
 
@@ -99,6 +101,7 @@ def take_snapshot(
         markets=_markets(state, prices),
         events=timeline.events,
         reason=state.reason,
+        planned=state.planned,
         rows_lost=state.rows_lost,
     )
 

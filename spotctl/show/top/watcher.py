@@ -11,6 +11,7 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.present import present_of
+from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run, status_word
 from spotctl.log.store import EventLog
 from spotctl.show.runs.figures import RunMarkets
@@ -35,6 +36,11 @@ class Watcher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._log.close()
+
+    @property
+    def state(self) -> RunState:
+        """The run as of the last snapshot."""
+        return self._timeline.state
 
     def snapshot(self) -> RunSnapshot:
         """The run as it is now; reads the events that were logged since the last call."""

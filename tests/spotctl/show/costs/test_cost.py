@@ -19,7 +19,7 @@ from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.cost import figures, groups, report
 from spotctl.show.costs.figures import STEPS
-from spotctl.show.costs.grouping import By, parse_by
+from spotctl.show.costs.grouping import UNTAGGED, By, check_tags, parse_by
 from spotctl.show.costs.period import ALWAYS, Period
 from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 from spotctl.show.costs.timelines import timeline_of
@@ -223,12 +223,23 @@ def test_markdown_is_escaped() -> None:
     assert line.replace(r"\|", "").count("|") == 10
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("job,color", "unknown grouping 'color'; allowed are job, run"), (",", "--by is empty")]
-)
-def test_bad_groupings_are_errors(text: str, message: str) -> None:
-    with pytest.raises(BadRequest, match=message):
-        parse_by(text)
+def test_bad_groupings_are_errors() -> None:
+    with pytest.raises(BadRequest, match="--by is empty"):
+        parse_by(",")
+    with pytest.raises(BadRequest, match=r"'color'; allowed are job, run.*, or the name of a tag \(team, user\)"):
+        check_tags(parse_by("job,color"), [{"team": "search"}, {"user": "ada"}])
+
+
+def test_costs_are_grouped_by_the_values_of_a_tag() -> None:
+    """A run without the tag is one of `untagged`; a tag never splits a run."""
+    runs = [timeline("a-0", tags={"team": "search"}), timeline("a-1", tags={"user": "ada"})]
+    rows, by = [row(DOLLAR, run="a-0"), row(2 * DOLLAR, run="a-1")], parse_by("team,cloud")
+    totals = [(tuple(group.key.values()), group.figures.total) for group in report(rows, runs, ALWAYS, by, NOW).groups]
+    assert totals == [(("search", "aws"), DOLLAR), ((UNTAGGED, "aws"), 2 * DOLLAR)]
+    first = as_json(report(rows, runs, ALWAYS, by, NOW))["groups"][0]
+    assert (first["team"], first["cloud"]) == ("search", "aws")
+    whole = groups(parts(rows, runs), parse_by("team,job"))
+    assert [group.figures.work for group in whole] == [100, 100]
 
 
 def test_repeated_groupings_count_once() -> None:

@@ -20,7 +20,7 @@ from spotctl.show.costs.cost import Report
 from spotctl.show.costs.cost_summary import cost_summary
 from spotctl.show.costs.figures import usd
 from spotctl.show.costs.formatting import counted_runs, digits_of, hours, money, whole_number
-from spotctl.show.costs.grouping import WHOLE_RUNS, By, Subject, key_of
+from spotctl.show.costs.grouping import By, Subject, keeps_runs_whole, key_of
 from spotctl.show.costs.money import MOST_BARS, bars_of, markets_of
 from spotctl.show.costs.period import ALWAYS, Period
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, night, report_of
@@ -170,7 +170,7 @@ def test_the_runs_in_the_header_are_those_of_the_rows(report: Report) -> None:
     of_groups = _runs_of_groups(report)
     without = re.search(r"\((\d+) without machines\)", counts)
     assert len(of_groups) == len(report.runs) - int(without[1] if without else 0)
-    if WHOLE_RUNS.issuperset(report.by):
+    if keeps_runs_whole(report.by):
         assert sum(group["runs"] for group in answer["groups"]) == answer["runs"]
     else:
         assert sum(group["runs"] for group in answer["groups"]) == sum(of_groups.values())
@@ -179,7 +179,7 @@ def test_the_runs_in_the_header_are_those_of_the_rows(report: Report) -> None:
 def _runs_of_groups(report: Report) -> Counter[str]:
     """The number of groups that each run is in, from the rows and evictions of the report."""
     run_of = {run.run: run for run in report.runs}
-    if WHOLE_RUNS.issuperset(report.by):
+    if keeps_runs_whole(report.by):
         return Counter(run_of)
     subjects = [Subject(row, run_of[row.run]) for row in report.rows]
     subjects += [Subject(eviction, run) for run in report.runs for eviction in run.evictions]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,39 +18,14 @@ from spotctl.show.costs.formatting import digits_of, money
 from spotctl.show.costs.grouping import By
 from tests.spotctl.show.costs import browser
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, month, night, report_of
+from tests.spotctl.show.page_reader import Reader
 
-VOID = {"meta", "link", "br"}
 EVIL = '<script>alert("x")</script> & "co" \' </svg>'
 
 
 @pytest.fixture(scope="module")
 def month_report() -> Report:
     return report_of(month(), (By.JOB, By.REGION))
-
-
-class Reader(HTMLParser):
-    """The elements and text of a page; fails if elements are not properly nested."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, (tag, self.getpos())
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.texts.append(data)
 
 
 def read(report: Report) -> Reader:

@@ -139,7 +139,7 @@ def test_a_name_too_long_for_the_terminal_breaks_after_a_slash_or_hyphen(runs: l
     ("words", "message"),
     [
         (["--job", "nightly"], "no job named 'nightly' was launched; launched jobs: nightly-recsys, weekly"),
-        (["--by", "job,hue"], "unknown grouping 'hue'"),
+        (["--by", "job,hue"], "unknown grouping 'hue'; allowed are job"),
         (["--since", "yesterday"], "'yesterday' is not ISO 8601"),
         (["--since", "2099-01-01"], "is in the future"),
         (["--format", "pdf"], "'pdf' is not one of"),

@@ -83,7 +83,7 @@ def test_a_newer_run_replaces_one_that_has_ended(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["top", "small"], "needs a terminal: use --once"),
+        (["top", "small"], "needs a terminal: use spotctl status"),
         (["top", "other", "--once"], "no job named 'other' was launched"),
     ],
 )

@@ -1,0 +1,79 @@
+"""`spotctl ui`: all runs in a browser."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Annotated, TypeVar
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+_AGE_SECONDS = 15.0
+"""Answers that take processes or a network are kept for this long."""
+
+_Answer = TypeVar("_Answer")
+
+
+def ui(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 chooses a free one.")] = 0,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Show all runs and nights in a browser: live cost against plan and budget, machines, evictions, loss and output.
+
+    Prints the address of a page on this computer, which changes nothing and renews itself; Ctrl-C ends it. The address
+    has a token, without which users of this computer cannot read it. From another computer: ssh -L PORT:127.0.0.1:PORT
+
+    Example: spotctl ui --port 8600
+
+    \f
+
+    Fields:
+        address: the page's address
+    """
+    from secrets import token_urlsafe
+
+    from spotctl.cli import elsewhere, nightly
+    from spotctl.cli.report import gather_report
+    from spotctl.show.ui.home_pages import HomePages
+    from spotctl.show.ui.server import PageServer
+
+    session: Session = context.obj
+
+    def costs() -> str:
+        from spotctl.show.costs import page
+
+        return page.html(gather_report(session, (), "", "", "job"))
+
+    attended = _kept(lambda: elsewhere.refresh(session))
+    nights = _kept(lambda: nightly.known_jobs(session))
+    with (
+        closing(HomePages(session.settings, attended, nights, costs)) as pages,
+        PageServer(port, token_urlsafe(16), pages.answer) as server,
+    ):
+        if json_:
+            session.answer_json({"address": server.address})
+        else:
+            session.say(server.address)
+        if open_:
+            import webbrowser
+
+            webbrowser.open(server.address)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+def _kept(find: Callable[[], _Answer]) -> Callable[[], _Answer]:
+    """An answer that is found again if it is too old."""
+    known: list[tuple[float, _Answer]] = []
+
+    def answer() -> _Answer:
+        if not known or time.monotonic() > known[0][0] + _AGE_SECONDS:
+            known[:] = [(time.monotonic(), find())]
+        return known[0][1]
+
+    return answer

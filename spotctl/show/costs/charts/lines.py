@@ -1,0 +1,26 @@
+"""A value that changes over counted steps, as a line."""
+
+from collections.abc import Sequence
+from math import isfinite
+
+import numpy as np
+
+from spotctl.show.costs.charts import svg
+from spotctl.show.costs.html import Html, el
+
+_MOST_POINTS = 600
+
+
+def line_chart(canvas: svg.Canvas, title: str, points: Sequence[tuple[int, float]]) -> Html:
+    """Values by step; steps whose values are not finite are left out."""
+    known = [(step, value) for step, value in points if isfinite(value)]
+    known = [*known[: -1 : len(known) // _MOST_POINTS + 1], *known[-1:]] or [(0, 0.0)]
+    steps, values = (np.array(column) for column in zip(*known, strict=True))
+    ticks = np.linspace(min(0.0, values.min()), max(values.max(), 0.0) or 1.0, 5).tolist()
+    x, y = canvas.x(float(steps[0]), float(steps[-1])), svg.y_of(canvas, ticks)
+    return canvas.drawing(
+        title,
+        svg.value_axis(canvas, y, ticks, "{:.3g}".format),
+        *(svg.axis_label(canvas, x(float(step)), f"{step:,}") for step in dict.fromkeys((steps[0], steps[-1]))),
+        el("path", d=svg.path([(x(step), y(value)) for step, value in known]), class_="stroke s0"),
+    )

@@ -1,0 +1,158 @@
+"""A plan in a line each for machines, cost, time, evictions, on demand, and the next best choice."""
+
+from collections.abc import Iterator
+from itertools import chain
+from math import isfinite
+
+from bidbrain.strategies.base import Rent
+from pricing_data.units import HOUR, MINUTE, format_time, usd_text
+from spotctl.files.job.programs import Command
+from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.planning.values import JobPlan
+from spotctl.show.phrases import EVIDENCE, bid_text, chance, hours_text, machines_text, moment, turn_text
+
+_HIGHEST_STATED = 0.98
+
+
+def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
+    """The lines of a plan by name."""
+    yield "machines", _machines(plan)
+    yield "cost", _cost(plan)
+    yield "time", _time(plan)
+    yield "evictions", _evictions(plan)
+    yield "on demand", _on_demand(plan)
+    yield "next best", _next_best(plan)
+    if (turns := _turns(plan)) is not None:
+        yield "turns", turns
+
+
+def _machines(plan: JobPlan) -> str:
+    """`6 x c4.2xlarge (sim-east-b), bid $0.0524/h; 1 x m3.medium (sim-east-b) on demand, reliable`."""
+    spot = (_rented(choice.rent) for choice in plan.choice)
+    reliable = plan.decider.reliable
+    held = () if reliable is None or not reliable.machines else (f"{_rented(reliable)}, reliable",)
+    text = "; ".join(chain(spot, held)) or "none yet"
+    markets = [choice.rent.offer.market for choice in plan.choice]
+    return f"{text} (synthetic market)" if markets and all(market.is_synthetic for market in markets) else text
+
+
+def _rented(rent: Rent) -> str:
+    market = rent.offer.market
+    return f"{machines_text(f'{rent.machines:,}', market)}{bid_text(rent.bid, market.cloud)}"
+
+
+def _cost(plan: JobPlan) -> str:
+    """The median cost with P10 and P90, and whether the budget is likely to be enough."""
+    forecast, known = forecast_of(plan), not plan.work.assumed
+    spread = forecast.usd if known else forecast.usd_per_hour
+    low, high = spread.likely
+    unit = "" if known else " per hour"
+    return f"{usd_text(spread.median)}{unit} ({usd_text(low)} to {usd_text(high)}){_budget(plan)}"
+
+
+def _budget(plan: JobPlan) -> str:
+    budget = plan.job.budget_usd
+    if budget is None:
+        return ""
+    forecast, text = forecast_of(plan), f"; the budget of {usd_text(budget)} is"
+    if plan.work.assumed:
+        return f"{text} enough for {hours_text(budget / forecast.usd_per_hour.median)}"
+    return f"{text} {_probability(forecast.budget_kept(budget))} likely to be enough"
+
+
+def _time(plan: JobPlan) -> str:
+    """The median duration with P10 and P90, and whether the deadline is likely to be met."""
+    if plan.work.assumed:
+        text = "unknown: set `hours:`, or pass --hours"
+    else:
+        text = f"{_hours_range(plan)}, finished by {moment(finish_by(plan))}"
+    return text if plan.job.deadline is None else f"{text}; {_deadline(plan, plan.job.deadline)}"
+
+
+def _hours_range(plan: JobPlan) -> str:
+    expected, (low, high) = hours_text(forecast_of(plan).hours.median), map(hours_text, forecast_of(plan).hours.likely)
+    if low == high == expected:
+        return expected
+    number, unit = low.split()
+    return f"{expected} ({number if high.endswith(unit) else low} to {high})"
+
+
+def _deadline(plan: JobPlan, deadline: int) -> str:
+    if plan.work.assumed:
+        return f"the deadline {moment(deadline)} cannot be checked, because the job length is unknown"
+    met = forecast_of(plan).deadline_met((deadline - plan.at) / HOUR)
+    slack = (deadline - finish_by(plan)) / HOUR
+    spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
+    return f"the deadline {moment(deadline)} is {_probability(met)} likely to be met{spare}"
+
+
+def _probability(share: float) -> str:
+    """Past windows are few: no probability is stated as certain."""
+    if share > _HIGHEST_STATED:
+        return f"over {_HIGHEST_STATED:.0%}"
+    return f"under {1 - _HIGHEST_STATED:.0%}" if share < 1 - _HIGHEST_STATED else f"{share:.0%}"
+
+
+def _evictions(plan: JobPlan) -> str:
+    """How likely an eviction is, and what it does to the job."""
+    spot = [choice for choice in plan.choice if choice.rent.bid is not None]
+    if not spot:
+        return "none on the machines of this plan"
+    if any(choice.evidence == "prior" for choice in spot):
+        odds = EVIDENCE["prior"]
+    else:
+        odds = f"{chance(max(choice.beta.probability for choice in spot))} per hour"
+    return f"{odds}; {_effect(plan)}"
+
+
+def _effect(plan: JobPlan) -> str:
+    if not isinstance(plan.job.spec.program, Command):
+        goes_on = "the training goes on with the machines that are left, and loses no update"
+        again = "; if all are lost at once, the clocks since the last checkpoint are done again"
+        return goes_on if plan.decider.reliable is not None else goes_on + again
+    interval = plan.first.checkpoints
+    if interval is None:
+        return "each starts the command from scratch"
+    return f"the command restarts from its newest checkpoint, saved every {interval.every / MINUTE:.3g} minutes"
+
+
+def _on_demand(plan: JobPlan) -> str:
+    other, assumed = plan.cost.on_demand, plan.work.assumed
+    ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
+    comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
+    span = "per hour" if assumed else f"in {hours_text(other.hours)}"
+    machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
+    return f"{usd_text(other.usd)} {span} on {machines}{_list_date(plan, other.rent)}: {comparison}"
+
+
+def _list_date(plan: JobPlan, rent: Rent) -> str:
+    """The date of a real market's list price."""
+    market = rent.offer.market
+    dates = [price.as_of for price in plan.price_dates if not price.spot and price.market == market]
+    return f" by the list of {format_time(dates[0])[:10]}" if dates and not market.is_synthetic else ""
+
+
+def _next_best(plan: JobPlan) -> str:
+    """The cheapest market that the plan does not use, and about what the job would cost there."""
+    others = [market for market in plan.cost.rejected if market.relative_cost is not None]
+    best = min(others, key=lambda market: market.relative_cost or 0.0, default=None)
+    if best is None or best.relative_cost is None or not isfinite(best.relative_cost):
+        return "none: no other market can do the work"
+    forecast, assumed = forecast_of(plan), plan.work.assumed
+    usd = (forecast.usd_per_hour if assumed else forecast.usd).median * best.relative_cost
+    more = best.relative_cost - 1
+    change = (
+        f"{more:.0%} more" if more >= 0.005 else f"{-more:.0%} less by this estimate" if more <= -0.005 else "as much"
+    )
+    return f"about {usd_text(usd)}{' per hour' if assumed else ''} on {best.market}: {change}"
+
+
+def _turns(plan: JobPlan) -> str | None:
+    """Who uses the quotas when, if they do not hold all jobs at the same time."""
+    waited = [share for share in plan.allocated.quotas if not share.is_enough]
+    if not any(part.turn.begin for share in waited for part in share.parts):
+        return None
+    parts = waited[0].parts
+    first = " and ".join(turn_text(part, plan.launched) for part in parts if not part.turn.begin)
+    later = "".join(f", then {turn_text(part, plan.launched)}" for part in parts if part.turn.begin)
+    return f"{first}{later} ({', '.join(str(share.quota) for share in waited)})"

@@ -1,0 +1,107 @@
+"""The pages of a home as it is now, read from its event log without changing anything."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from pricing_data.errors import PricingDataError
+from spotctl.clouds.errors import ProviderError
+from spotctl.files.job.reader import restored
+from spotctl.home.config import Settings
+from spotctl.home.errors import SpotctlError
+from spotctl.home.paths import Paths
+from spotctl.log.waiting import waiting_jobs
+from spotctl.run.machine_output import RunOutput
+from spotctl.show.costs.html import el
+from spotctl.show.costs.page_parts import paragraph
+from spotctl.show.runs.latest import standings
+from spotctl.show.runs.standing import dropped, waiting_json
+from spotctl.show.top.watcher import Watcher
+from spotctl.show.ui.overview import overview_page
+from spotctl.show.ui.page_shell import renewed_page
+from spotctl.show.ui.run_page import run_page
+
+_OUTPUT_LINES = 60
+_MOST_WATCHED = 20
+"""The most runs that are kept in memory: those that were looked at last."""
+
+
+@dataclass
+class _WatchedRun:
+    """A job's latest run as far as it was read, with the last lines of its output."""
+
+    watcher: Watcher
+    run: str = ""
+    output: RunOutput | None = None
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_OUTPUT_LINES))
+
+
+class HomePages:
+    """Makes pages, all on one thread, which has the connections to the log.
+
+    `attended` tells to which runs a runner on another computer attends; `nights` are those of `nightly ls --json`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        attended: Callable[[], Collection[str]],
+        nights: Callable[[], Sequence[Mapping[str, Any]]],
+        costs: Callable[[], str],
+    ) -> None:
+        self._settings, self._attended, self._nights, self._costs = settings, attended, nights, costs
+        self._watched = dict[str, _WatchedRun]()
+        self._reader = ThreadPoolExecutor(1)
+
+    def answer(self, path: str, query: str) -> str | None:
+        """The page at a path; None if there is none."""
+        return self._reader.submit(self._answer, path, query).result()
+
+    def close(self) -> None:
+        self._reader.submit(self._close).result()
+        self._reader.shutdown()
+
+    def _close(self) -> None:
+        for watched in self._watched.values():
+            watched.watcher.__exit__(None, None, None)
+
+    def _answer(self, path: str, query: str) -> str | None:
+        page, _, job = path.partition("/")
+        try:
+            if path == "":
+                return self._overview(whole=query == "all")
+            if path == "costs":
+                return self._costs()
+            return self._run(unquote(job)) if page == "run" and job else None
+        except (SpotctlError, PricingDataError, ProviderError) as error:
+            return renewed_page("spotctl", el("nav", el("a", "All runs", href="../")), paragraph(str(error), "notice"))
+
+    def _overview(self, *, whole: bool) -> str:
+        paths, read = Paths(self._settings.home), standings(self._settings, self._attended())
+        waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
+        return overview_page(read.runs, waits, self._nights(), (*read.damage, *dropped(read.lost)), whole=whole)
+
+    def _run(self, job: str) -> str:
+        watched = self._watched.pop(job, None) or _WatchedRun(Watcher(job, self._settings, self._attended()))
+        # The last one is the one that was looked at last.
+        self._watched[job] = watched
+        if len(self._watched) > _MOST_WATCHED:
+            self._watched.pop(next(iter(self._watched))).watcher.__exit__(None, None, None)
+        snapshot = watched.watcher.snapshot()
+        with suppress(SpotctlError, ProviderError):
+            self._read_output(watched)
+        return run_page(snapshot, watched.lines)
+
+    def _read_output(self, watched: _WatchedRun) -> None:
+        state = watched.watcher.state
+        if watched.output is None or watched.run != state.run:
+            assert state.began is not None
+            spec = restored(state.began.spec, self._settings.home)
+            watched.run, watched.output = state.run, RunOutput(spec, state.run, self._settings)
+            watched.lines.clear()
+        new = watched.output.new_lines(state, last=state.ended is not None)
+        watched.lines.extend(f"{line.machine}: {line.text}" for line in new)

@@ -1,0 +1,167 @@
+"""A run in a browser: its cost against plan and budget, machines, loss, prices, events and output. Pure."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+from bidbrain.billing import usd
+from pricing_data.units import HOUR, usd_text
+from spotctl.log.state import EVICTED
+from spotctl.show.costs.charts.lines import line_chart
+from spotctl.show.costs.charts.steps import EvictionMark, Layer, PriceLine, footprint, prices
+from spotctl.show.costs.charts.svg import series_class
+from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.page_parts import ColumnHead, figure, for_both_widths, paragraph, section, table, tiles_of
+from spotctl.show.phrases import moment, spending_text
+from spotctl.show.terminal import dollars, percent
+from spotctl.show.top.snapshot import MarketLine, RunSnapshot
+from spotctl.show.ui.page_shell import renewed_page
+
+_MOST_EVENTS = 100
+_UNKNOWN = "-"
+
+
+def run_page(snapshot: RunSnapshot, output: Sequence[str]) -> str:
+    """The page of a job's latest run; `output` are the last lines that its machines printed."""
+    return renewed_page(
+        f"{snapshot.run}: {snapshot.status}",
+        el("nav", el("a", "All runs", href="../")),
+        el("h1", f"{snapshot.run}: {snapshot.status}"),
+        *([paragraph("Replayed on the local market: nothing is billed.", "notice")] if snapshot.is_replayed else []),
+        tiles_of(_tiles(snapshot)),
+        _cost(snapshot),
+        _machines(snapshot),
+        _loss(snapshot),
+        _prices(snapshot),
+        _events(snapshot),
+        section("Output", el("pre", "\n".join(output))) if output else Html(),
+    )
+
+
+def _tiles(snapshot: RunSnapshot) -> list[tuple[str, str, str]]:
+    money = snapshot.money
+    spent = _UNKNOWN if money.spending is None else spending_text(money.spending)
+    machines = f"{snapshot.reliable} reliable, {snapshot.transient} others"
+    warned = f", {snapshot.warned} warned" if snapshot.warned else ""
+    return [
+        ("Spent", spent, "" if money.budget is None else f"{percent(money.used)} of the budget"),
+        ("Saved", percent(money.saved), f"of {_usd(money.on_demand)} on demand for the same work"),
+        ("Machines", str(snapshot.reliable + snapshot.transient), machines + warned),
+        ("Evictions", str(snapshot.evictions), ""),
+        ("Progress", *_progress(snapshot)),
+    ]
+
+
+def _progress(snapshot: RunSnapshot) -> tuple[str, str]:
+    if snapshot.clock is None:
+        return f"{(snapshot.now - snapshot.started) / HOUR:.1f} h", snapshot.command
+    of = "" if snapshot.goal is None else f" of {snapshot.goal:,} clocks"
+    return f"{snapshot.clock:,}", f"{of or 'clocks'}, stage {snapshot.stage}".removeprefix(" ")
+
+
+def _cost(snapshot: RunSnapshot) -> Html:
+    """The cost next to plan, budget and on demand."""
+    money, planned, spent = snapshot.money, snapshot.planned, snapshot.money.spent
+    amounts = [("Spent", None if spent is None else usd(spent), "paid")]
+    if planned is not None:
+        each = " an hour" if planned.assumed else ""
+        between = f"{usd_text(planned.usd_low)} to {usd_text(planned.usd_high)}"
+        amounts.append((f"Planned{each} ({between})", planned.usd, "plan"))
+    amounts += [
+        ("Budget", None if money.budget is None else usd(money.budget), "reliable"),
+        ("On demand, same work", None if money.on_demand is None else usd(money.on_demand), "od"),
+    ]
+    known = [(name, amount, class_) for name, amount, class_ in amounts if amount is not None]
+    most = max((amount for _, amount, _ in known), default=0.0) or 1.0
+    parts = [
+        part
+        for name, amount, class_ in known
+        for part in (
+            el("dt", name),
+            el("dd", _bar(amount / most, class_)),
+            el("dd", usd_text(amount), class_="amount"),
+        )
+    ]
+    return section("Cost", el("dl", *parts, class_="versus"))
+
+
+def _bar(share: float, class_: str) -> Html:
+    rect = el("rect", width=f"{max(100 * share, 0.4):.2f}%", height=14, rx=3, class_=class_)
+    return el("svg", rect, aria_hidden="true")
+
+
+def _machines(snapshot: RunSnapshot) -> Html:
+    if not snapshot.footprint:
+        return section("Machines", paragraph("None was rented yet."))
+    counts = [(count.at, count.reliable, count.transient) for count in snapshot.footprint]
+    counts.append((max(snapshot.now, counts[-1][0]), *counts[-1][1:]))
+    layers = [
+        Layer("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
+        Layer("spot", "other machines", tuple((at, float(others)) for at, _, others in counts)),
+    ]
+    marks = [
+        EvictionMark(event.at, "without" not in str(event), str(event))
+        for event in snapshot.events
+        if str(event).startswith(EVICTED)
+    ]
+    most = max(reliable + others for _, reliable, others in counts)
+    title = f"Machines over time, at most {most}; {snapshot.evictions} evicted"
+    picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, (), marks), 240, 40)
+    return section("Machines", figure(picture, [(layer.class_, layer.name) for layer in layers]))
+
+
+def _loss(snapshot: RunSnapshot) -> Html:
+    if not snapshot.losses:
+        return Html()
+    latest = snapshot.losses[-1][1]
+    title = f"Loss by clock{f', {latest:.4g} now' if isfinite(latest) else ''}"
+    return section("Loss", figure(for_both_widths(lambda canvas: line_chart(canvas, title, snapshot.losses), 220)))
+
+
+def _prices(snapshot: RunSnapshot) -> Html:
+    if not snapshot.markets:
+        return Html()
+    held = [line for line in snapshot.markets if line.machines and not line.reliable]
+    lines = [_price_line(snapshot, number, line) for number, line in enumerate(held)]
+    lines = [line for line in lines if line.pieces]
+    heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
+    heads += (ColumnHead("on demand", wide_only=True), ColumnHead("GPU busy", wide_only=True))
+    rows = [_market(line) for line in snapshot.markets]
+    if not lines:
+        return section("Prices", table(heads, rows))
+    title = f"Prices of {len(lines)} markets in percent of on demand"
+    picture = for_both_widths(lambda canvas: prices(canvas, title, lines), 220)
+    return section("Prices", figure(picture, [(line.class_, line.name) for line in lines]), table(heads, rows))
+
+
+def _price_line(snapshot: RunSnapshot, number: int, line: MarketLine) -> PriceLine:
+    """The price of a market since the run began."""
+    pieces = list[tuple[int, int, float]]()
+    if line.series is not None and line.on_demand:
+        times = [*line.series.times.tolist(), snapshot.now]
+        for (begin, end), price in zip(pairwise(times), line.series.prices.tolist(), strict=True):
+            begun = max(begin, snapshot.started)
+            if begun < min(end, snapshot.now):
+                pieces.append((begun, min(end, snapshot.now), 100 * price / line.on_demand))
+    return PriceLine(series_class(number), str(line.market), tuple(pieces))
+
+
+def _market(line: MarketLine) -> tuple[str, ...]:
+    return (
+        str(line.market),
+        str(line.machines),
+        _UNKNOWN if line.price is None else dollars(line.price),
+        "reliable" if line.reliable else _UNKNOWN if line.bid is None else dollars(line.bid),
+        dollars(line.on_demand),
+        "" if line.gpus is None else percent(line.gpus[0]),
+    )
+
+
+def _events(snapshot: RunSnapshot) -> Html:
+    heads = (ColumnHead("at", is_text=True), ColumnHead("what", is_text=True))
+    rows = [(moment(event.at), str(event)) for event in reversed(snapshot.events[-_MOST_EVENTS:])]
+    return section("Events", table(heads, rows))
+
+
+def _usd(amount: int | None) -> str:
+    return _UNKNOWN if amount is None else usd_text(usd(amount))

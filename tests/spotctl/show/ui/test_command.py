@@ -1,0 +1,84 @@
+"""`spotctl ui` as a process: who may read, what it answers, and that it follows a run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spotctl.log.store import EventLog
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.show.top.runs import rows, run_events
+from tests.spotctl.show.top.test_command import run
+
+__all__ = ["run"]
+
+
+@pytest.fixture
+def served(run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process for a home with one run, and its address."""
+    # A process that is started in the background, as by a test run, would ignore the signal.
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heeds}; from spotctl.cli.app import main; main()"
+    words = [sys.executable, "-c", code, "--home", str(run), "ui"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def fetch(address: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
+    request = urllib.request.Request(address, method=method, headers={} if host is None else {"Host": host})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_pages_follow_the_log_and_only_its_user_reads_them(
+    served: tuple[subprocess.Popen[str], str], run: Path
+) -> None:
+    process, address = served
+    assert address.startswith("http://127.0.0.1:")
+    assert "1 active run" in fetch(address)[1]
+    status, page = fetch(f"{address}run/small")
+    assert status == 200
+    assert "small-1: interrupted" in page
+    assert "of $6.00" not in page
+    _, _, newest = rows(run_events())[-3:]
+    with EventLog(run / "log.sqlite") as log:
+        from spotctl.log import events as ev
+
+        log.append(newest.run, newest.at, ev.Progressed(77, 0.1, 2))
+    assert ">77<" in fetch(f"{address}run/small")[1]
+    assert "Cost report" in fetch(f"{address}costs")[1]
+    assert fetch(f"{address}run/other")[1].count("was launched") == 1
+    assert fetch(f"{address}elsewhere")[0] == 404
+    port = address.split(":")[2].split("/")[0]
+    assert fetch(f"http://127.0.0.1:{port}/guess/")[0] == 403
+    assert fetch(f"http://127.0.0.1:{port}/")[0] == 403
+    assert fetch(address, host=f"evil.example:{port}")[0] == 421
+    assert fetch(address, host=f"localhost:{port}")[0] == 200
+    assert fetch(address, method="POST")[0] == 501
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def test_a_port_in_use_is_refused_in_one_line(served: tuple[subprocess.Popen[str], str]) -> None:
+    port = served[1].split(":")[2].split("/")[0]
+    refused = spotctl("ui", "--port", port)
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1].endswith(
+        f"--port {port}: cannot listen on 127.0.0.1: Address already in use; 0 chooses a free port"
+    )

@@ -1,0 +1,147 @@
+"""The pages of `spotctl ui`: valid, complete, and with nothing from outside unescaped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spotctl.log.ledger.rows import CostSoFar
+from spotctl.show.runs.figures import Money
+from spotctl.show.runs.standing import Standing
+from spotctl.show.top.snapshot import RunSnapshot, take_snapshot
+from spotctl.show.top.timeline import Timeline, follow
+from spotctl.show.ui.overview import MOST_ENDED, overview_page
+from spotctl.show.ui.run_page import run_page
+from tests.spotctl.show.costs import browser
+from tests.spotctl.show.page_reader import Reader
+from tests.spotctl.show.top.runs import at, prices, rows, run_events
+
+EVIL = """</main></pre><script>alert("1")</script>'&"""
+DOLLAR = 3600 * 10**9
+
+
+def standing(name: str, state: str = "done", machines: int = 0, **changes: Any) -> Standing:  # noqa: ANN401
+    answer = {
+        "name": name,
+        "state": state,
+        "machines": [{}] * machines,
+        "clock": 12,
+        "loss": 0.25,
+        "evictions": 3,
+        "replayed": False,
+        **changes,
+    }
+    return Standing(answer, CostSoFar(2 * DOLLAR, 2 * DOLLAR), f"'spotctl stop {name}' ends it")
+
+
+def night(name: str, **last: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"name": name, "next": "2026-01-02 02:00", "problems": [], "last_night": last or None}
+
+
+def snapshot(minutes: float = 10, **changes: Any) -> RunSnapshot:  # noqa: ANN401
+    events = [(when, event) for when, event in run_events() if when <= minutes]
+    money = Money(CostSoFar(DOLLAR, DOLLAR), 4 * DOLLAR, 5 * DOLLAR)
+    made = take_snapshot(follow(Timeline(), rows(events)), "running", at(minutes), money, 100, prices)
+    return replace(made, **changes)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert len([tag for tag, _ in reader.seen if tag == "h1"]) == 1
+    assert len([tag for tag, _ in reader.seen if tag == "script"]) == 1
+    assert not re.search(r'"[^"]*\b(nan|inf)\b[^"]*"', page, re.IGNORECASE)
+    return reader
+
+
+def links(reader: Reader) -> list[str | None]:
+    return [attributes["href"] for tag, attributes in reader.seen if tag == "a"]
+
+
+def test_an_empty_home_has_a_page() -> None:
+    assert "No job was launched yet" in read(overview_page([], [], [])).texts
+
+
+@pytest.mark.parametrize("count", [1, 20, 500])
+def test_active_runs_come_first_and_only_the_latest_of_many_ended_ones(count: int) -> None:
+    ended = [standing(f"job{number}") for number in range(count)]
+    reader = read(overview_page([*ended, standing("live", "running", 4)], [], []))
+    runs = [link for link in links(reader) if link and link.startswith("run/")]
+    assert runs[0] == "run/live"
+    assert runs[1] == f"run/job{count - 1}", "the latest of those that have ended"
+    assert len(runs) == 1 + min(count, MOST_ENDED)
+    whole = links(read(overview_page(ended, [], [], whole=True)))
+    assert ("?all" in links(reader)) is (count > MOST_ENDED)
+    assert len([link for link in whole if link and link.startswith("run/")]) == count
+    assert "?all" not in whole
+
+
+def test_waiting_jobs_and_nights_are_shown_with_their_problems() -> None:
+    waits = [{"name": "late", "state": "waiting", "after": ["first"], "begins": None}]
+    nights = [night("n1"), night("n2", night="2026-01-01", outcome="failed", cost_usd=1.25, replayed=False)]
+    nights[0]["problems"] = ["its timer is gone"]
+    texts = read(overview_page([standing("a")], waits, nights, ["the log is damaged"])).texts
+    for text in ("first", "unknown", "none yet", "2026-01-01 failed", "$1.25", "the log is damaged"):
+        assert text in texts
+    assert "n1: its timer is gone" in texts
+    assert "0 active runs, 1 job waiting" in texts
+
+
+@pytest.mark.parametrize("minutes", [0, 1, 5, 10])
+def test_a_run_has_a_page_at_every_moment(minutes: float) -> None:
+    reader = read(run_page(snapshot(minutes), []))
+    assert ("None was rented yet." in reader.texts) is False
+    assert "20% of the budget" in reader.texts
+    charts = [attributes for tag, attributes in reader.seen if tag == "svg" and attributes.get("role") == "img"]
+    assert all(attributes["aria-label"] for attributes in charts)
+
+
+def test_a_run_page_has_evictions_loss_prices_and_output() -> None:
+    page = run_page(snapshot(), ["r: hello"])
+    reader = read(page)
+    labels = " ".join(str(attributes.get("aria-label")) for tag, attributes in reader.seen if tag == "svg")
+    assert "Machines over time, at most 6; 4 evicted" in labels
+    assert "Loss by clock, 0.2 now" in labels
+    triangles = [str(attributes["class"]) for tag, attributes in reader.seen if tag == "polygon"]
+    assert sorted(triangles) == ["unwarned", "unwarned", "warned", "warned"], "one each for wide and narrow screens"
+    assert "r: hello" in reader.texts
+    assert "evicted without warning: 1 x c4.xlarge (sim-east-a)" in reader.texts
+
+
+def test_a_loss_that_is_not_a_number_leaves_a_gap() -> None:
+    losses = ((1, 2.0), (2, float("nan")), (3, float("inf")), (4, 1.0))
+    assert "M52" in run_page(snapshot(losses=losses), [])
+    read(run_page(snapshot(losses=((1, float("nan")),)), []))
+
+
+def test_text_from_outside_is_escaped() -> None:
+    page = overview_page([standing(EVIL, EVIL)], [], [night(EVIL)], [EVIL])
+    page += run_page(snapshot(job=EVIL, run=EVIL, status=EVIL, command=EVIL), [EVIL])
+    assert 'alert("1")' not in page
+    assert "run/%3C%2Fmain%3E" in page
+
+
+def test_the_pages_in_a_browser(tmp_path: object) -> None:
+    """At the widths of a phone and of a desk: no message, no request to anybody else, no horizontal scrolling."""
+    program = browser.installed()
+    if program is None:
+        pytest.skip(f"none of {', '.join(browser.NAMES)} is installed")
+    from pathlib import Path
+
+    ended = [standing(f"job{number}") for number in range(500)]
+    for name, page in {
+        "empty": overview_page([], [], []),
+        "many": overview_page([*ended, standing("x" * 60, "running", 9)], [], [night("n1")]),
+        "run": run_page(snapshot(), ["a line" * 100]),
+    }.items():
+        path = Path(str(tmp_path)) / f"{name}.html"
+        path.write_text(page, encoding="utf-8")
+        with browser.opened(program, path) as tab:
+            for width in (1280, 400):
+                tab.resize(width, 800)
+                assert tab.value("document.documentElement.scrollWidth") <= width
+            assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
