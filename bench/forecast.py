@@ -171,7 +171,7 @@ def _inside(spread: Spread, value: float) -> float:
 
 
 def apart(runs: Sequence[CheckedForecast]) -> int:
-    """The largest number of runs of which each begins once the previous run has ended."""
+    """The largest number of runs in which each begins once the previous run has ended."""
     count, free = 0, 0.0
     for run in sorted(runs, key=_end):
         if run.at >= free:

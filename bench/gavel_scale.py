@@ -68,7 +68,7 @@ def fairness_problems() -> list[tuple[str, AllocationProblem]]:
     spread = replace(base, jobs=replace(base.jobs, weight=10 ** rng.uniform(-6, 6, JOBS)))
     throughputs = base.jobs.throughputs.copy()
     throughputs[: JOBS // 3] = throughputs[0]
-    same = replace(problem(JOBS, 0.25, seed=2, alike=True))
+    same = problem(JOBS, 0.25, seed=2, alike=True)
     degenerate = replace(same, jobs=replace(same.jobs, throughputs=throughputs))
     return [*problems, ("weights over twelve decades", spread), ("a third of the jobs identical", degenerate)]
 

@@ -140,32 +140,46 @@ def steady(throughputs: Throughputs) -> list[Row]:
     return rows
 
 
+def by(policy: str, rules: DispatchRules | None = None, *, agnostic: bool = False) -> MakeDispatcher:
+    """A cluster run by the shares of a policy."""
+    return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic), rules)
+
+
+WAYS: dict[str, MakeDispatcher] = {
+    "allox": by("allox"),
+    "fifo": partial(_drawn, 0),
+    "fifo_perf": lambda asked: InOrder(asked, moves=True),
+    "finish_time_fairness_perf": by("finish-time-fairness"),
+    "isolated": by("isolated"),
+    "max_min_fairness": by("max-min-fairness", agnostic=True),
+    "max_min_fairness_perf": by("max-min-fairness"),
+    "max_sum_throughput_normalized_by_cost_perf": by("min-cost"),
+    "max_sum_throughput_perf": by("max-throughput"),
+    "min_total_duration_perf": by("makespan"),
+}
+"""By the names of policies in the published code."""
+
+MISLABELED = {
+    ("batch_s", "max_sum_throughput_normalized_by_cost_perf"): "40:40:40",
+    ("batch_s", "min_total_duration_perf"): "8:16:24",
+}
+"""Clusters of two runs of which the table says 12:12:12: only with these does any run give the published times."""
+
 # The published times were taken on a busy computer.
 _BUSY, _FASTER = 1.4, 10
 
 
 def published(throughputs: Throughputs) -> list[Row]:
     """Processor time on the random streams of `published`: at most a tenth of the published one on an idle computer."""
-    ways: dict[str, MakeDispatcher] = {
-        "allox": by("allox"),
-        "fifo": partial(_drawn, 0),
-        "fifo_perf": lambda asked: InOrder(asked, moves=True),
-        "finish_time_fairness_perf": by("finish-time-fairness"),
-        "isolated": by("isolated"),
-        "max_min_fairness": by("max-min-fairness", agnostic=True),
-        "max_min_fairness_perf": by("max-min-fairness"),
-        "max_sum_throughput_normalized_by_cost_perf": by("min-cost"),
-        "max_sum_throughput_perf": by("max-throughput"),
-        "min_total_duration_perf": by("makespan"),
-    }
     rows = []
     with (DATA / "published" / "results.csv").open() as file:
         for row in csv.DictReader(file):
-            workers = [float(count) for count in row["v100:p100:k80"].split(":")]
+            cluster = MISLABELED.get((row["stream"], row["policy"]), row["v100:p100:k80"])
+            workers = [float(count) for count in cluster.split(":")]
             asked = _cluster(
                 read_trace(DATA / "published" / f"{row['stream']}.csv.gz", throughputs, 0).workload, workers
             )
-            took = min(_timed(asked, ways[row["policy"]])[0] for _ in range(3))
+            took = min(_timed(asked, WAYS[row["policy"]])[0] for _ in range(3))
             peer = float(row["cpu_s"]) / _BUSY
             limit = f"published {shown(peer)}, at least {_FASTER}x"
             rows.append(Row(f"{row['stream']}, {row['policy']}: time", shown(took), limit, times_faster(took, peer)))
@@ -285,11 +299,6 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
         )
         for rate, aware, blind in zip(rates, hours["aware"], hours["agnostic"], strict=True)
     ]
-
-
-def by(policy: str, rules: DispatchRules | None = None, *, agnostic: bool = False) -> MakeDispatcher:
-    """A cluster run by the shares of a policy."""
-    return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic), rules)
 
 
 def _throughputs() -> Throughputs:

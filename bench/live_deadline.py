@@ -1,9 +1,10 @@
 """Does a run with a deadline decide as well as the backtest of its strategy? python -m bench.live_deadline GLOB
 
-Jobs of one machine on recorded availability are decided by the `Decider` of `spotctl backtest deadline`, which sees the
-record up to the moment (`backtest`), and by the `LiveStrategy` of a run. The run knows only what its own orders met:
-grants, refusals and evictions. `live` is offered spot when there is some; `live, asking` only finds out by orders, and
-a market that refused rests as in a run. `closed` is the part of the gap between uniform progress and perfect foresight.
+Jobs of one machine on recorded availability are decided by the `Decider` of `spotctl lab backtest deadline`, which sees
+the record up to the moment (`backtest`), and by the `LiveStrategy` of a run. The run knows only what its own orders
+met: grants, refusals and evictions. `live` is offered spot when there is some; `live, asking` only finds out by orders,
+and a market that refused rests as in a run. `closed` is the part of the gap between uniform progress and perfect
+foresight.
 """
 
 from __future__ import annotations

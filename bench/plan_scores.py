@@ -52,7 +52,7 @@ TYPES = {
 }
 KINDS = ("nothing", "runs", "record")
 MACHINES = 8
-_JOB = """name: job
+JOB = """name: job
 kind: command
 run: train
 nodes: 1
@@ -167,16 +167,16 @@ def check_zone(zone: ZoneRecord, kind: str, hours: float, count: int) -> list[Pl
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.yaml"
-        file.write_text(_JOB.format(type=zone.market.instance_type, region=zone.market.region))
+        file.write_text(JOB.format(type=zone.market.instance_type, region=zone.market.region))
         for number, at in enumerate(moments):
             print(f"\r{zone.name}, {kind}: {number} of {count}", end="", file=sys.stderr, flush=True)
-            home = _home(Path(folder) / str(number), zone, kind, at)
+            home = home_of(Path(folder) / str(number), zone, kind, at)
             outcomes.append(_plan_and_run(zone, home, file, at // SECOND * SECOND, hours))
     print("\r", " " * 79, "\r", sep="", end="", file=sys.stderr, flush=True)
     return outcomes
 
 
-def _home(home: Path, zone: ZoneRecord, kind: str, at: int) -> Path:
+def home_of(home: Path, zone: ZoneRecord, kind: str, at: int) -> Path:
     """A home with prices, and with the availability that its user observed, or imported, until a moment."""
     store, world = PriceStore(home / "prices"), zone.world
     if kind == "record":

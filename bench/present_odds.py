@@ -3,7 +3,7 @@
     python -m bench.present_odds --samples 150
 
 For random moments, markets and bids of recorded prices: the probability that decisions use (the share of past starts at
-the bid's distance from the price), and those of `spotctl beta show` for the same bid, given as a distance and as an
+the bid's distance from the price), and those of `spotctl lab beta show` for the same bid, given as a distance and as an
 amount. Each line has the log loss, the Brier score, and the mean prediction beside the share of bids that were crossed.
 """
 

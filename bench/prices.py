@@ -97,7 +97,7 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
     what = "the same again, against plain numpy on arrays in memory"
     rows.append(Row(what, shown(everything), limit, times_faster(everything, MOST_STATS_SECONDS)))
     command = [str(Path(sys.executable).with_name("spotctl")), "--home", str(store.root.parent), "prices", "stats"]
-    what = "processor time of `spotctl prices stats`"
+    what = "processor time of `spotctl lab prices stats`"
     from_prices = min(processor_seconds(command) for _ in range(3))
     rows.append(Row(f"{what} from all prices, as with `--last`", shown(from_prices), "-"))
     kept = seconds(Library(store).keep_statistics, runs=1)

@@ -202,7 +202,7 @@ def from_blob_store(port: int) -> EventCost:
         stored = StoredCheckpoints(place, 0)
         names = [str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()]
         digests = stored.put_files("run.1", 1, kept, names)
-        stored.put_record(CheckpointRecord("run.1", 1, 0.1, 1, CHECKPOINT_SECONDS), digests)
+        stored.put_record(CheckpointRecord("run.1", 1, 0.1, 1, CHECKPOINT_SECONDS), names, digests)
         # Machines that are new: nothing is on their disks.
         copied = time.time() - at
         for machine in (0, 1):

@@ -27,7 +27,7 @@ ONE_SLOW = Chaos(slowdowns=(Replay(((1.0,), (1.0,), (1.0,), (3.0,))),))
 
 
 class Mean:
-    """The mean of the numbers 0 to 15, of which each shard has one."""
+    """The mean of the numbers 0 to 15; each shard has one of them."""
 
     name = "mean"
     chunk = 1
@@ -53,7 +53,7 @@ class Mean:
 
 
 def played(trainer: Trainer, measure: str) -> tuple[Trained, list[Iteration]]:
-    """A job of four workers, the last of which is slow."""
+    """A job of four workers; the last one is slow."""
     log: list[Iteration] = []
     done = train(
         trainer, "1+3", SimulatedEngine(Machines(seconds_per_item=0.001)), clocks=CLOCKS, chaos=ONE_SLOW,

@@ -1,14 +1,14 @@
 """Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bidbrain.backtest.bound import UnitPrices, least_cost
 from bidbrain.backtest.results import BOUND, JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
-from bidbrain.backtest.setup import set_up_in
+from bidbrain.backtest.setup import decider_of, set_up_in
 from bidbrain.billing import Bill, Charge, End, Life, Prices, usd
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
@@ -51,13 +51,13 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
 def run_strategy(scenario: Scenario, zone: str, chosen: StrategySetup) -> list[JobResult]:
     """The jobs of a zone under a strategy, registered or not."""
     histories = scenario.histories_in(zone)
-    market = scenario.replay_in(zone)
-    return [_replayed(scenario, zone, hours, job, chosen, market, histories) for hours, job in jobs_in(scenario, zone)]
+    market, decided = scenario.replay_in(zone), _decided(scenario, zone, chosen)
+    return [_replayed(scenario, zone, hours, job, decided, market, histories) for hours, job in jobs_in(scenario, zone)]
 
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """Replays one of the jobs again, with everything that was rented for it."""
-    chosen = set_up_in(scenario, name, zone)
+    chosen = _decided(scenario, zone, set_up_in(scenario, name, zone))
     job = next(job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start))
     return run_job(job, chosen.strategy, scenario.replay_in(zone), scenario.overheads, chosen.recovery)
 
@@ -79,6 +79,10 @@ def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]
         for start in starts.tolist():
             limit = start + int(3 * hours * HOUR)
             yield hours, ReplayedJob(start, work, limit, scenario.offers_in(zone), baseline, scenario.most_nu)
+
+
+def _decided(scenario: Scenario, zone: str, chosen: StrategySetup) -> StrategySetup:
+    return replace(chosen, strategy=decider_of(scenario, zone, chosen.strategy))
 
 
 def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: UnitPrices) -> JobResult:

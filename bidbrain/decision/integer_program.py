@@ -1,4 +1,4 @@
-"""The only interface to the solver of integer programs, which stops after a fixed number of nodes."""
+"""The interface to the solver of integer programs, which stops after a fixed number of nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,14 @@ import numpy as np
 from highspy import HighsModelStatus, HighsVarType
 
 from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.lp import SolverFailed
 
-_MOST_NODES = 50
-"""Plans are made again by other processes, and must be the same: a limit of time would depend on the computer."""
+_MOST_NODES = (50, 5_000)
+"""More only if nothing was found. Plans are made again by other processes, and must be the same: a limit of time would
+depend on the computer."""
 _GAP = 2e-3
 _FOUND = (HighsModelStatus.kOptimal, HighsModelStatus.kSolutionLimit)
+_IMPOSSIBLE = (HighsModelStatus.kInfeasible, HighsModelStatus.kUnboundedOrInfeasible)
 
 
 @dataclass(slots=True)
@@ -37,18 +40,25 @@ class IntegerProgram:
         self._rows.append((values, lower, upper))
 
     def best(self, gain: Mapping[int, float]) -> FloatArray | None:
-        """The columns' values with the highest gain; None if no values satisfy all rows."""
+        """The columns' values with the highest gain; None if no values satisfy all rows.
+
+        SolverFailed: the solver has found neither values nor that there are none.
+        """
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.silent()
         solver.setOptionValue("mip_rel_gap", _GAP)
-        solver.setOptionValue("mip_max_nodes", _MOST_NODES)
         solver.setOptionValue("mip_heuristic_effort", 0.0)
         solver.setOptionValue("mip_detect_symmetry", False)
         solver.passModel(self._model(gain))
-        solver.run()
-        status = solver.getModelStatus()
-        solution = solver.getSolution()
-        return np.array(solution.col_value) if status in _FOUND and solution.value_valid else None
+        for nodes in _MOST_NODES:
+            solver.setOptionValue("mip_max_nodes", nodes)
+            solver.run()
+            status, solution = solver.getModelStatus(), solver.getSolution()
+            if status in _IMPOSSIBLE:
+                return None
+            if status in _FOUND and solution.value_valid:
+                return np.array(solution.col_value)
+        raise SolverFailed(f"no whole machines were found within the quotas: {solver.modelStatusToString(status)}")
 
     def _model(self, gain: Mapping[int, float]) -> highspy.HighsLp:
         model = highspy.HighsLp()

@@ -150,7 +150,7 @@ class Roaming:
         now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
-        known = self._known(situation.looks())
+        known = self._known(situation.looks(), now)
         if running is not None and running.spot:
             known = known.observed(running.zone, now / HOUR, up=True)
         facts = self._facts
@@ -207,15 +207,16 @@ class Roaming:
     def _zone(self, market: Market) -> int | None:
         return self._facts.zones.get(market)
 
-    def _known(self, looks: tuple[Look, ...]) -> Known:
-        """The earlier knowledge with the job's own looks; those of its last decision are not read again."""
+    def _known(self, looks: tuple[Look, ...], now: int) -> Known:
+        """The earlier knowledge with the job's own looks; those before its last decision are not read again."""
         before, known = next(iter(self._folded.items()), ((), self.known))
         if looks[: len(before)] != before:
             before, known = (), self.known
-        known = observed(known, self.offers, looks[len(before) :])
+        latest = next((place for place, look in enumerate(looks) if look.at >= now), len(looks))
+        known = observed(known, self._facts.zones, looks[len(before) : latest])
         self._folded.clear()
-        self._folded[looks] = known
-        return known
+        self._folded[looks[:latest]] = known
+        return observed(known, self._facts.zones, looks[latest:])
 
 
 def _kind(holding: Holding) -> tuple[Market, bool]:
@@ -233,13 +234,17 @@ def regions_of(offers: Iterable[Offer]) -> tuple[str, ...]:
     return tuple(f"{offer.market.cloud}/{offer.market.region}" for offer in offers)
 
 
-def observed(known: Known, offers: Sequence[Offer], looks: Iterable[Look]) -> Known:
-    """Knowledge with some more looks."""
-    zones = {offer.market: zone for zone, offer in enumerate(offers)}
+def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -> Known:
+    """Knowledge with some more looks; those of a moment count together, unless a zone occurs again."""
+    at, ups = 0, dict[int, bool]()
     for look in looks:
-        if look.market in zones:
-            known = known.observed(zones[look.market], look.at / HOUR, up=look.up)
-    return known
+        zone = zones.get(look.market)
+        if zone is None:
+            continue
+        if ups and (look.at != at or zone in ups):
+            known, ups = known.observed_together([*ups], at / HOUR, [*ups.values()]), {}
+        at, ups[zone] = look.at, look.up
+    return known.observed_together([*ups], at / HOUR, [*ups.values()]) if ups else known
 
 
 def _named(market: Market) -> str:

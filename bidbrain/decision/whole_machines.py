@@ -7,7 +7,6 @@ shares, up to one machine. Among divisions that are as fair, the first job gets 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -18,15 +17,16 @@ from bidbrain.gavel.arrays import FloatArray, IntArray
 
 _ROUNDING = 1e-6
 _MOST_EXACT = 6
-"""For more jobs, only the sums of the smallest share, the two smallest and all shares are made as large as possible."""
+"""For more jobs, only some sums of smallest shares are made as large as possible: of the smallest, of the two smallest,
+of all, and then of all but the largest, which makes that one as small as possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineClaim:
     """A job that asks for machines: the value of one machine of each kind, 0 where it cannot run; how many it holds at
-    least and at most; and the groups of kinds of which it uses one, such as the kinds of a region. `needs` are minimums
-    that its machines reach together, such as the work per hour that a deadline takes: coefficients by kind, and the
-    least value of their sum over the machines.
+    least and at most; and groups of kinds, such as those of a region: it uses kinds of one group only. `needs` are
+    minimums that its machines reach together, such as the work per hour that a deadline takes: coefficients by kind,
+    and the least value of their sum over the machines.
     """
 
     value: tuple[float, ...]
@@ -42,15 +42,17 @@ def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> In
     best = division.program.best({})
     if best is None:
         return None
+    alone = {claim: value_alone(claim, quotas) or 1.0 for claim in dict.fromkeys(claims)}
     shares = [
-        {column: claim.value[j] / alone for j, column in counts.items()}
+        {column: claim.value[j] / alone[claim] for j, column in counts.items()}
         for claim, counts in zip(claims, division.counts, strict=True)
-        for alone in (value_alone(claim, quotas) or 1.0,)
     ]
-    for first, second in pairwise(range(len(claims))):
-        if claims[first] == claims[second]:
-            division.lead(shares[first], shares[second])
-    for count in range(1, len(claims) + 1) if len(claims) <= _MOST_EXACT else (1, 2, len(claims)):
+    latest: dict[MachineClaim, int] = {}
+    for m, claim in enumerate(claims):
+        if claim in latest:
+            division.lead(shares[latest[claim]], shares[m])
+        latest[claim] = m
+    for count in _counts(len(claims)):
         best = division.raise_smallest(shares, count, best)
     # Far smaller than any share: of equally good divisions, the one with the fewest machines.
     gain = {column: -1e-6 for counts in division.counts for column in counts.values()}
@@ -59,6 +61,11 @@ def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> In
             gain[column] += value * 0.5**rank
     last = division.program.best(gain)
     return division.machines(best if last is None else last)
+
+
+def _counts(jobs: int) -> Sequence[int]:
+    """How many of the smallest shares each step raises together."""
+    return range(1, jobs + 1) if jobs <= _MOST_EXACT else (1, 2, jobs, jobs - 1)
 
 
 def possible(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> bool:

@@ -150,7 +150,7 @@ class CrossingHistory:
         return np.where(position < self.series.times.size, times, LATEST), position
 
     def _crossing(self, begin: Ints, end: Ints, crossed: Ints, starts: int) -> Crossing:
-        """The outcome, given the pieces of starts of which some were crossed, and when."""
+        """The outcome, given the pieces of starts that were crossed in part, and when."""
         soonest, latest = crossed - end, np.minimum(crossed - begin, self.window)
         return Crossing(
             share=int((latest - soonest).sum()) / starts,

@@ -1,4 +1,4 @@
-"""The only interface to the solver: sparse linear program in, optimum out, or an error that names what cannot hold."""
+"""The interface to the solver of linear programs: an optimum, or an error that names what cannot hold."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -215,10 +215,6 @@ class GrowingSolver:
     def set_column(self, column: int, lower: float, upper: float = INF) -> None:
         """Replaces the range of a column of the core."""
         self._solver.set_column(int(self._place[column]), lower, upper)
-
-    def set_lower(self, row: int, lower: float) -> None:
-        """Replaces the bound of a row that is bounded below."""
-        self._solver.set_lower(row, lower)
 
     def set_entry(self, row: int, column: int, value: float) -> None:
         """Replaces a coefficient of a column of the core."""

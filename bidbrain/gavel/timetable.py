@@ -1,7 +1,8 @@
 """When each job of a plan runs, and where: pieces of time in which it holds its workers, all of the time or in part."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,24 +27,33 @@ class PlannedPiece:
     share: float
 
 
-def _joined(columns: Pieces) -> list[PlannedPiece]:
-    """The pieces, those that follow each other without a change as one."""
+_Part = tuple[int, int, float, float, float]
+"""The values of a piece."""
+
+
+def _parts(columns: Pieces) -> Iterator[_Part]:
+    """Pieces by row, type and start, without those of no length."""
     order = np.lexsort((columns.start, columns.type, columns.row))
-    lists = (getattr(columns, name)[order].tolist() for name in ("row", "type", "start", "end", "share"))
-    joined: list[PlannedPiece] = []
-    for piece in map(PlannedPiece, *lists):
-        if piece.share * (piece.end - piece.start) <= _NO_HOURS * 3600:
-            continue
-        if joined and _continues(joined[-1], piece):
-            joined[-1] = replace(joined[-1], end=piece.end)
-        else:
-            joined.append(piece)
-    return joined
+    order = order[(columns.share * (columns.end - columns.start))[order] > _NO_HOURS * 3600]
+    return zip(
+        *(getattr(columns, name)[order].tolist() for name in ("row", "type", "start", "end", "share")), strict=True
+    )
 
 
-def _continues(before: PlannedPiece, after: PlannedPiece) -> bool:
-    alike = (before.row, before.type) == (after.row, after.type)
-    return alike and abs(before.end - after.start) <= _SAME * after.end and abs(before.share - after.share) <= _SAME
+def _joined(parts: Iterable[_Part]) -> Iterator[PlannedPiece]:
+    """The pieces, those that follow each other without a change as one."""
+    ordered = iter(parts)
+    first = next(ordered, None)
+    if first is None:
+        return
+    row, kind, begun, until, held = first
+    for next_row, next_kind, start, end, share in ordered:
+        alike = next_row == row and next_kind == kind and abs(share - held) <= _SAME
+        if not (alike and abs(until - start) <= _SAME * end):
+            yield PlannedPiece(row, kind, begun, until, held)
+            row, kind, begun, held = next_row, next_kind, start, share
+        until = end
+    yield PlannedPiece(row, kind, begun, until, held)
 
 
 def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list[PlannedPiece]:
@@ -51,7 +61,7 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
 
     Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows leave.
     """
-    table = [] if allocation.pieces is None else _joined(allocation.pieces)
+    table = [] if allocation.pieces is None else list(_joined(_parts(allocation.pieces)))
     if allocation.hours is not None:
         table += _in_free_time(problem, allocation.hours, table)
     return sorted(table, key=lambda piece: (piece.row, piece.start))
@@ -60,60 +70,58 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
 def _in_free_time(problem: AllocationProblem, hours: FloatArray, fixed: list[PlannedPiece]) -> Iterator[PlannedPiece]:
     planned = {piece.row for piece in fixed}
     scale = scale_of_rows(problem)
-    free = _FreeWorkers(problem.cluster.workers, [(piece, float(scale[piece.row])) for piece in fixed])
+    held = [
+        [(piece, float(scale[piece.row])) for piece in fixed if piece.type == kind] for kind in range(hours.shape[1])
+    ]
+    free = [_FreeWorkers(*pair) for pair in zip(problem.cluster.workers.tolist(), held, strict=True)]
     others = [row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned]
     arrival = problem.jobs.arrival
     for row in sorted(others, key=lambda row: float(arrival[row]) if row < len(arrival) else np.inf):
         begin = 0.0
         for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
-            taken = free.take(row, kind, float(hours[row, kind]) * 3600, begin, float(scale[row]))
-            begin = taken[-1].end
-            yield from taken
+            taken = free[kind].take(float(hours[row, kind]) * 3600, begin, float(scale[row]))
+            for piece in _joined((row, kind, *part) for part in taken):
+                yield piece
+                begin = piece.end
 
 
 class _FreeWorkers:
-    """Free workers of each type over time, constant between `times`; after the last, all are free."""
+    """Free workers of one type over time, constant between `times`; after the last, all are free."""
 
-    def __init__(self, workers: FloatArray, held: list[tuple[PlannedPiece, float]]) -> None:
-        self._workers = workers
-        self._times = np.unique([0.0, *(time for piece, _ in held for time in (piece.start, piece.end))])
-        self._free = np.repeat(workers[:, None], len(self._times), axis=1)
-        for piece, scale in held:
-            self._hold(piece, scale)
+    def __init__(self, workers: float, held: list[tuple[PlannedPiece, float]]) -> None:
+        edges = np.array([(time, sign) for piece, _ in held for time, sign in ((piece.start, 1), (piece.end, -1))])
+        used = np.repeat([scale * piece.share for piece, scale in held], 2)
+        times, places = np.unique(np.append(edges.reshape(-1, 2)[:, 0], 0.0), return_inverse=True)
+        changes = np.bincount(places[:-1], edges.reshape(-1, 2)[:, 1] * used, len(times))
+        self._times: list[float] = times.tolist()
+        self._free: list[float] = np.maximum(workers - np.cumsum(changes), 0.0).tolist()
+        self._first = 0
+        """Before this place no worker is free."""
 
-    def take(self, row: int, kind: int, seconds: float, begin: float, scale: float) -> list[PlannedPiece]:
-        """The pieces in which a row gets its seconds, from `begin` on."""
-        self._cut(begin)
-        taken: list[PlannedPiece] = []
-        for start, latest, share in list(self._chances(kind, begin, scale)):
-            if share <= _SAME:
-                continue
-            piece = PlannedPiece(row, kind, start, min(latest, start + seconds / share), share)
-            if taken and _continues(taken[-1], piece):
-                taken[-1] = replace(taken[-1], end=piece.end)
-            else:
-                taken.append(piece)
-            seconds -= share * (piece.end - start)
-            if seconds <= _NO_HOURS * 3600:
-                break
-        for piece in taken:
-            self._cut(piece.end)
-            self._hold(piece, scale)
-        return taken
+    def take(self, seconds: float, begin: float, scale: float) -> Iterator[tuple[float, float, float]]:
+        """The times, with shares, in which a row gets its seconds, from `begin` on."""
+        place = max(self._cut(begin), self._first)
+        while place < len(self._times) and seconds > _NO_HOURS * 3600:
+            share = min(1.0, self._free[place] / scale)
+            if share > _SAME:
+                start = self._times[place]
+                self._cut(start + seconds / share)
+                end = self._end(place, start + seconds / share)
+                self._free[place] = max(self._free[place] - scale * share, 0.0)
+                seconds -= share * (end - start)
+                yield start, end, share
+            place += 1
+        while self._first < len(self._free) - 1 and self._free[self._first] <= _SAME:
+            self._first += 1
 
-    def _chances(self, kind: int, begin: float, scale: float) -> Iterator[tuple[float, float, float]]:
-        ends = [*self._times[1:].tolist(), np.inf]
-        for start, end, free in zip(self._times.tolist(), ends, self._free[kind].tolist(), strict=True):
-            if start >= begin:
-                yield start, end, min(1.0, free / scale)
+    def _end(self, place: int, latest: float) -> float:
+        return self._times[place + 1] if place + 1 < len(self._times) else latest
 
-    def _cut(self, time: float) -> None:
-        """Makes this one of the times."""
-        place = int(np.searchsorted(self._times, time, side="right")) - 1
-        if self._times[place] != time:
-            self._times = np.insert(self._times, place + 1, time)
-            self._free = np.insert(self._free, place + 1, self._free[:, place], axis=1)
-
-    def _hold(self, piece: PlannedPiece, scale: float) -> None:
-        there = (self._times >= piece.start) & (self._times < piece.end)
-        self._free[piece.type, there] = np.maximum(self._free[piece.type, there] - scale * piece.share, 0.0)
+    def _cut(self, time: float) -> int:
+        """Makes this one of the times; returns its place."""
+        place = bisect_right(self._times, time) - 1
+        if self._times[place] == time:
+            return place
+        self._times.insert(place + 1, time)
+        self._free.insert(place + 1, self._free[place])
+        return place + 1

@@ -288,13 +288,15 @@ class _JobReplay:
         granted = self.market.granted(market, wanted.machines, self._spot_machines().get(market, 0), self.now)
         return wanted if granted >= wanted.machines else replace(wanted, machines=granted)
 
-    def _room(self, market: Market) -> float:
-        return max(self.market.capacity(market, self.now) - self._spot_machines().get(market, 0), 0)
-
     def _open_offers(self) -> tuple[Offer, ...]:
         if not self.market.limited:
             return self.job.offers
-        return tuple(offer for offer in self.job.offers if self._room(offer.market) >= 1)
+        held = self._spot_machines()
+        return tuple(
+            offer
+            for offer in self.job.offers
+            if self.market.capacity(offer.market, self.now) - held.get(offer.market, 0) >= 1
+        )
 
     def _spot_machines(self) -> dict[Market, int]:
         machines: dict[Market, int] = {}

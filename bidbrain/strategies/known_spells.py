@@ -91,7 +91,7 @@ UNSEEN: Final = KnownSpells()
 
 
 def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | None:
-    """The spell of markets of which any will do: up if one is, then as old as the oldest; None if nothing was seen.
+    """The spell of markets if any of them will do: up if one is, then as old as the oldest; None if nothing was seen.
 
     `offered`: a market may be asked now. If all were down when they were last seen, the spell is what it would be if
     one had returned: at any moment since.
@@ -101,7 +101,7 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
         return None
     up = any(spells.up for spells in seen)
     ages = [spells.age + spells.ago for spells in seen if spells.up is up]
-    # Markets of which any will do are down only until the first of them returns.
+    # If any market will do, they are down only until the first of them returns.
     age = max(ages) if up else min(ages)
     if offered and not up:
         up, age = True, min(spells.ago for spells in seen) / 2
@@ -116,7 +116,7 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
 
 
 def known_spells(spans: Iterable[AvailabilitySpan], now: int) -> dict[Market, KnownSpells]:
-    """The knowledge of each market of which something was observed before a moment."""
+    """The knowledge of each market that was observed before a moment."""
     by_market: defaultdict[Market, list[AvailabilitySpan]] = defaultdict(list)
     for span in spans:
         if span.since <= now:

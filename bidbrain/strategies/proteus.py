@@ -188,8 +188,11 @@ class Proteus:
     def _held(self, holding: Holding, situation: Situation, hours: float) -> AllocationTerms:
         """The terms of an allocation for the rest of its paid hour, at its current distance from the bid."""
         rent = holding.rent
-        price = situation.price(rent.offer)
-        beta, median = (0.0, 1.0) if rent.bid is None else self.odds[rent.offer.market].at(rent.bid - price)
+        if rent.bid is None:
+            price, beta, median = rent.offer.on_demand, 0.0, 1.0
+        else:
+            price = situation.price(rent.offer)
+            beta, median = self.odds[rent.offer.market].at(rent.bid - price)
         survival = (1 - beta) ** hours
         useful = hours * (survival + (1 - survival) * median)
         return AllocationTerms(

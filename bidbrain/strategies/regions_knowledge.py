@@ -90,29 +90,32 @@ class Known:
         return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
 
     def observed(self, zone: int, now: float, *, up: bool) -> "Known":
-        """The knowledge with one more look at a zone: a try, or a step of a machine's life.
+        """The knowledge with one more look at a zone: a try, or a step of a machine's life."""
+        return self.observed_together([zone], now, [up])
+
+    def observed_together(self, zones: Sequence[int], now: float, up: Sequence[bool]) -> "Known":
+        """The knowledge with one more look at some zones, each of them once.
 
         A change is taken to have happened halfway since the last look.
         """
-        before, side = int(self.up[zone]), int(up)
-        if before == UNSEEN:
-            return replace(
-                self,
-                up=_with(self.up, zone, side),
-                since=_with(self.since, zone, now - FIRST_AGE),
-                seen=_with(self.seen, zone, now),
-            )
-        since, last = float(self.since[zone]), float(self.seen[zone])
-        passed = HAZARDS[before].between(last - since, now - since)
-        seen = replace(self, seen=_with(self.seen, zone, now), expected=_more(self.expected, before, zone, passed))
-        if before == side:
-            return seen
+        at, side = np.array(zones), np.array(up, dtype=np.int64)
+        before, since, last = self.up[at], self.since[at], self.seen[at]
+        unseen, expected = before == UNSEEN, self.expected.copy()
+        for number, hazard in enumerate(HAZARDS):
+            of_side = np.flatnonzero(before == number)
+            young, old = last[of_side] - since[of_side], now - since[of_side]
+            expected[number, at[of_side]] += hazard.until(old) - hazard.until(young)
+        ended = ~unseen & (before != side)
+        endings, new_since = self.endings.copy(), np.where(ended, (now + last) / 2, since)
+        endings[before[ended], at[ended]] += 1.0
         return replace(
-            seen,
-            up=_with(self.up, zone, side),
-            since=_with(self.since, zone, (now + last) / 2),
-            endings=_more(self.endings, before, zone, 1.0),
-            changes=self.changes + 1,
+            self,
+            up=_with(self.up, at, side),
+            since=_with(self.since, at, np.where(unseen, now - FIRST_AGE, new_since)),
+            seen=_with(self.seen, at, now),
+            expected=expected,
+            endings=endings,
+            changes=self.changes + int(ended.sum()),
         )
 
     def ages(self, now: float, *, up: bool) -> Floats:
@@ -152,13 +155,7 @@ class Known:
         return survivals
 
 
-def _with(values: NDArray[Any], zone: int, value: float) -> NDArray[Any]:
+def _with(values: NDArray[Any], zones: NDArray[np.int64], value: float | NDArray[Any]) -> NDArray[Any]:
     changed = values.copy()
-    changed[zone] = value
-    return changed
-
-
-def _more(counts: Floats, side: int, zone: int, more: float) -> Floats:
-    changed = counts.copy()
-    changed[side, zone] += more
+    changed[zones] = value
     return changed

@@ -56,16 +56,12 @@ class PlanCandidates:
 @dataclass(frozen=True, slots=True)
 class QuotaShare:
     """A quota that a job's machines count against, the part that the job may use, and the parts of all jobs that were
-    planned together, the first turn first."""
+    planned together, the first turn first. The quota `is_enough` if it holds all that the jobs could use together."""
 
     quota: Quota
     part: Quota
     parts: tuple[QuotaPart, ...]
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether the quota holds all that the jobs could use of it."""
-        return all(part.amount == self.quota.amount for part in self.parts)
+    is_enough: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -77,13 +77,18 @@ def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) 
 def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Measured] | None:
     """Speeds of the job's model on kinds of machines; None for a job that does not split it."""
     program = job.spec.program
-    if not isinstance(program, Command) or program.parallel is None:
+    if program.parallel is None:
         return None
     from spotctl.planning.parallel import split_speeds
 
     machines = [machine for kind in kinds if (machine := facts.snapshot.machine[kind]) is not None]
     try:
-        return split_speeds(program.parallel, job.profiles, program.nodes.most, machines)
+        if isinstance(program, Command):
+            return split_speeds(program.parallel, job.profiles, program.nodes.most, machines)
+        resources = job.spec.resources
+        nodes = (resources.machines.most or resources.machines.least) + (resources.reliable.machines or 0)
+        speed = job.spec.local.speed if job.spec.is_local else 1.0
+        return split_speeds(program.parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed)
     except BadRequest as error:
         raise BadRequest(f"{job.spec.name}: {error}") from None
 
@@ -109,7 +114,7 @@ def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> Spotct
         return BadRequest(f"{name}: resources.types: no type of {known} matches {named}{f': {hint}' if hint else ''}")
     return NotInTime(
         f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches"
-        f"{f': {hint}' if hint else ''}; widen types or regions (spotctl prices ls lists what is stored)"
+        f"{f': {hint}' if hint else ''}; widen types or regions (spotctl lab prices ls lists what is stored)"
     )
 
 

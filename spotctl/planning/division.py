@@ -48,18 +48,23 @@ def _quota_shares(
             for demand, share in zip(demands, shares, strict=True)
         ]
         own = replace(group.quota, amount=parts[m].amount)
-        every.append(QuotaShare(group.quota, own, tuple(sorted(parts, key=lambda part: part.turn.begin))))
+        in_order = tuple(sorted(parts, key=lambda part: part.turn.begin))
+        every.append(QuotaShare(group.quota, own, in_order, is_enough=not shares[m].short[g]))
     return tuple(every)
 
 
 def _least_use(demand: Demand, share: JobShare, group: QuotaGroup) -> int:
-    """How much of a quota the fewest machines use, of whichever planned kind."""
+    """How much of a quota the job needs to begin: with a deadline, all of its part; otherwise what the fewest machines
+    use, of whichever planned kind, as far as its part allows."""
+    planned = int(group.per_machine @ share.turn.machines) if share.turn.machines else 0
+    if demand.hurries:
+        return planned
     uses = (each for each, held in zip(group.per_machine, share.turn.machines, strict=False) if held)
-    return int(max(demand.least, 1) * max(uses, default=0.0))
+    return min(planned, int(max(demand.least, 1) * max(uses, default=0.0)))
 
 
 def _lacking(demand: Demand, quotas: Sequence[QuotaShare], columns: KindColumns) -> dict[int, str]:
-    """For each kind of which the job may rent too few machines, the quota that does not hold them."""
+    """For each kind that a quota makes too small for the job, that quota."""
     least, reasons = max(demand.least, 1), dict[int, str]()
     for share, group in zip(quotas, columns.quotas, strict=True):
         for j in np.flatnonzero((demand.nu > 0) & (group.per_machine * least > share.part.amount)).tolist():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 
@@ -19,7 +19,7 @@ from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.overheads import with_local_starts
 from spotctl.planning.roaming import declared_gb
-from spotctl.planning.values import JobPlan
+from spotctl.planning.values import CLOCK, JobPlan
 
 RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
@@ -35,12 +35,31 @@ _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
 _LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
 _LOCAL_SPREAD = 0.4
+CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
+"""Finished clocks that may be lost with all machines: checkpoints are written while the next clock is computed."""
+
+
+def forecast_of(plan: JobPlan) -> Forecast:
+    """The cost and the length of a plan that is launched now. Each plan is played only once."""
+    return _forecast(_PlayedPlan(plan))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PlayedPlan:
+    """A plan that is the same if only the turns of other jobs have changed: its first decision was made once."""
+
+    plan: JobPlan
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _PlayedPlan) and self.plan.first is other.plan.first
+
+    def __hash__(self) -> int:
+        return id(self.plan.first)
 
 
 @lru_cache(maxsize=64)
-def forecast_of(plan: JobPlan) -> Forecast:
-    """The cost and the length of a plan that is launched now. Each plan is played only once."""
-    return forecast(forecast_job(plan), known_past(plan))
+def _forecast(played: _PlayedPlan) -> Forecast:
+    return forecast(forecast_job(played.plan), known_past(played.plan))
 
 
 def finish_by(plan: JobPlan) -> int:
@@ -144,10 +163,17 @@ def _longest(plan: JobPlan) -> int:
     return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 
+def _recovery_of_clocks(plan: JobPlan) -> Recovery:
+    """The recovery of a trainer whose machines may all be lost at once."""
+    at_risk = CLOCKS_AT_RISK * (HOUR / plan.decider.most_nu if plan.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH)
+    return Recovery(plan.decider.speed, lambda _: at_risk)
+
+
 def _recovery(plan: JobPlan) -> Recovery:
-    """A trainer loses nothing; a command repeats the work since its last checkpoint, or all of it without any."""
+    """A trainer loses nothing, or without reliable machines the last clocks; a command repeats the work since its last
+    checkpoint, or all of it without any."""
     if plan.first.interval is None:
-        return AGILE
+        return AGILE if plan.decider.reliable is not None else _recovery_of_clocks(plan)
     every = plan.first.interval.every if plan.first.checkpoints is not None else inf
 
     def interval(_: Offer) -> float:

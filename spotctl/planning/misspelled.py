@@ -25,7 +25,7 @@ def misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
 
 
 def unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
-    """Whether a job names types, of which no cloud of the job has any."""
+    """Whether a job names types, and no cloud of the job has any of them."""
     known = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
     known |= _listed_types(resources, snapshot.catalog)
     return bool(resources.types) and not any(fnmatch.filter(known, glob) for glob in resources.types)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog
@@ -61,11 +60,6 @@ def possible(plan: JobPlan) -> Counter[Market]:
 def _may_turn(plan: JobPlan) -> bool:
     """Whether a deadline, or spot that keeps failing a gang, may make the job turn to on-demand machines."""
     return plan.decider.deadline is not None or plan.decider.limits.together
-
-
-def equal_parts(quotas: Iterable[Quota], jobs: int, clouds: Collection[str]) -> tuple[Quota, ...]:
-    """The share of each quota of these clouds that one of several jobs may use."""
-    return tuple(replace(quota, amount=quota.amount // jobs) for quota in quotas if quota.cloud in clouds)
 
 
 def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:

@@ -33,14 +33,20 @@ _GIB = 2**30
 
 
 def split_speeds(
-    parallel: Parallel, profiles: Sequence[ModelProfile], nodes: int, types: Iterable[InstanceType]
+    parallel: Parallel,
+    profiles: Sequence[ModelProfile],
+    nodes: int,
+    types: Iterable[InstanceType],
+    most_devices: int = _MOST_DEVICES,
+    market_speed: float = 1.0,
 ) -> dict[str, Measured]:
     """Updates per hour of one of `nodes` machines, by type; types that the profile does not cover are left out.
 
+    At most `most_devices` of a machine are used. A replayed market passes `market_speed` seconds in one of computing.
     Raises BadRequest if the model fits no type.
     """
-    profile = _profile(parallel, profiles)
-    batch = parallel.batch or _MICROBATCHES * profile.microbatch
+    profile = profile_of(parallel, profiles)
+    batch = samples_of(parallel, profile)
     speeds: dict[str, Measured] = {}
     too_small: list[str] = []
     plans: dict[tuple[str, Topology], ParallelPlan | BadInput] = {}
@@ -48,7 +54,7 @@ def split_speeds(
         device = machine.accelerator or CPU
         if not _comparable(parallel.device, device):
             continue
-        shape = device, _topology(machine, nodes, parallel.elastic)
+        shape = device, _topology(machine, nodes, parallel.elastic, most_devices)
         if parallel.elastic.nodes is not None and shape[1].devices < parallel.elastic.nodes.least:
             too_small.append(machine.name)
             continue
@@ -56,7 +62,7 @@ def split_speeds(
             plans[shape] = _planned(parallel, profile, batch, *shape)
         result = plans[shape]
         if isinstance(result, ParallelPlan):
-            speeds[machine.name] = _measured(result, batch, nodes)
+            speeds[machine.name] = _measured(result, batch, nodes, market_speed)
     if not speeds:
         refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
         none = f"no machine type that the job may use has the device of the profile, {parallel.device}"
@@ -72,9 +78,9 @@ def _comparable(profiled: str, device: str) -> bool:
     return profiled == device or (CPU not in (profiled, device) and device in ACCELERATOR_SPEEDS)
 
 
-def _topology(machine: InstanceType, nodes: int, elastic: Elastic) -> Topology:
+def _topology(machine: InstanceType, nodes: int, elastic: Elastic, most_devices: int) -> Topology:
     # Two vCPUs share a core.
-    devices = min(machine.accelerators or max(machine.vcpus // 2, 1), _MOST_DEVICES)
+    devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
     if elastic.nodes is not None:
         devices = min(devices, max(elastic.nodes.most // nodes, 1))
     between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
@@ -108,7 +114,12 @@ def _planned(
         return error
 
 
-def _profile(parallel: Parallel, profiles: Sequence[ModelProfile]) -> ModelProfile:
+def samples_of(parallel: Parallel, profile: ModelProfile) -> int:
+    """Samples of an update."""
+    return parallel.batch or _MICROBATCHES * profile.microbatch
+
+
+def profile_of(parallel: Parallel, profiles: Sequence[ModelProfile]) -> ModelProfile:
     """The profile with the requested, else the largest microbatch. All types use one microbatch size: a run that moves
     keeps its microbatches, and so its result."""
     fitting = [profile for profile in profiles if parallel.microbatch in (None, profile.microbatch)]
@@ -131,9 +142,10 @@ def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
     return replace(profile, layers=tuple(layers))
 
 
-def _measured(split: ParallelPlan, batch: int, nodes: int) -> Measured:
-    per_hour = split.samples_per_second / batch * 3600
-    low, high = (speed / batch * 3600 for speed in split.interval)
+def _measured(split: ParallelPlan, batch: int, nodes: int, market_speed: float) -> Measured:
+    seconds = 3600 / market_speed
+    per_hour = split.samples_per_second / batch * seconds
+    low, high = (speed / batch * seconds for speed in split.interval)
     return Measured(
         per_hour / nodes,
         f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, {split.basis})",

@@ -7,12 +7,15 @@ Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 6 are `can
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from math import floor
 
 from pricing_data.units import HOUR, counted
 from spotctl.home.errors import SpotctlError
+from spotctl.home.quotas import Quota
 from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
 from spotctl.planning.build_decider import build_decider
 from spotctl.planning.candidates import candidates
@@ -25,10 +28,12 @@ from spotctl.planning.forecasting import clearly_over_budget, forecast_of
 from spotctl.planning.kept_limits import violation
 from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.market_history import ChosenStrategy
-from spotctl.planning.on_demand_needs import equal_parts, possible
+from spotctl.planning.on_demand_needs import possible
+from spotctl.planning.on_demand_parts import on_demand_parts
 from spotctl.planning.plan_cost import estimate_cost
 from spotctl.planning.price_dates import price_dates
-from spotctl.planning.quota_use import left_of
+from spotctl.planning.quota_use import MachineCounts
+from spotctl.planning.reliable import best_of_both, with_reliable
 from spotctl.planning.rivals import better_plan
 from spotctl.planning.values import JobPlan
 
@@ -39,12 +44,12 @@ def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
     Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
     """
     fitting = candidates(facts)
-    plans = _planned(facts, fitting)
-    if all(not plan.allocated.share.turn.begin for plan in plans):
-        return plans
-    # Jobs that wait begin when the forecasts of the others end.
-    jobs = tuple(_forecast(job, plan) for job, plan in zip(fitting.jobs, plans, strict=True))
-    return _planned(facts, replace(fitting, jobs=jobs))
+    planned = _planned(facts, fitting)
+    if any(plan.allocated.share.turn.begin for _, plan in planned):
+        # Jobs that wait begin when the forecasts of the others end.
+        jobs = tuple(_forecast(job, plan) for job, (_, plan) in zip(fitting.jobs, planned, strict=True))
+        planned = _planned(facts, replace(fitting, jobs=jobs), planned)
+    return [plan for _, plan in planned]
 
 
 def _forecast(job: JobCandidates, plan: JobPlan) -> JobCandidates:
@@ -53,14 +58,70 @@ def _forecast(job: JobCandidates, plan: JobPlan) -> JobCandidates:
     return replace(job, demand=replace(job.demand, lasts_hours=lasts))
 
 
-def _planned(facts: PlanningFacts, fitting: PlanCandidates) -> list[JobPlan]:
-    """The plans within one division of machines and quotas."""
-    plans, left = list[JobPlan](), tuple(facts.on_demand_quotas)
-    for allocated in divide(fitting, facts.overheads.startup / HOUR):
-        parts = equal_parts(left, len(facts.jobs) - len(plans), allocated.job.spec.resources.clouds)
-        plans.append(_best_plan(replace(allocated, on_demand_quotas=parts), facts, fitting.columns))
-        left = left_of(left, [possible(plans[-1])], facts.snapshot.catalog)
-    return plans
+def _planned(
+    facts: PlanningFacts, fitting: PlanCandidates, before: Sequence[tuple[AllocatedJob, JobPlan]] = ()
+) -> list[tuple[AllocatedJob, JobPlan]]:
+    """Each job as it is in one division of machines and quotas, with its plan: the one that was made `before` if only
+    the other jobs have changed."""
+    planned = list[tuple[AllocatedJob, JobPlan]]()
+    for allocated, earlier in zip_longest(_allocated(facts, fitting), before):
+        plan = _kept(allocated, *earlier) if earlier else None
+        planned.append((allocated, plan or _chosen_plan(allocated, facts, fitting.columns)))
+    return planned
+
+
+def _allocated(facts: PlanningFacts, fitting: PlanCandidates) -> list[AllocatedJob]:
+    """Each job with its part of the division of machines, of quotas, and of quotas for on-demand machines."""
+    quotas, divided = facts.on_demand_quotas, divide(fitting, facts.overheads.startup / HOUR)
+    jobs = [_with_quotas(job, quotas) for job in divided]
+    if len(jobs) == 1 or not quotas:
+        return jobs
+    needs = [_needed_on_demand(job, facts, fitting.columns) for job in jobs]
+    return list(map(_with_quotas, divided, on_demand_parts(quotas, needs, facts.snapshot.catalog)))
+
+
+def _with_quotas(job: AllocatedJob, quotas: Iterable[Quota]) -> AllocatedJob:
+    """A job with those quotas for on-demand machines that are of its clouds."""
+    clouds = job.job.spec.resources.clouds
+    return replace(job, on_demand_quotas=tuple(quota for quota in quotas if quota.cloud in clouds))
+
+
+def _needed_on_demand(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> MachineCounts:
+    """The on-demand machines that a job would rent, or turn to, if it had the quotas for itself; none if it cannot be
+    planned at all, which is for its plan to say."""
+    if allocated.job.spec.resources.reliable.machines is None:
+        allocated = with_reliable(allocated, 1)
+    for option in _options(allocated, facts, columns):
+        try:
+            return possible(_plan_on(allocated, option, facts, columns))
+        except (OverBudget, NotInTime):
+            continue
+    return {}
+
+
+def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPlan | None:
+    """An earlier plan with the turns of a later division, if the job gets and does the same in both."""
+
+    def terms(job: AllocatedJob) -> tuple[object, ...]:
+        return job.share.caps, job.share.quotas, job.share.turn.begin, job.on_demand_quotas
+
+    if terms(allocated) != terms(before):
+        return None
+    # A job with a budget may have been planned on fewer machines.
+    share = replace(plan.allocated.share, turn=allocated.share.turn)
+    return replace(
+        plan, built=replace(plan.built, allocated=replace(plan.allocated, share=share, quotas=allocated.quotas))
+    )
+
+
+def _chosen_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
+    """The best plan, with or without a reliable machine if the job leaves that open."""
+
+    def plan_of(job: AllocatedJob) -> JobPlan:
+        return _best_plan(job, facts, columns)
+
+    is_open = allocated.job.spec.resources.reliable.machines is None
+    return best_of_both(allocated, plan_of) if is_open else plan_of(allocated)
 
 
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
@@ -84,8 +145,8 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
         raise refused[0]
     least = allocated.demand.least
     raise NotInTime(
-        f"{allocated.job.spec.name}: no type of which the quotas allow {counted(least, 'machine')} keeps its deadline;"
-        " raise a quota, or plan fewer jobs at a time"
+        f"{allocated.job.spec.name}: no type keeps its deadline with {counted(least, 'machine')} or more within the"
+        " quotas; raise a quota, or plan fewer jobs at a time"
     )
 
 

@@ -37,7 +37,7 @@ def quota_groups(
     used: dict[Quota, FloatArray] = {}
     for quota in quotas:
         for j, (kind, machine) in enumerate(zip(kinds, machines, strict=True)):
-            if quota.covers(kind.cloud, kind.region, family_of(kind.type)):
+            if quota.covers(kind.cloud, kind.region, family_of(kind.type), kind.type):
                 used.setdefault(quota.within(kind.region), np.zeros(len(kinds)))[j] = use_of(machine, quota.unit)
     return [QuotaGroup(quota, uses, float(quota.amount)) for quota, uses in used.items()]
 

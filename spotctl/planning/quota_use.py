@@ -85,7 +85,7 @@ def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
         sum(
             count * use_of(_machine(market, catalog), quota.unit)
             for market, count in machines.items()
-            if quota.covers(market.cloud, market.region, family_of(market.instance_type))
+            if _counts(quota, market)
         )
     )
 
@@ -97,17 +97,15 @@ def most_machines(quota: Quota, market: Market, held: MachineCounts, catalog: Ca
     return max(here.amount - used(here, held, catalog), 0) // each if each else None
 
 
+def _counts(quota: Quota, market: Market) -> bool:
+    """Whether machines of a market count against a quota."""
+    return quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
+
+
 def _stated(quotas: Iterable[Quota], held: MachineCounts) -> list[Quota]:
     stated: list[Quota] = []
     for quota in quotas:
-        regions = sorted(
-            {
-                market.region
-                for market in held
-                if quota.is_for_each_region
-                and quota.covers(market.cloud, market.region, family_of(market.instance_type))
-            }
-        )
+        regions = sorted({market.region for market in held if quota.is_for_each_region and _counts(quota, market)})
         stated += [quota, *(quota.within(region) for region in regions)]
     return stated
 

@@ -36,7 +36,7 @@ def rejections(
     unusable = (
         RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec)) for row in allocated.unusable[:_MOST_LISTED]
     )
-    return (*weighed, *unusable, *islice(_left_out(fleet_plan, snapshot, columns), _MOST_LISTED))
+    return (*weighed, *unusable, *islice(_left_out(allocated, fleet_plan, snapshot, columns), _MOST_LISTED))
 
 
 def _weighed(offer: Offer, fleet_plan: FleetPlan, conditions: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
@@ -51,7 +51,8 @@ def _weighed(offer: Offer, fleet_plan: FleetPlan, conditions: Conditions, choice
     beta = beta_of(fleet_plan.market_history, rent, price)
     share = first_hour([PricedRent.of(rent, price, beta)], conditions).shares[0]
     instead = Choice(rent, price, beta, usd_per_work(share))
-    return RejectedMarket(offer.market, _compared(instead, choice), instead)
+    relative = instead.usd_per_work / _dearest(choice) if isfinite(instead.usd_per_work) else None
+    return RejectedMarket(offer.market, _compared(instead, choice), instead, relative)
 
 
 def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
@@ -62,11 +63,14 @@ def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
     return price + bid - chosen.price
 
 
+def _dearest(choice: Sequence[Choice]) -> float:
+    return max(chosen.usd_per_work for chosen in choice)
+
+
 def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
-    dearest = max(chosen.usd_per_work for chosen in choice)
     if not isfinite(instead.usd_per_work):
         return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
-    more = instead.usd_per_work / dearest - 1
+    more = instead.usd_per_work / _dearest(choice) - 1
     cost = f"${instead.usd_per_work:.4g} per unit of work"
     evicted = f"{instead.beta.probability:.1%} evicted per hour"
     if 0 <= more < _EQUAL_COST:
@@ -76,11 +80,17 @@ def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
     return f"not chosen by the strategy: {cost} by this estimate, {evicted}"
 
 
-def _left_out(fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: KindColumns) -> Iterator[RejectedMarket]:
+def _left_out(
+    allocated: AllocatedJob, fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: KindColumns
+) -> Iterator[RejectedMarket]:
     """Kinds outside the fleet by price per unit of work, then markets beyond the number that a strategy considers."""
+    usd_per_work = allocated.share.usd_per_work
+    least = min(float(usd_per_work[j]) for j, rows in enumerate(columns.rows) if fleet_plan.rows[0] in rows)
     for j, why in sorted(fleet_plan.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
         for row in columns.rows[j]:
-            yield RejectedMarket(snapshot.markets[row], why)
+            is_able = allocated.share.caps[j] >= max(allocated.demand.least, 1)
+            relative = float(usd_per_work[j]) / least if is_able else None
+            yield RejectedMarket(snapshot.markets[row], why, relative_cost=relative)
     offered = set(fleet_plan.rows)
     for j, rows in enumerate(columns.rows):
         if j not in fleet_plan.passed_over and offered & set(rows):

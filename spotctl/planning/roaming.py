@@ -92,7 +92,8 @@ def roaming_of(
         look for offer in offers if hazards[offer.market] is None for look in _looks(offer, histories[offer.market])
     ]
     saved = _ASSUMED_GB if gigabytes is None else gigabytes
-    return Roaming(tuple(offers), per_gb, observed(Known.nothing(regions), offers, looks), saved)
+    zones = {offer.market: zone for zone, offer in enumerate(offers)}
+    return Roaming(tuple(offers), per_gb, observed(Known.nothing(regions), zones, looks), saved)
 
 
 def _looks(offer: Offer, history: PriceSeries) -> list[Look]:

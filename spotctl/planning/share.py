@@ -31,12 +31,14 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShare:
-    """A job's share: the most machines of each kind, its part of each quota, dollars per unit of work by kind, when it
-    holds them, and for kinds of which it may rent too few machines, the reason."""
+    """A job's share: the most machines of each kind, its part of each quota, whether that quota is `short` of what all
+    jobs could use, dollars per unit of work by kind, when it holds them, and for each kind that it may rent too few
+    machines of, the reason."""
 
     policy: str
     caps: tuple[int, ...]
     quotas: tuple[int, ...]
+    short: tuple[bool, ...]
     usd_per_work: FloatArray
     turn: Turn
     lacking: Mapping[int, str] = field(default_factory=dict)
@@ -60,17 +62,20 @@ def shares_of(
         _require_affordable(job, name, usd_per_hour)
     wanted = [_caps(job, workers) for job in demand]
     able = [replace(job, nu=np.where(caps > 0, job.nu, 0.0)) for job, caps in zip(demand, wanted, strict=True)]
-    short = [group for group in groups if sum(map(partial(_most_used, group), able, wanted)) > group.most]
+    short = tuple(sum(map(partial(_most_used, group), able, wanted)) > group.most for group in groups)
     by_price = name in (Objective.MIN_COST, Objective.MIN_COST_SLO)
     turns = [Turn(0.0, inf)] * len(demand)
-    if short:
-        turns = turns_of(able, kinds, usd_per_hour, short, startup_hours=startup_hours, by_price=by_price)
+    if any(short):
+        turns = turns_of(able, kinds, usd_per_hour, groups, startup_hours=startup_hours, by_price=by_price)
     shares = []
     for job, caps, turn in zip(demand, wanted, turns, strict=True):
-        parts = [int(group.per_machine @ turn.machines) if group in short else int(group.most) for group in groups]
+        parts = tuple(
+            int(group.per_machine @ turn.machines if is_short else group.most)
+            for group, is_short in zip(groups, short, strict=True)
+        )
         own = [replace(group, most=float(part)) for group, part in zip(groups, parts, strict=True)]
         held = tuple(_within_groups(caps, own).tolist())
-        shares.append(JobShare(name, held, tuple(parts), _usd_per_work(job, usd_per_hour), turn))
+        shares.append(JobShare(name, held, parts, short, _usd_per_work(job, usd_per_hour), turn))
     return shares
 
 
@@ -147,6 +152,9 @@ def _policy_for(demand: Sequence[Demand]) -> str:
     wanted = {_effective_objective(job) for job in demand}
     if wanted == {Objective.MIN_COST, Objective.MIN_COST_SLO}:
         return Objective.MIN_COST_SLO
+    if len(wanted) > 1 and len({job.objective for job in demand}) == 1:
+        # The lengths of only some jobs are known.
+        return demand[0].objective
     if len(wanted) > 1:
         objectives = ", ".join(f"{job.name}: {job.objective}" for job in demand)
         raise BadRequest(

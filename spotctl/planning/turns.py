@@ -2,13 +2,15 @@
 
 Jobs with a deadline go first, the earliest deadline first, then the others as they are named. Jobs that the quotas hold
 at the same time begin together and share them fairly (`whole_machines`); the others begin, in the same way, as soon as
-the end of another job leaves enough for them. A job keeps its part until it ends.
+the end of another job leaves enough for them. A job keeps its part until it ends. If a job would so begin too late,
+other orders are tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice, permutations
 from math import inf
 
 import numpy as np
@@ -16,11 +18,14 @@ import numpy as np
 from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
 from bidbrain.gavel.arrays import FloatArray
-from pricing_data.units import HOUR, MINUTE, format_time
+from pricing_data.units import HOUR
 from spotctl.planning.demand import Demand, places
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
+
+_MOST_ORDERS = 12
+"""All that three jobs with deadlines could have: each order takes several integer programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,6 @@ class Turn:
         """The known time until the job begins, in microseconds."""
         return round(self.begin * HOUR) if self.begin < inf else 0
 
-    def clock(self, at: int) -> str:
-        """The expected end of the turn; `at` is the moment of the launch."""
-        return _clock(at, self.end)
-
 
 @dataclass(frozen=True, slots=True)
 class QuotaPart:
@@ -52,20 +53,6 @@ class QuotaPart:
     amount: int
     turn: Turn
     least: int = 0
-
-    def words(self, at: int) -> str:
-        """The part with the times of its turn: `jobb 8 from 03:10 until 05:20`; `at` is the moment of the launch."""
-        begins = self.turn.begin < inf
-        since = f" from {_clock(at, self.turn.begin)}" if begins and self.turn.begin else ""
-        since += "" if begins else " after the others"
-        until = f" until {_clock(at, self.turn.end)}" if self.turn.end < inf else ""
-        return f"{self.job} {self.amount}{since}{until}"
-
-
-def _clock(at: int, hours: float) -> str:
-    """A moment some hours later, with its date if that is another day."""
-    text = format_time((at + round(hours * HOUR)) // MINUTE * MINUTE)
-    return text[11:16] if text[:10] == format_time(at)[:10] else f"{text[:10]} {text[11:16]}"
 
 
 def turns_of(
@@ -79,39 +66,94 @@ def turns_of(
 ) -> list[Turn]:
     """The turn of each job. `by_price` says that machines are worth the work that they do per dollar, not per hour.
 
-    Raises NotInTime if a job would begin too late for its deadline.
+    Raises NotInTime if a job would begin too late for its deadline, in whichever order they begin.
     """
+    refusals = list[NotInTime]()
+    for order, overtakes in islice(_orders(jobs), _MOST_ORDERS):
+        try:
+            turns = _turns_in(
+                order,
+                lambda m, at: _claim(jobs[m], at, kinds, usd_per_hour, by_price=by_price),
+                lambda m, held: jobs[m].lasts_hours or startup_hours + _hours(jobs[m], held),
+                groups,
+                overtakes=overtakes,
+            )
+        except _TooLate as late:
+            refusals.append(_not_in_time(jobs[late.job], late.at, groups))
+        else:
+            return [turns[m] for m in range(len(jobs))]
+    raise refusals[0]
+
+
+class _TooLate(Exception):
+    """No machines keep the limits of a job any more at a moment, even if no other job runs."""
+
+    def __init__(self, job: int, at: float) -> None:
+        super().__init__(job, at)
+        self.job, self.at = job, at
+
+
+def _orders(jobs: Sequence[Demand]) -> Iterator[tuple[list[int], bool]]:
+    """The orders to try, and whether a job that fits overtakes one that does not.
+
+    The earliest deadlines go first; then, the jobs that must begin first; then, one job is moved behind the others.
+    """
+    hurried = sorted((m for m, job in enumerate(jobs) if job.hurries), key=lambda m: jobs[m].hours_left)
+    others = [m for m, job in enumerate(jobs) if not job.hurries]
+    urgent = sorted(hurried, key=lambda m: jobs[m].hours_left - _least_hours(jobs[m]))
+    moved = ((*hurried[:i], *hurried[i + 1 :], m) for i, m in enumerate(hurried))
+    every = islice(permutations(hurried), _MOST_ORDERS)
+    for order in dict.fromkeys(chain([tuple(hurried), tuple(urgent)], moved, every)):
+        yield [*order, *others], True
+        if hurried:
+            yield [*order, *others], False
+
+
+def _least_hours(job: Demand) -> float:
+    """How long a job takes at least, apart from quotas."""
+    return job.lasts_hours or job.amount / (job.most * float(job.nu.max()))
+
+
+def _turns_in(
+    order: Sequence[int],
+    claim: Callable[[int, float], MachineClaim],
+    lasts: Callable[[int, FloatArray], float],
+    groups: Sequence[QuotaGroup],
+    *,
+    overtakes: bool,
+) -> dict[int, Turn]:
+    """The turns by job, if the jobs begin in some order."""
     turns: dict[int, Turn] = {}
     running: dict[int, Turn] = {}
-    waiting = sorted(range(len(jobs)), key=lambda m: jobs[m].hours_left if jobs[m].hurries else inf)
-    at = 0.0
+    waiting, at = list(order), 0.0
     while waiting:
         free = _free(groups, running)
-        claims = {m: _claim(jobs[m], at, kinds, usd_per_hour, by_price=by_price) for m in waiting}
-        if begun := _beginning(claims, free):
+        claims = {m: claim(m, at) for m in waiting}
+        if begun := _beginning(claims, free, overtakes=overtakes):
             machines = fairest([claims[m] for m in begun], free)
             assert machines is not None, "the quotas hold them"
             for m, held in zip(begun, machines, strict=True):
-                lasts = jobs[m].lasts_hours or startup_hours + _hours(jobs[m], held)
-                running[m] = turns[m] = Turn(at, at + lasts, tuple(held.tolist()))
+                running[m] = turns[m] = Turn(at, at + lasts(m, held), tuple(held.tolist()))
             waiting = [m for m in waiting if m not in begun]
         if waiting and not running:
-            raise _too_late(jobs[waiting[0]], at, groups)
+            raise _TooLate(waiting[0], at)
         if waiting:
             at = min(turn.end for turn in running.values())
             ended = [m for m in running if running[m].end == at]
             # Which of several jobs of unknown length ends first is not known.
             for m in ended if at < inf else ended[:1]:
                 del running[m]
-    return [turns[m] for m in range(len(jobs))]
+    return turns
 
 
-def _beginning(claims: dict[int, MachineClaim], free: Sequence[SharedQuota]) -> list[int]:
+def _beginning(claims: dict[int, MachineClaim], free: Sequence[SharedQuota], *, overtakes: bool) -> list[int]:
     """The jobs that begin at the same time, in the order in which they are named."""
     begun: list[int] = []
     for m in claims:
         if possible([claims[other] for other in (*begun, m)], free):
             begun.append(m)
+        elif not overtakes:
+            break
     return sorted(begun)
 
 
@@ -150,14 +192,15 @@ def _hours(job: Demand, held: FloatArray) -> float:
     return job.work.longest if job.work.timed else min(job.amount / rate, job.work.longest)
 
 
-def _too_late(job: Demand, at: float, groups: Sequence[QuotaGroup]) -> NotInTime:
-    quotas = ", ".join(str(replace(group.quota, amount=int(group.most))) for group in groups)
+def _not_in_time(job: Demand, at: float, groups: Sequence[QuotaGroup]) -> NotInTime:
+    used = [group for group in groups if group.per_machine[job.nu > 0].any()]
+    quotas = ", ".join(str(replace(group.quota, amount=int(group.most))) for group in used)
     if not at:
         return NotInTime(
             f"{job.name}: no machines within the quotas ({quotas}) keep its budget and its deadline; raise one of them"
         )
-    used = f"until {at:.2g} hours from now" if at < inf else "for an unknown time"
+    until = f"until {at:.2g} hours from now" if at < inf else "for an unknown time"
     return NotInTime(
-        f"{job.name}: other jobs use the quotas ({quotas}) {used}, too long for its deadline {job.hours_left:.2g} hours"
-        " after start-up; raise a quota, or allow more time"
+        f"{job.name}: other jobs use the quotas ({quotas}) {until}, too long for its deadline"
+        f" {job.hours_left:.2g} hours after start-up; raise a quota, or allow more time"
     )

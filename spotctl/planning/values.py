@@ -23,6 +23,9 @@ from spotctl.planning.market_history import ChosenStrategy, MarketHistory
 from spotctl.planning.price_dates import PriceDate
 from spotctl.planning.work import JobLength, TypeSpeed
 
+CLOCK = "clock"
+"""The unit of a training's work, where its machines' throughputs are known."""
+
 _ANY_UNIT = "unit of work"
 """The unit in texts of decision objects, which do not know the job's own unit."""
 
@@ -100,11 +103,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RejectedMarket:
-    """A market that is not used and the reason; `instead` is the allocation that was considered there, if any."""
+    """A market that is not used and the reason; `instead` is the allocation that was considered there, if any.
+
+    `relative_cost` is the cost per unit of work relative to that of the choice; None if the job cannot run there.
+    """
 
     market: Market
     why: str
     instead: Choice | None = None
+    relative_cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,7 @@ class PlanCost:
 class JobPlan:
     """The machines to rent for a job, the reasons, and the expected cost and length: the results of the steps of
     planning. The job's turn begins at the moment `at`. `price_dates` are the ages of the prices that it rests on.
+    `reliable_reason` says why the plan has a reliable machine or none, where it had the choice.
     """
 
     at: int
@@ -150,6 +158,7 @@ class JobPlan:
     first: FirstDecision
     cost: PlanCost
     price_dates: tuple[PriceDate, ...] = ()
+    reliable_reason: str = ""
 
     @property
     def allocated(self) -> AllocatedJob:
@@ -188,7 +197,7 @@ class JobPlan:
             return "vCPU-hour"
         program = self.job.spec.program
         if isinstance(program, Training):
-            return "clock"
+            return CLOCK
         return _ANY_UNIT if program.parallel is None else "update"
 
     def worded(self, text: str) -> str:

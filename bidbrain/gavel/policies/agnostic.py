@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.arrays import BoolArray, FloatArray
 from bidbrain.gavel.policies.base import Policy, Warm, allocation
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs, Pieces
 from bidbrain.gavel.shares import equal_throughput, nowhere, runnable, runnable_pairs
@@ -30,15 +30,16 @@ class Agnostic:
         stuck = nowhere(alike)
         others = tuple(line for line in believed.infeasible if line not in stuck)
         actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
-        hours = None if believed.hours is None else believed.hours * part
-        spread = None if believed.pieces is None else _spread(believed.pieces, part)
+        hours = None if believed.hours is None else believed.hours * part * can
+        spread = None if believed.pieces is None else _spread(believed.pieces, part, can)
         return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact)
 
 
-def _spread(pieces: Pieces, part: FloatArray) -> Pieces:
-    """Each piece on every type, for its part of the time."""
+def _spread(pieces: Pieces, part: FloatArray, can: BoolArray) -> Pieces:
+    """Each piece on every type that its row can run on, for the type's part of the time."""
     kinds = [
-        replace(pieces, type=0 * pieces.type + kind, share=pieces.share * share) for kind, share in enumerate(part)
+        replace(pieces, type=0 * pieces.type + kind, share=pieces.share * share * can[pieces.row, kind])
+        for kind, share in enumerate(part)
     ]
     return Pieces.joined(kinds)
 

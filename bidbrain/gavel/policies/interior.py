@@ -16,9 +16,9 @@ EXACT, ROUGH = 1e-10, 1e-4
 """Gaps: where the optimum matters, and where shares to a ten-thousandth are enough."""
 
 _MOST_STEPS = 60
-# Rounding may keep a gap from closing further; a larger one than this is refused.
+# Rounding may keep a gap from closing further; a larger one than this, or than the one asked for, is refused.
 _NEAR_ENOUGH = 1e-7
-# The method of arrays takes twice as long for few jobs.
+# `ndarray.sum` wraps this in a function of Python, which takes as long as the sum itself where jobs are few.
 _sum = np.add.reduce
 # A step goes this far to the boundary.
 _TO_BOUNDARY = 0.9995
@@ -53,7 +53,8 @@ class Center:
 def center(program: CenterProgram, gap: float) -> Center:
     """The center of the optima; prices prove that z could be larger by the gap at most, in relation to z.
 
-    Jobs without a need get what is left; at least one that can run needs something.
+    Jobs without a need get what is left; at least one that can run needs something. SolverFailed: rounding kept the gap
+    from closing.
     """
     # So z is at most 1: no job does more than all of the time, and all together no more than there are workers.
     unit = min(1 / program.need.max(), float(program.workers.sum() / (program.held @ program.need)))
@@ -61,9 +62,13 @@ def center(program: CenterProgram, gap: float) -> Center:
     for _ in range(_MOST_STEPS):
         if point.gap() <= gap:
             break
-        point.advance()
-    if not point.gap() <= max(gap, _NEAR_ENOUGH):
-        raise SolverFailed(f"the largest level was not reached within {_NEAR_ENOUGH:g}: check the spread of the input")
+        try:
+            point.advance()
+        except np.linalg.LinAlgError:
+            break
+    most = max(gap, _NEAR_ENOUGH)
+    if not point.gap() <= most:
+        raise SolverFailed(f"the largest level was not reached within {most:g}: check the spread of the input")
     return Center(float(point.y[-1]) * unit, point.shares(), point.split(point.w)[3] * unit)
 
 

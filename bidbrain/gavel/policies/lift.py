@@ -1,10 +1,12 @@
 """Max-min programs shared by several policies, with the remaining capacity distributed."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.lp import SolverFailed
 from bidbrain.gavel.policies.base import Warm
 from bidbrain.gavel.policies.interior import EXACT, CenterProgram, center
 from bidbrain.gavel.policies.level_program import KEPT
@@ -45,7 +47,8 @@ def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None =
         best = usable.max(axis=1, initial=0.0)
         relative, unit = _relative(need, best)
         if problem.centered and relative.any():
-            return _centered(problem, usable, best, relative, unit, gap)
+            with suppress(SolverFailed):
+                return _centered(problem, usable, best, relative, unit, gap)
         traits = np.column_stack([usable / np.where(best > 0, best, 1.0)[:, None], relative, problem.jobs.scale])
         kept = warm.keep(KeptLevels) if warm else KeptLevels()
         z, shares, prices = kept.lift(traits, problem.cluster.workers)

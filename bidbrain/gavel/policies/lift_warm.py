@@ -1,11 +1,12 @@
 """Keeps the max-min program from call to call, because the next problem is usually similar."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
-from bidbrain.gavel.lp import AT_LOWER, BASIC, INF, SimplexBasis, Solver
+from bidbrain.gavel.lp import AT_LOWER, BASIC, INF, SimplexBasis, Solver, SolverFailed
 from bidbrain.gavel.policies.interior import EXACT, CenterProgram, center, with_free_workers
 from bidbrain.gavel.policies.level_program import KEPT, Levels
 
@@ -26,8 +27,11 @@ class KeptLevels:
             return 0.0, np.zeros((0, len(workers))), np.zeros(0)
         width, content = traits.shape[1] * traits.itemsize, np.ascontiguousarray(traits).tobytes()
         keys = [content[i : i + width] for i in range(0, len(content), width)]
+        if not traits[:, :-2].any():
+            return 0.0, np.zeros((len(traits), len(workers))), np.zeros(len(traits))
         if len(distinct := dict.fromkeys(keys)) >= _CENTER_FROM:
-            return self._centered(workers, keys, {key: g for g, key in enumerate(distinct)})
+            with suppress(SolverFailed):
+                return self._centered(workers, keys, {key: g for g, key in enumerate(distinct)})
         levels, solver = self._update(keys, workers)
         solver.set_gain(levels.gain())
         most = INF if levels.lifted().any() else 0.0

@@ -1,1 +1,1 @@
-"""`spotctl backtest`: scenario files, replays, tables and plots."""
+"""`spotctl lab backtest`: scenario files, replays, tables and plots."""

@@ -1,4 +1,4 @@
-"""The deadline replay of `spotctl backtest deadline`: from traces and options to the outcome of every job."""
+"""The deadline replay of `spotctl lab backtest deadline`: from traces and options to the outcome of every job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

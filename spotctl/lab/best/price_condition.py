@@ -1,4 +1,4 @@
-"""`PriceCondition`: what `spotctl prices watch` waits for."""
+"""`PriceCondition`: what `spotctl lab prices watch` waits for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Eviction estimates of `spotctl beta`: the question, its tables and plots."""
+"""Eviction estimates of `spotctl lab beta`: the question, its tables and plots."""

@@ -1,4 +1,4 @@
-"""Eviction estimates of `spotctl beta`: the market, its sibling markets, bids, and evidence."""
+"""Eviction estimates of `spotctl lab beta`: the market, its sibling markets, bids, and evidence."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,1 +1,1 @@
-"""`spotctl gavel`: its files, the price analysis, the simulated cluster, tables and plots."""
+"""`spotctl lab gavel`: its files, the price analysis, the simulated cluster, tables and plots."""

@@ -1,4 +1,4 @@
-"""The price analysis of `spotctl gavel analyze`: from files and options to the figures of chapter 6."""
+"""The price analysis of `spotctl lab gavel analyze`: from files and options to the figures of chapter 6."""
 
 import re
 from collections.abc import Iterable, Sequence

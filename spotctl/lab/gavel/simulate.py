@@ -1,4 +1,4 @@
-"""The cluster simulation of `spotctl gavel simulate`: from options to a simulation and its dispatcher."""
+"""The cluster simulation of `spotctl lab gavel simulate`: from options to a simulation and its dispatcher."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

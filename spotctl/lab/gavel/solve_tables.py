@@ -183,8 +183,7 @@ def remarks(
 ) -> list[str]:
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
     if not allocation.exact:
-        one_by_one = "with more than 64 deadlines jobs are planned one by one"
-        lines.append(f"approximate: {one_by_one}; the least cost may be a few percent lower")
+        lines.append("approximate: too many deadlines for an exact plan; the least cost may be lower")
     hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:
         lines.append(f"costs ${hourly:.4g} per hour")

@@ -1,1 +1,1 @@
-"""`spotctl train`: a training on this computer, its table and plot."""
+"""`spotctl lab train`: a training on this computer, its table and plot."""

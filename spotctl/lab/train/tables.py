@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from agileml.iteration_log import spans_text
 from spotctl.show.layout import pairs_table
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _rows(history: Sequence[Iteration], ending: Mapping[str, Any], virtual: bool
         ("evictions survived", f"{ending['evictions']:,}"),
         ("failures survived", f"{ending['failures']:,}"),
         ("chunks redone", f"{sum(iteration.redone for iteration in history):,}"),
+        *((("clocks redone", spans_text(again)),) if (again := ending.get("redone_clocks")) else ()),
         ("updates", f"{ending['updates_sent']:,} sent, {ending['updates_applied']:,} applied{lost}"),
         ("data moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
         ("model", f"sha256 {ending['model_sha256']}"),

@@ -1,4 +1,4 @@
-"""`spotctl train`: from command-line options to a training run."""
+"""`spotctl lab train`: from command-line options to a training run."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

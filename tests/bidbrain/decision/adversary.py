@@ -40,6 +40,8 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND
 from tests.pricing_data.histories import START
 
 JOBS = 15_000
+PART = 500
+"""After so many jobs a line is printed."""
 SEED = 13
 BEGIN = START + DAY
 RULE = billing_rule("per-second")
@@ -242,15 +244,20 @@ def single_pool(jobs: int, seed: int = SEED) -> tuple[int, int]:
 def main(words: list[str]) -> None:
     """Prints the misses of both halves."""
     jobs = int(words[0]) if words else JOBS
-    played, late = single_pool(jobs // 2)
-    print(f"one machine, one market: {played} jobs, {late} missed")
+    played = late = 0
+    for part in range(-(-jobs // 2 // PART)):
+        more, missing = single_pool(min(PART, jobs // 2 - part * PART), SEED + part)
+        played, late = played + more, late + missing
+        print(f"one machine, one market: {played} jobs, {late} missed", flush=True)
     found = Counter[str]()
-    for case in cases(jobs - jobs // 2):
+    for number, case in enumerate(cases(jobs - jobs // 2), 1):
         found[case.name] += 1
         found["missed"] += missed(case)
         found["unguarded"] += late_without_guard(case)
+        if number % PART == 0:
+            print(f"several machines and markets: {number} jobs, {found['missed']} missed", flush=True)
     late, unguarded = found.pop("missed", 0), found.pop("unguarded", 0)
-    print(f"several machines and markets: {found.total()} jobs, {late} missed ({dict(found)})")
+    print(f"several machines and markets, {late} missed of {dict(found)}")
     print(f"the same, decided by the strategies alone: {unguarded} missed")
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from bidbrain.gavel.lp import Solver
+from bidbrain.gavel.lp import Solver, SolverFailed
+from bidbrain.gavel.policies import interior, policy_named
 from bidbrain.gavel.policies.interior import EXACT, CenterProgram, center, with_free_workers
 from bidbrain.gavel.policies.level_program import Levels
+from bidbrain.gavel.problem import AllocationProblem
+from tests.bidbrain.gavel.problems import problem
 
 
 def random_program(seed: int) -> CenterProgram | None:
@@ -64,3 +69,27 @@ def test_free_workers_go_to_idle_jobs_the_fastest_first() -> None:
     shares = np.array([[0.5, 0.0], [0.5, 0.0], [0.0, 0.0]])
     filled = with_free_workers(shares, np.array([[1.0, 0.5], [1.0, 0.2], [0.0, 1.0]]), np.ones(3), np.array([1.0, 1.2]))
     assert filled == pytest.approx(np.array([[0.5, 0.2], [0.5, 0.0], [0.0, 1.0]]))
+
+
+def different_jobs(count: int, scale: int = 1) -> AllocationProblem:
+    speeds = np.random.default_rng(0).uniform(1, 9, (count, 2))
+    return problem(speeds, [count / 8, count / 4], scale=np.full(count, scale))
+
+
+def test_where_no_job_can_run_the_level_is_zero() -> None:
+    """Many different jobs, each of which needs more workers than there are."""
+    allocation = policy_named("max-min-fairness").allocate(different_jobs(320, scale=1000))
+    assert allocation.objective == 0.0
+    assert not allocation.shares.any()
+
+
+def test_a_gap_that_does_not_close_is_left_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = different_jobs(310)
+    expected = policy_named("max-min-fairness").allocate(asked).objective
+    monkeypatch.setattr(interior, "_MOST_STEPS", 1)
+    ones = np.ones((2, 1))
+    with pytest.raises(SolverFailed, match="not reached within 1e-07"):
+        center(CenterProgram(ones, ones > 0, np.array([1.0, 0.5]), np.ones(2), np.ones(1)), EXACT)
+    for centered in (False, True):
+        allocation = policy_named("max-min-fairness").allocate(replace(asked, centered=centered))
+        assert allocation.objective == pytest.approx(expected, rel=1e-6)

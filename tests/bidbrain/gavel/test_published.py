@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bench.gavel_simulator import MISLABELED, WAYS
 from bidbrain.gavel.arrays import FloatArray
-from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.policies.linear import most_worth
 from bidbrain.gavel.policies.makespan import Makespan
@@ -23,7 +23,6 @@ from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.gavel.shares import ShareColumns
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.engine import SimulationOutcome, simulate
-from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import summarize
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
@@ -42,30 +41,6 @@ RUNS = (
     *(("online_m", policy) for policy in ("fifo", "isolated", "max_min_fairness")),
     *((stream, "allox") for stream in ("os0", "os1")),
 )
-
-MISLABELED = {
-    ("batch_s", "max_sum_throughput_normalized_by_cost_perf"): "40:40:40",
-    ("batch_s", "min_total_duration_perf"): "8:16:24",
-}
-"""Clusters of two runs of which the table says 12:12:12: only with these does any run give the published times."""
-
-
-def shares_of(policy: str, *, agnostic: bool = False) -> MakeDispatcher:
-    return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic))
-
-
-WAYS: dict[str, MakeDispatcher] = {
-    "allox": shares_of("allox"),
-    "fifo": lambda asked: InOrder(asked, np.random.default_rng(0)),
-    "fifo_perf": lambda asked: InOrder(asked, moves=True),
-    "finish_time_fairness_perf": shares_of("finish-time-fairness"),
-    "isolated": shares_of("isolated"),
-    "max_min_fairness": shares_of("max-min-fairness", agnostic=True),
-    "max_min_fairness_perf": shares_of("max-min-fairness"),
-    "max_sum_throughput_normalized_by_cost_perf": shares_of("min-cost"),
-    "max_sum_throughput_perf": shares_of("max-throughput"),
-    "min_total_duration_perf": shares_of("makespan"),
-}
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,14 @@ def test_renewal_before_the_paid_hour_ends_follows_cost_per_work() -> None:
     assert Return(0, START + HOUR) not in decision.actions
 
 
+def test_on_demand_machines_are_renewed_at_their_own_price() -> None:
+    """They stood in while no spot market was open; at the price of spot they would seem cheap, and would stay."""
+    stand_in = Holding(0, Rent(OFFERS[0], 16, None), START, START)
+    late = situation(stand_in, now=START + HOUR - 2 * SECOND)
+    alone = Proteus(OFFERS[:1], ODDS, APPLICATION)
+    assert Return(0, START + HOUR) in alone.decide(late).actions
+
+
 def test_with_a_full_room_the_next_decision_is_before_the_next_hour_ends() -> None:
     full = held(0, OFFERS[1], 21, 20 * PRICE)
     assert PROTEUS.decide(situation(full, now=START + 60 * SECOND)).wake_at == START + HOUR - 120 * SECOND

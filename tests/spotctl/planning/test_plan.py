@@ -206,7 +206,8 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
 def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]) -> None:
     found = planned(spec(), deadline=NOW + round(hours * HOUR))
     assert {one.rent.offer.market.instance_type for one in found.choice} == kinds
-    assert finish_by(found) <= NOW + hours * HOUR
+    # Without a reliable machine, an eviction of all machines may undo two clocks, of a minute each.
+    assert finish_by(found) <= NOW + hours * HOUR + MINUTE
 
 
 def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:

@@ -58,7 +58,7 @@ def test_a_time_of_day_is_read_in_the_users_time_zone(tmp_path: Path, zone: str,
     file = command(tmp_path, "true")
     file.write_text(file.read_text() + "hours: 1h\ndeadline: '22:00'\n")
     shown = spotctl("launch", file, "--dry-run", TZ=zone)
-    assert re.search(rf"^deadline +2026-01-15T{moment}:00Z", shown.out, re.MULTILINE)
+    assert re.search(rf"^time .*; the deadline 2026-01-15T{moment}:00Z", shown.out, re.MULTILINE)
 
 
 def test_a_run_that_is_resumed_in_another_zone_keeps_its_deadline(

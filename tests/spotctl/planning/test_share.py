@@ -158,6 +158,10 @@ def test_an_unknown_job_length_is_not_checked_against_deadline_or_budget() -> No
 def test_one_allocation_has_one_objective_though_some_jobs_have_deadlines() -> None:
     both = [asked("a"), asked("b", hours_left=6.0, objective=Objective.MIN_COST_SLO)]
     assert {share.policy for share in shares(both)} == {"min-cost-slo"}
+    hurry = Objective.MAKESPAN_WITHIN_BUDGET
+    unknown = JobLength("assumed", hours=1.0, assumed=True)
+    mixed = [asked("a", hurry, budget_usd=9.0), asked("b", hurry, budget_usd=9.0, work=unknown)]
+    assert {share.policy for share in shares(mixed)} == {"makespan-within-budget"}
     with pytest.raises(BadRequest, match="a: min-cost, b: max-throughput"):
         shares([asked("a"), asked("b", Objective.MAX_THROUGHPUT)])
 

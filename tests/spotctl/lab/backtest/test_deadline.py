@@ -1,4 +1,4 @@
-"""`spotctl backtest deadline` from its entry point."""
+"""`spotctl lab backtest deadline` from its entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spotctl backtest frontier` from its entry point, over prices that the test generates."""
+"""`spotctl lab backtest frontier` from its entry point, over prices that the test generates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spotctl backtest regions` from its entry point."""
+"""`spotctl lab backtest regions` from its entry point."""
 
 from __future__ import annotations
 

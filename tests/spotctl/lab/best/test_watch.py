@@ -1,4 +1,4 @@
-"""`spotctl prices watch` from its entry point, against a public price list and a webhook on this machine."""
+"""`spotctl lab prices watch` from its entry point, against a public price list and a webhook on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spotctl beta` from its entry point."""
+"""`spotctl lab beta` from its entry point."""
 
 from __future__ import annotations
 

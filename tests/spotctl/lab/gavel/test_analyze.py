@@ -1,4 +1,4 @@
-"""`spotctl gavel analyze` from its entry point."""
+"""`spotctl lab gavel analyze` from its entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spotctl gavel simulate` from its entry point, and the files it reads."""
+"""`spotctl lab gavel simulate` from its entry point, and the files it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spotctl gavel solve` from its entry point."""
+"""`spotctl lab gavel solve` from its entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spotctl train` from its entry point, on simulated nodes and on real processes: models, logs and pictures."""
+"""`spotctl lab train` from its entry point, on simulated nodes and on real processes: models, logs and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `spotctl train` refuses, and what it shows of a trainer's own output and errors."""
+"""What `spotctl lab train` refuses, and what it shows of a trainer's own output and errors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def trainer(tmp_path: Path) -> Path:
         (("mf", "--arg", "rank"), "invalid argument 'rank'; write name=value"),
         (("mf", "--arg", "size=3"), "mf has no argument 'size'; it has rank ("),
         (("mf", "--arg", "rank=0"), "mf: rank is 0; it must be a whole number of at least 1"),
-        (("mf", "--nodes", "0+3"), "nodes is '0+3'; write reliable+transient, such as 1+3, with at least one reliable"),
-        (("mf", "--nodes", "0+3"), "it keeps the model when all others are evicted"),
+        (("mf", "--nodes", "0+0"), "nodes is '0+0'; write reliable+transient with at least one node"),
         (("mf", "--nodes", "3"), "nodes is '3'; write reliable+transient"),
         (("mf", "--stage", "4"), "--stage 4: unknown stage; expected one of auto, 1, 2, 3"),
         (("mf", "--slack", "-1"), "--slack -1: is not a number of clocks"),

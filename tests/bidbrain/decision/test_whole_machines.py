@@ -1,0 +1,28 @@
+"""More jobs than are divided exactly: equal ones still get equal shares, up to one machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bidbrain.decision.mixture_solver import SharedQuota
+from bidbrain.decision.whole_machines import MachineClaim, fairest
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_equal_jobs_differ_by_at_most_one_machine(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    jobs, each = int(rng.integers(7, 10)), int(rng.integers(1, 5))
+    quota = each * int(rng.integers(jobs, 12 * jobs))
+    claims = [MachineClaim((1.0,), 1, 100, ((0,),))] * jobs
+    held = fairest(claims, (SharedQuota((float(each),), float(quota)),))
+    assert held is not None
+    assert held.sum() == quota // each
+    assert held.max() - held.min() <= 1
+
+
+def test_equal_jobs_need_not_be_neighbors() -> None:
+    small, large = MachineClaim((1.0,), 1, 9, ((0,),)), MachineClaim((1.0,), 2, 9, ((0,),))
+    held = fairest([small, large, small], (SharedQuota((1.0,), 8.0),))
+    assert held is not None
+    assert held[:, 0].tolist() == [3, 3, 2]
