@@ -1,4 +1,4 @@
-"""`spotctl beta`: eviction probability, its uncertainty, and the calibration of past estimates."""
+"""`spotctl lab beta`: eviction probability, its uncertainty, and the calibration of past estimates."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,7 +40,7 @@ def show(
 ) -> None:
     """Estimate the probability of an eviction within a time window.
 
-    Example: spotctl beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
+    Example: spotctl lab beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
     """
     from spotctl.lab.beta import estimates as beta, tables as beta_tables
 
@@ -64,7 +64,7 @@ def plot(
 ) -> None:
     """Plot eviction probability and median time to eviction against the bid.
 
-    Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out beta.png
+    Example: spotctl lab beta plot local/sim-east/sim-east-a/c4.2xlarge --out beta.png
 
     \f
 
@@ -110,7 +110,7 @@ def calibrate(
 ) -> None:
     """Score estimates against later evictions, next to each market's base rate and the pooled base rate.
 
-    Example: spotctl beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
+    Example: spotctl lab beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
 
     \f
 

@@ -36,6 +36,14 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
     return True
 
 
+def packages_of_runner(spec: JobSpec) -> tuple[str, ...]:
+    """The packages that the runner of a job needs on its machine."""
+    from spotctl.run.elsewhere.installing import packages_on
+
+    (cloud,) = spec.resources.clouds
+    return packages_on(cloud)
+
+
 def refresh(session: Session, job: str = "") -> set[str]:
     """Updates this home's log from the runners of one job or of all; returns the runs that a runner attends to."""
     from spotctl.home.paths import Paths
@@ -118,10 +126,10 @@ def attach(
 ) -> None:
     """Watch and control a run whose runner lives on a rented machine, even if it was launched from another computer.
 
-    Needs the cloud's credentials and access to PLACE. Afterwards status, logs, top, exec, ssh, stop and down work on
+    Needs the cloud's credentials and access to PLACE. Afterwards status, logs, exec, ssh and stop work on
     this computer.
 
-    Example: spotctl attach s3://bucket/models/x/spotctl/x-1a2b3c
+    Example: spotctl resume s3://bucket/models/x/spotctl/x-1a2b3c
 
     \f
 
@@ -129,18 +137,24 @@ def attach(
         job: name of the job
         run: id of its run
     """
-    from spotctl.run.elsewhere import place as places
-    from spotctl.run.launcher_identity import LAUNCHER
-
     session: Session = context.obj
-    known = places.attach(place, session.settings, LAUNCHER)
-    refresh(session, known.job)
+    known = attached(session, place)
     session.answer(
         json_,
         {"job": known.job, "run": known.run},
         None,
         f"attached to run {known.run}: see spotctl status {known.job}",
     )
+
+
+def attached(session: Session, place: str) -> RunPlace:
+    """The run at a place, which this computer knows from here on."""
+    from spotctl.run.elsewhere import place as places
+    from spotctl.run.launcher_identity import LAUNCHER
+
+    known = places.attach(place, session.settings, LAUNCHER)
+    refresh(session, known.job)
+    return known
 
 
 def launch(
@@ -167,7 +181,7 @@ def launch(
         return moved
     session.remark(
         f"the runner now lives on {moved.machine}: you may switch this computer off",
-        f"from another computer: spotctl attach {moved.place.location}",
+        f"from another computer: spotctl resume {moved.place.location}",
     )
     return follow(session, moved.place, publish)
 
@@ -180,7 +194,7 @@ def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None
 
     left, client = Event(), RunnerClient(place, session.settings)
     with live_view(session, from_here=True, leaving=left, publish=publish) as view:
-        ended = client.follower.follow(view.on_turn, left.is_set)
+        ended = client.follower.follow(view.on_turn, left.is_set, session.remark)
     if ended is None:
         session.remark(f"run {place.run} continues without this computer; 'spotctl stop {place.job}' stops it")
         return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+
+from spotctl.log.outcomes import WITHDRAWN
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
@@ -26,21 +29,31 @@ EXIT_CODES = {
 
 
 def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_said: bool = False) -> NoReturn:
-    """Prints how each job ended, unless that `is_said` already; exits with the highest of their exit codes."""
+    """Prints how each job ended, unless that `is_said` already, line by line; exits with the highest of their exit
+    codes."""
     from spotctl.cli.boundary import exit_code_of
-    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.cli.run_lines import answer_line
     from spotctl.show.runs import tables as run_tables
 
     endings = [job.ending for job in jobs if job.ending is not None]
     if is_said:
-        pass
+        sys.stdout.writelines(answer_line(job.spec.name, _figures(job)) for job in jobs if job.ending is None)
     elif json_:
-        session.answer_json([final_figures(*ending) for ending in endings])
+        session.answer_json([_figures(job) for job in jobs])
     else:
         for ending in endings:
             session.out.print(run_tables.summary(*ending))
     failed = [exit_code_of(partial(_raise, job.error), debug=False) for job in jobs if job.error is not None]
-    raise typer.Exit(max([*failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
+    raise typer.Exit(max([0, *failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
+
+
+def _figures(job: Launched) -> dict[str, Any]:
+    """The answer for a job, with or without a run."""
+    from spotctl.log.ledger.final_figures import final_figures, without_run
+
+    if job.ending is not None:
+        return final_figures(*job.ending)
+    return without_run(job.spec.name, *(("withdrawn", WITHDRAWN) if job.is_withdrawn else ("error", str(job.error))))
 
 
 def _raise(error: Exception) -> NoReturn:

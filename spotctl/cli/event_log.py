@@ -46,7 +46,7 @@ def repair(context: typer.Context, json_: JsonOption = False) -> None:
     """Replace a damaged event log with all of its readable rows. The damaged file is kept next to the new one.
 
     The new log says which rows were lost, and reports say "at least" where a cost rests on them. A run that lost rows
-    before it ended cannot be resumed: `spotctl down JOB` returns its machines and ends the run.
+    before it ended cannot be resumed: `spotctl stop JOB` returns its machines and ends the run.
 
     Example: spotctl log repair
     """

@@ -1,4 +1,4 @@
-"""`spotctl init` and `spotctl schema`: a starter job file, and the schema for editors."""
+"""`spotctl init` and `spotctl schema`: a job file for a script or to start from, and the schema for editors."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,26 +6,49 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def init(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="Output file.")] = Path("job.yaml"),
+    file: Annotated[Path, typer.Argument(help="Your training script; or the job file to write.")] = Path("job.yaml"),
+    job: Annotated[Path, typer.Argument(help="For a script: the job file to write.")] = Path("job.yaml"),
+    trainer: Annotated[
+        bool, typer.Option("--trainer", help="Also write a trainer's skeleton from the script's PyTorch network.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing, and note in the file what is assumed.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Write a commented starter job file that runs as it is on the local market.
+    """Write a commented job file: for your training script, or a starter that runs on the local market.
 
-    Example: spotctl init job.yaml && spotctl plan job.yaml
+    A script is read, not run: its framework, arguments, saves and data. Then init says which lines of the script to
+    change so that evictions lose no work. On a terminal, it asks where the script runs, for how long, and where
+    checkpoints are kept.
+
+    Example: spotctl init train.py && spotctl plan job.yaml
 
     \f
 
     Fields:
         file: the job file that was written
+        trainer: with a script, the skeleton of a trainer that was written; null without --trainer
+        script: with a script, what was read in it
+        script -> spotctl.cli.script_job:answer
     """
+    session: Session = context.obj
+    if file.suffix == ".py" or (file.is_file() and file.suffix not in (".yaml", ".yml")):
+        from spotctl.cli.script_job import ScriptRequest, write_script_job
+
+        write_script_job(session, ScriptRequest(file, job, trainer, force, yes or json_), json_=json_)
+        return
+    if trainer:
+        raise BadRequest(f"{file}: is no script; --trainer needs one, such as spotctl init train.py --trainer")
     from spotctl.files.job.starter import write_starter
 
-    session: Session = context.obj
-    write_starter(file)
+    write_starter(file, force=force)
     session.answer(
         json_, {"file": str(file)}, None, f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}"
     )

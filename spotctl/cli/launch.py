@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.endings import finish
-from spotctl.cli.options import ForegroundOption, JobArgument, MetricsOption, ShownOutput
+from spotctl.cli.options import ForegroundOption, JobOrPlaceArgument, MetricsOption, ShownOutput
 from spotctl.cli.session import JsonOption, Session, is_debug
 from spotctl.home.errors import BadRequest
 
@@ -24,7 +24,7 @@ def launch(
         list[Path], typer.Argument(help="Job files. Several files are planned together.", show_default=False)
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without renting anything.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", hidden=True, help="As spotctl plan.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")] = False,
     max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
     attached: Annotated[
@@ -97,7 +97,7 @@ def launch(
             session.out.print(cluster_tables.plan_text(jobs.on_ray))
     if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
-    order, lines = jobs.order(fresh=fresh, metrics=metrics), RunLines(output, json_lines)
+    order, lines = jobs.order(files, fresh=fresh, metrics=metrics), RunLines(output, json_lines)
     if session.in_terminal and not (foreground or json_):
         names = [spec.name for spec in order.specs]
         shown_runs.hand_over(session, order, names, debug=is_debug(context), lines=lines)
@@ -115,24 +115,29 @@ def _rehearse(session: Session, specs: Sequence[JobSpec]) -> None:
 
 def resume(
     context: typer.Context,
-    job: JobArgument,
+    job: JobOrPlaceArgument,
     foreground: ForegroundOption = False,
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Pick up a run after a crash, or show a run that goes on. Nothing is bought twice.
 
-    If the runner lives on a rented machine, this command watches the run. On a terminal, it also shows a run that
-    another process of this computer attends to.
+    If the runner lives on a rented machine, this command watches the run; if it was launched from another computer,
+    give its place. On a terminal, it also shows a run that another process of this computer attends to.
 
     Example: spotctl resume nightly-recsys
     """
     from spotctl.cli import elsewhere, shown_runs
     from spotctl.cli.runs_here import resume_here
+    from spotctl.home.paths import Paths
+    from spotctl.log.waiting import check_begun
     from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
     session: Session = context.obj
+    check_begun(Paths(session.settings.home), job)
+    if "://" in job:
+        job = elsewhere.attached(session, job).job
     client = elsewhere.client_of(session, job)
     if client is not None:
         session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
@@ -146,6 +151,6 @@ def resume(
 
 def confirm(session: Session) -> bool:
     if not sys.stdin.isatty():
-        raise BadRequest("no terminal to ask for confirmation on: pass --yes, or --dry-run to see the plan only")
+        raise BadRequest("no terminal to ask for confirmation on: pass --yes; spotctl plan shows the plan only")
     session.out.print("")
     return typer.confirm("Rent these machines?")

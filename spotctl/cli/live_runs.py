@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,12 +17,13 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
-from spotctl.log.store import EventLog
+from spotctl.log.store import EventLog, runner_of
+from spotctl.log.waiting import waiting_jobs
 from spotctl.run.start import runs
 from spotctl.run.stop_signals import noticing, stop_signals
 from spotctl.show.runs import tables as run_tables
 from spotctl.show.runs.figures import RunMarkets
-from spotctl.show.runs.standing import ways_on
+from spotctl.show.runs.standing import waiting_text, ways_on
 from spotctl.show.runs.view import RunView
 
 if TYPE_CHECKING:
@@ -58,7 +60,13 @@ def live_view(
         publish(state)
         live.show_turn(state)
 
-    observer = runs.RunObserver(show_turn, partial(_notify, session), partial(_notify_of_alarm, session))
+    observer = runs.RunObserver(
+        show_turn,
+        partial(_notify, session),
+        partial(_notify_of_alarm, session),
+        on_remark=live.show_remark,
+        is_stopped=live.stopped.is_set,
+    )
     try:
         with (
             stop_signals(live.stopped),
@@ -99,6 +107,12 @@ class LiveRuns:
         if self._session.err.is_terminal:
             self.view.show(self._markets.figures(state))
 
+    def show_remark(self, job: str, line: str) -> None:
+        """Shows a line about a job that a window does not learn from the log."""
+        if self._session.in_window:
+            self._session.remark(f"{job}: {line}")
+        self._say(" ".join(line.split()), job)
+
     def ask_to_stop(self) -> None:
         """Says, once, what the first Ctrl-C does, and asks the runs to stop; a turn may be waiting for a cloud."""
         with self._lock:
@@ -114,10 +128,16 @@ class LiveRuns:
 
     def interruption(self) -> str:
         """The runs that a second Ctrl-C leaves behind, and how to continue them."""
-        with EventLog(Paths(self._session.settings.home).log) as log:
+        paths = Paths(self._session.settings.home)
+        with EventLog(paths.log) as log:
             latest = [latest_run(log, _job(state)) for state in self.seen.values()]
         left = [state for state in latest if state is not None and state.ended is None]
-        return "; ".join(["interrupted", *(ways_on(state, attended=not self._ends_runs) for state in left)])
+        waits = [
+            waiting_text(job, paths, attended=False)
+            for job in waiting_jobs(paths)
+            if runner_of(paths.locks, job.name) == os.getpid()
+        ]
+        return "; ".join(["interrupted", *(ways_on(state, attended=not self._ends_runs) for state in left), *waits])
 
     def _say(self, line: str, job: str = "") -> None:
         err = self._session.err

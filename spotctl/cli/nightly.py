@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from spotctl.nightly.state_dir import Installed, StateDir
     from spotctl.nightly.tonight import StartReport
 
-app = typer.Typer(
-    help="Run jobs every night from a timer on this computer, and report the results.", no_args_is_help=True
-)
+app = typer.Typer(help="Run jobs every night from a timer, and report the results.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the nightly job.", show_default=False)]
 
@@ -97,13 +95,10 @@ def list_(
         nightly: the nightly jobs
         nightly[] -> _job
     """
-    from spotctl.nightly.install import Timers
-    from spotctl.nightly.state_dir import state_dirs
     from spotctl.show.runs import nights as night_tables
 
     session: Session = context.obj
-    timers = Timers.of_this_user()
-    jobs = [_job(state_dir, timers) for state_dir in state_dirs(session.settings.home.resolve())]
+    jobs = known_jobs(session)
     problems = [f"{job['name']}: {problem}" for job in jobs for problem in job["problems"]]
     if json_:
         session.answer_json({"nightly": jobs})
@@ -221,6 +216,15 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazi
         raise BadRequest(
             f"--scheduler: {written!r} is not one of {', '.join(scheduler.value for scheduler in Scheduler)}"
         ) from None
+
+
+def known_jobs(session: Session) -> list[dict[str, Any]]:
+    """The nightly jobs of the home, as `nightly ls --json` lists them."""
+    from spotctl.nightly.install import Timers
+    from spotctl.nightly.state_dir import state_dirs
+
+    timers = Timers.of_this_user()
+    return [_job(state_dir, timers) for state_dir in state_dirs(session.settings.home.resolve())]
 
 
 def _job(state_dir: StateDir, timers: Timers) -> dict[str, Any]:

@@ -51,6 +51,14 @@ JobArgument = Annotated[str, typer.Argument(help="Name of the job.", show_defaul
 OptionalJobArgument = Annotated[
     str, typer.Argument(help="Name of the job (optional).", show_default=False, autocompletion=_jobs_like)
 ]
+JobOrPlaceArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the job, or the place that launch printed: s3://BUCKET/.../spotctl/RUN.",
+        show_default=False,
+        autocompletion=_jobs_like,
+    ),
+]
 MetricsOption = Annotated[
     str,
     typer.Option(

@@ -23,7 +23,8 @@ def plan(
         bool,
         typer.Option(
             "--explain",
-            help="Also show eviction intervals, the parts of the cost, rejected markets, and the cost of haste.",
+            help="Also show eviction intervals, the parts of the cost, rejected markets, the cost of haste, and a"
+            " training as a script and with and without a reliable machine.",
         ),
     ] = False,
     at: Annotated[
@@ -54,7 +55,8 @@ def plan(
     session: Session = context.obj
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
-    from spotctl.run.start.launch_plans import stored_plans, with_pace
+    from spotctl.cli.progress import planning
+    from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.local_market import on_one_market
     from spotctl.show.freshness import freshness_remarks
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
@@ -68,9 +70,11 @@ def plan(
 
         check_picture(plot)
     specs, shared = on_one_market(specs)
-    planned = stored_plans(specs, session.settings, at, hours)
+    with planning(session, len(specs)):
+        planned = stored_plans(specs, session.settings, at, hours)
     if explain:
-        planned = with_pace(planned, session.settings, at, hours)
+        with planning(session, len(specs)):
+            planned = explained(planned, session.settings, at, hours)
     if plot is not None:
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
@@ -79,7 +83,9 @@ def plan(
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     for plan in planned.plans:
-        session.out.print(plan_tables.plan_view(plan, session.out.width, explain=explain, pace=planned.pace))
+        session.out.print(
+            plan_tables.plan_view(plan, session.out.width, explain=explain, pace=planned.pace, ways=planned.ways)
+        )
     session.remark(*shared, *planned.remarks, *freshness_remarks(_worth_naming(planned.clouds, planned.at), planned.at))
 
 

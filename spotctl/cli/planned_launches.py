@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
     from spotctl.log.events import Planned
@@ -31,14 +33,15 @@ class Prepared:
     def plans(self) -> Sequence[JobPlan]:
         return self.planned.plans
 
-    def order(self, *, fresh: bool = False, metrics: str = "") -> LaunchOrder:
-        """The launch of these jobs."""
+    def order(self, files: Sequence[Path] = (), *, fresh: bool = False, metrics: str = "") -> LaunchOrder:
+        """The launch of these jobs, from their files."""
         from spotctl.run.turn.live_strategy import expectation
 
         if self.on_ray is not None:
-            return LaunchOrder((self.on_ray,), None, self.moves, fresh, metrics)
+            return LaunchOrder((self.on_ray,), tuple(files), None, self.moves, fresh, metrics)
         expected = expectation(self.plans[0]) if len(self.plans) == 1 else None
-        return LaunchOrder(tuple(plan.job.spec for plan in self.plans), expected, self.moves, fresh, metrics)
+        specs = tuple(plan.job.spec for plan in self.plans)
+        return LaunchOrder(specs, tuple(files), expected, self.moves, fresh, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class LaunchOrder:
     """
 
     specs: tuple[JobSpec, ...]
+    files: tuple[Path, ...]
     expected: Planned | None
     moves: bool
     fresh: bool
@@ -59,9 +63,11 @@ class LaunchOrder:
 def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
     from spotctl.cli import elsewhere
+    from spotctl.cli.progress import planning, waiting
     from spotctl.run.start import concurrent_runs, runs
     from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
     from spotctl.run.start.local_market import on_one_market
+    from spotctl.run.start.machine_packages import check_machine_packages
 
     for spec in specs:
         runs.check_launchable(spec)
@@ -72,7 +78,12 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
     moves = not attached and elsewhere.moves(specs, session)
-    return Prepared(plans_to_launch(specs, session.settings, limit), moves)
+    with planning(session, len(specs)):
+        planned = plans_to_launch(specs, session.settings, limit)
+    with waiting(session, "choosing the machines' packages"):
+        for spec in specs:
+            check_machine_packages(spec, session.settings, elsewhere.packages_of_runner(spec) if moves else ())
+    return Prepared(planned, moves)
 
 
 def run(
@@ -114,6 +125,6 @@ def _run(
         return [Launched(spec, elsewhere.launch(session, plans[0], order.expected, publish, fresh=order.fresh))]
     with live_view(session, several=several, publish=publish) as callbacks:
         if several:
-            return concurrent_runs.launch(plans, session.settings, callbacks, fresh=order.fresh)
+            return concurrent_runs.launch(plans, session.settings, callbacks, files=order.files, fresh=order.fresh)
         ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=order.expected)
         return [Launched(spec, ending)]

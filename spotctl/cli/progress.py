@@ -1,11 +1,20 @@
 """Progress bars on stderr; silent when stderr is not a terminal."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from pricing_data.fetch import TaskReport
 from spotctl.cli.session import Session
@@ -50,9 +59,7 @@ def fetching(session: Session) -> Iterator[Callable[[list[TaskReport]], None]]:
         yield show
 
 
-def _progress(
-    session: Session, *columns: TextColumn | BarColumn | DownloadColumn | MofNCompleteColumn | TimeElapsedColumn
-) -> Progress:
+def _progress(session: Session, *columns: ProgressColumn) -> Progress:
     return Progress(*columns, console=session.err, transient=True, disable=not session.err.is_terminal)
 
 
@@ -61,6 +68,22 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
+
+
+def planning(session: Session, jobs: int) -> AbstractContextManager[object]:
+    """The time that planning has taken; shown for several jobs, whose division and forecasts take seconds."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    progress = Progress(*columns, console=session.err, transient=True, disable=jobs < 2 or not session.err.is_terminal)
+    progress.add_task(f"planning {jobs} jobs", total=None)
+    return progress
+
+
+def waiting(session: Session, what: str) -> AbstractContextManager[object]:
+    """The time that something of unknown length has taken."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    progress = _progress(session, *columns)
+    progress.add_task(what, total=None)
+    return progress
 
 
 @contextmanager

@@ -54,7 +54,8 @@ def cost(
     by: Annotated[
         str,
         typer.Option(
-            help="Group by one or more of job, run, cloud, region, type, market, pricing, kind, day, month, tag."
+            help="Group by one or more of job, run, cloud, region, type, market, pricing, kind, day, month, tag, or by"
+            " the values of tags with these names: user,team."
         ),
     ] = "job",
     format_: Annotated[

@@ -1,4 +1,4 @@
-"""`spotctl stop`, `down` and `gc`: machines are returned."""
+"""`spotctl stop` (earlier `down`) and `gc`: machines are returned."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from spotctl.cli.endings import finish
-from spotctl.cli.options import JobArgument, OptionalJobArgument
+from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
+from spotctl.log.outcomes import WITHDRAWN
 from spotctl.show.phrases import moment
 
 if TYPE_CHECKING:
@@ -23,8 +25,15 @@ if TYPE_CHECKING:
     from spotctl.run.orphans import Orphans
 
 
-def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
-    """Stop a run and return its machines, even if the launcher is gone.
+def stop(
+    context: typer.Context,
+    job: OptionalJobArgument = "",
+    all_: Annotated[bool, typer.Option("--all", help="Stop all jobs.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Stop a run and return its machines, even if the launcher is gone. A job that waits for its turn is withdrawn.
+
+    With --all, --json prints a list.
 
     Example: spotctl stop nightly-recsys
 
@@ -32,9 +41,10 @@ def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) ->
 
     Fields:
         -> spotctl.log.ledger.final_figures:final_figures
+        -> spotctl.log.ledger.final_figures:without_run
         -> _emergency
     """
-    _end(context.obj, job, json_=json_)
+    _stop("stop", context.obj, job, all_=all_, json_=json_)
 
 
 def down(
@@ -45,17 +55,21 @@ def down(
 ) -> None:
     """Stop one job, or all jobs, and return the machines. With --all, --json prints a list.
 
-    Example: spotctl down --all
+    Example: spotctl stop --all
 
     \f
 
     Fields:
         -> spotctl.log.ledger.final_figures:final_figures
+        -> spotctl.log.ledger.final_figures:without_run
         -> _emergency
     """
-    session: Session = context.obj
+    _stop("down", context.obj, job, all_=all_, json_=json_)
+
+
+def _stop(command: str, session: Session, job: str, *, all_: bool, json_: bool) -> None:
     if bool(job) == all_:
-        raise BadRequest("spotctl down: name one job, or give --all")
+        raise BadRequest(f"spotctl {command}: name one job, or give --all")
     if all_:
         _end_all(session, json_=json_)
     else:
@@ -161,13 +175,18 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
-    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.log import waiting
+    from spotctl.log.ledger.final_figures import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_jobs
 
+    # First, so that none begins when those before it have ended.
+    paths = Paths(session.settings.home)
+    waits = {job.name: waiting.remove(paths, job.name) for job in waiting.waiting_jobs(paths)}
+    withdrawn = [job for job, is_removed in waits.items() if is_removed]
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], json_=json_)
     endings, failure = list[tuple["RunState", "RunEnded"]](), None
-    for job in unfinished_jobs(session.settings):
+    for job in dict.fromkeys([*unfinished_jobs(session.settings), *(job for job in waits if job not in withdrawn)]):
         try:
             endings.append(_stop_run(session, job))
         except SpotctlError as error:
@@ -175,8 +194,12 @@ def _end_all(session: Session, *, json_: bool) -> None:
             failure = failure or error
     session.answer(
         json_,
-        [final_figures(*ending) for ending in endings],
+        [
+            *(final_figures(*ending) for ending in endings),
+            *(without_run(job, "withdrawn", WITHDRAWN) for job in withdrawn),
+        ],
         None,
+        *(f"{job}: {WITHDRAWN}" for job in withdrawn),
         *(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings),
     )
     if failure is not None:
@@ -184,8 +207,13 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
+    from spotctl.log import waiting
     from spotctl.log.errors import BrokenLog, LogFailed
+    from spotctl.log.ledger.final_figures import without_run
 
+    if waiting.remove(Paths(session.settings.home), job):
+        session.answer(json_, without_run(job, "withdrawn", WITHDRAWN), None, f"{job}: {WITHDRAWN}")
+        return
     asked = wall_us()
     try:
         state, ended = _stop_run(session, job)

@@ -71,18 +71,23 @@ def _event_line(job: str, row: LogRow) -> dict[str, Any]:
     return _line(row.at, row.run, job, type(row.event).__name__, json.loads(to_json(row.event)))
 
 
-def _line(at: int, run: str, job: str, event: str, fields: dict[str, Any]) -> dict[str, Any]:
+def answer_line(job: str, figures: dict[str, Any]) -> str:
+    """The only line of a job that has no run."""
+    return f"{json.dumps(_line(None, None, job, 'Answer', figures))}\n"
+
+
+def _line(at: int | None, run: str | None, job: str, event: str, fields: dict[str, Any]) -> dict[str, Any]:
     """A line of `launch --json-lines`.
 
     Fields:
-        time: moment of the event by the market's clock
+        time: moment of the event by the market's clock; null for a job that has no run
         job: name of the job
-        run: id of the run
+        run: id of the run; null if the job has none
         event: kind of the event, such as `Rented` or `MachineWarned`; `Answer` is the last line of a run
         fields: values of the event, as the event log has them; of `Answer`, the answer of `launch --json`
         fields.*: a value; more may be added, and amounts are as in the log
     """
-    return {"time": format_time(at), "job": job, "run": run, "event": event, "fields": fields}
+    return {"time": None if at is None else format_time(at), "job": job, "run": run, "event": event, "fields": fields}
 
 
 class _ScriptLines:

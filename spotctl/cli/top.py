@@ -55,9 +55,11 @@ def _require_live() -> None:
     try:
         import textual  # noqa: F401 - checked before the run is read
     except ImportError:
-        raise BadRequest("spotctl top needs an extra: pip install 'spotctl[tui]' (or use --once)") from None
+        raise BadRequest(
+            "the live view needs an extra: pip install 'spotctl[tui]' (spotctl status needs none)"
+        ) from None
     if not sys.stdout.isatty():
-        raise BadRequest("spotctl top needs a terminal: use --once for a snapshot, or --json")
+        raise BadRequest("the live view needs a terminal: use spotctl status for a snapshot")
 
 
 def _jobs(session: Session, *, all_: bool) -> list[str]:

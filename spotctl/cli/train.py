@@ -1,4 +1,4 @@
-"""`spotctl train`: trains on this computer, without a market."""
+"""`spotctl lab train`: trains on this computer, without a market."""
 
 from __future__ import annotations
 
@@ -142,35 +142,36 @@ def train(
     Ctrl-C ends the training with the last stable model, which --out saves. So does a training whose nodes fail again
     and again, with exit code 1.
 
-    Example: spotctl train mf --clocks 60 --chaos "at clock 20 evict half warn 5s; at clock 30 kill 1"
+    Example: spotctl lab train mf --clocks 60 --chaos "at clock 20 evict half warn 5s; at clock 30 kill 1"
 
     With --engine attach, training starts once the --nodes have joined, each with the same secret: python -m
     agileml.join HOST:PORT --secret-file FILE [--reliable]
 
-    Example: spotctl train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
+    Example: spotctl lab train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
 
     --engine ray needs the extra `cluster`. Machines of the cluster with a resource named reliable or
     transient, or with Ray's label ray.io/market-type, get nodes of that kind.
 
-    Example: spotctl train trainer.py --engine ray --address auto --nodes 1+6
+    Example: spotctl lab train trainer.py --engine ray --address auto --nodes 1+6
 
-    Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
+    Example: spotctl lab train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
 
     With backup workers, the model depends on which work was late. The log records that, and --replay repeats the run
     from the log.
 
-    Example: spotctl train mlr --deterministic --stragglers backup-workers --log run.jsonl
+    Example: spotctl lab train mlr --deterministic --stragglers backup-workers --log run.jsonl
 
-    Example: spotctl train mlr --replay run.jsonl --out model.npz
+    Example: spotctl lab train mlr --replay run.jsonl --out model.npz
 
     \f
 
     Fields:
         -> agileml.iteration_log:last_line_of
+        -> agileml.iteration_log:redone_fields
         -> agileml.iteration_log:straggler_fields
         compared: with --replay, whether the log has the model of the run, with which this one was compared
     """
-    from agileml.iteration_log import IterationLog, last_line_of, straggler_fields
+    from agileml.iteration_log import IterationLog, last_line_of, redone_fields, straggler_fields
     from agileml.runtime.output import show
     from spotctl.files.model_file import check_nothing_lost, save_model
     from spotctl.lab.train import tables as train_tables, training as train
@@ -196,7 +197,8 @@ def train(
             listeners.append(written.write)
         with _last_model_in(out):
             trained = run(lambda iteration: _tell(listeners, iteration), show)
-        ending = last_line_of(trained) | (straggler_fields(history) if stragglers else {})
+        events = (event for iteration in history for event in iteration.events)
+        ending = last_line_of(trained) | redone_fields(events) | (straggler_fields(history) if stragglers else {})
         if written is not None and not trained.interrupted:
             written.end(ending)
     if out is not None:

@@ -19,8 +19,9 @@ from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, runner_of
+from spotctl.log.waiting import waiting_jobs
 from spotctl.run.elsewhere.errors import RunnerLost
-from spotctl.show.runs.standing import ways_on
+from spotctl.show.runs.standing import waiting_text, ways_on
 from spotctl.show.runs.view import RunView
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class RunWindow:
         self._live = LiveRuns(
             session, RunView(several=len(jobs) > 1), Event(), from_here=runner.is_older, ends_runs=False
         )
-        self._stopped = False
+        self._stopped, self._paths = False, Paths(session.settings.home)
 
     @property
     def endings(self) -> list[RunEnd]:
@@ -74,7 +75,12 @@ class RunWindow:
         if code < 0 or (self._runner.is_older and going):
             if self._stopped and not self._states:
                 raise KeyboardInterrupt
-            left = "; ".join(ways_on(state, attended=False) for state in going) or "nothing was rented"
+            lost = [
+                waiting_text(job, self._paths, attended=False)
+                for job in waiting_jobs(self._paths)
+                if job.name in self._jobs
+            ]
+            left = "; ".join([*(ways_on(state, attended=False) for state in going), *lost]) or "nothing was rented"
             raise RunnerLost(f"the runner was killed: {left}")
         return code
 
@@ -99,7 +105,7 @@ class RunWindow:
 
     def _begun(self, job: str) -> RunState | None:
         """The run of a job once this runner has begun it: another one may have been faster."""
-        if runner_of(Paths(self._session.settings.home).locks, job) != self._runner.process:
+        if runner_of(self._paths.locks, job) != self._runner.process:
             return None
         state = latest_run(self._log, job)
         return None if state is None or state.run in self._before else state

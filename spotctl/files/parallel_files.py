@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agileml.errors import BadInput
-from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 
@@ -24,7 +23,7 @@ def check_folder(file: Path | None) -> None:
 
 
 def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[ModelProfile, ...]:
-    """A profile of `spotctl parallel profile`, or the graph text of a published one."""
+    """A profile of `spotctl lab parallel profile`, or the graph text of a published one."""
     from agileml.pipeline.profile.graph_text import read_graph
     from agileml.pipeline.profile.model_profile import profiles_from_json
 
@@ -46,14 +45,14 @@ def profiles_of(specs: Sequence[JobSpec]) -> dict[str, tuple[ModelProfile, ...]]
     """The profiles of jobs whose model is split over devices, by job name."""
     profiles = {}
     for spec in specs:
-        parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+        parallel = spec.program.parallel
         if parallel is not None:
             profiles[spec.name] = load_profiles(spec.workdir / parallel.profile, None, crossing=1)
     return profiles
 
 
 def load_plan(place: str) -> ParallelPlan:
-    """A plan that `spotctl parallel plan --json` wrote: a file, or the JSON itself."""
+    """A plan that `spotctl lab parallel plan --json` wrote: a file, or the JSON itself."""
     from agileml.pipeline.plan.parallel_plan import plan_from_json
 
     inline = place.lstrip().startswith("{")

@@ -60,12 +60,13 @@ class CloudSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """Words of a job file about a cloud's machines: the key of their image, and the kind of their identity."""
+    """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region."""
 
     image: str
     image_help: str
     image_example: str
     identity: str = ""
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True)

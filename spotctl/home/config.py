@@ -5,6 +5,7 @@ Credentials are not settings: each SDK reads them itself.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
 from spotctl.home.cloud_settings import table_of
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
+from spotctl.home.tags import TAG_NAME, TAG_VALUE
 
 FILE_NAME = "config.toml"
 _PREFIX = "SPOTCTL_"
@@ -28,7 +30,7 @@ T = TypeVar("T")
 class Settings:
     """Everything that can be set: in the file by these names, in the environment as `SPOTCTL_<NAME>`.
 
-    `monthly_budget` in dollars is compared with each month's costs in reports.
+    `monthly_budget` in dollars is compared with each month's costs in reports. `tags` are those of all jobs.
     `keys` and `tables` are the settings of clouds: single ones, such as an endpoint, and the tables named after clouds.
     """
 
@@ -36,6 +38,7 @@ class Settings:
     fetch_workers: int = 8
     monthly_budget: float | None = None
     quotas: tuple[Quota, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, object] = field(default_factory=dict)
     tables: Mapping[str, object] = field(default_factory=dict)
 
@@ -128,10 +131,22 @@ def _dollars(value: object) -> float:
     return amount
 
 
+def _tags(value: object) -> Mapping[str, str]:
+    if isinstance(value, str):
+        pairs = (pair.partition("=") for pair in value.split(","))
+        value = {name.strip(): text.strip() for name, _, text in pairs}
+    if not isinstance(value, Mapping) or not all(
+        re.fullmatch(TAG_NAME, str(name)) and re.fullmatch(TAG_VALUE, str(text)) for name, text in value.items()
+    ):
+        raise ValueError("a table of names and values, both of a-z, 0-9, - and _, such as team = 'search'")
+    return {str(name): str(text) for name, text in value.items()}
+
+
 _PARSERS: Mapping[str, Callable[[object], object]] = {
     "fetch_workers": _workers,
     "monthly_budget": _dollars,
     "quotas": quotas_from,
+    "tags": _tags,
 }
 
 

@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collection while many values are read, all of which are kept."""
+"""Pauses Python's cyclic garbage collection while many values are read; all of them are kept."""
 
 from __future__ import annotations
 

@@ -37,6 +37,11 @@ class Paths:
         """One lock per job, held by the process that runs it."""
         return self.home / "locks"
 
+    @property
+    def waiting(self) -> Path:
+        """A file for each job that was launched and has not begun."""
+        return self.home / "waiting"
+
     def runner_output(self, process: int) -> Path:
         """The output of a runner in a process of its own; it is kept if the runner fails."""
         return self.home / "runners" / f"{process}.log"

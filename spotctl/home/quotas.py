@@ -29,7 +29,8 @@ class Quota:
 
     A region of `*` means every region, each with this amount. The spot machines of all jobs of a plan count together;
     on-demand machines have quotas of their own, not `spot`. A family is one as `family_of` names it, or several that
-    share the amount, by the letters that their names begin with, or by their whole names: `g+vt`, `p5+p5e`.
+    share the amount, by the letters that their names begin with, or by their whole names: `g+vt`, `p5+p5e`. Machine
+    types that share an amount are named in the same way: `Standard_D2s_v5+Standard_D4s_v5`.
     """
 
     cloud: str
@@ -48,15 +49,15 @@ class Quota:
         where = "/".join(part for part in (self.cloud, self.region, self.family) if part)
         return where if self.spot else where + _ON_DEMAND
 
-    def covers(self, cloud: str, region: str, family: str) -> bool:
-        """Whether machines of a family in a region count against this quota."""
-        return cloud == self.cloud and self.region in (None, _ANY, region) and self._has(family)
+    def covers(self, cloud: str, region: str, family: str, type_: str = "") -> bool:
+        """Whether machines of a family, or of a type of it, in a region count against this quota."""
+        return cloud == self.cloud and self.region in (None, _ANY, region) and self._has(family, type_)
 
-    def _has(self, family: str) -> bool:
+    def _has(self, family: str, type_: str) -> bool:
         if self.family is None:
             return True
         letters = _LETTERS.match(family)
-        return not {family, letters[0] if letters else ""}.isdisjoint(self.family.split("+"))
+        return not {family, type_, letters[0] if letters else ""}.isdisjoint(self.family.split("+"))
 
     @property
     def is_for_each_region(self) -> bool:

@@ -1,1 +1,1 @@
-"""`spotctl backtest`: strategies replayed over recorded markets."""
+"""`spotctl lab backtest`: strategies replayed over recorded markets."""

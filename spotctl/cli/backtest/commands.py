@@ -1,4 +1,4 @@
-"""`spotctl backtest`: replays strategies over recorded markets."""
+"""`spotctl lab backtest`: replays strategies over recorded markets."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`spotctl backtest compare`: whether a strategy's lead holds in other windows and with other overheads."""
+"""`spotctl lab backtest compare`: whether a strategy's lead holds in other windows and with other overheads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compare(
     A difference is the strategy minus the --against strategy: cost in percentage points of on-demand, and run time as a
     fraction of the baseline's, each with a 95% interval over resampled days. Negative means cheaper or faster.
 
-    Example: spotctl backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
+    Example: spotctl lab backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
     """
     from bidbrain.backtest.robustness import variants
     from spotctl.lab.backtest import compare_tables as backtest_compare_tables

@@ -1,4 +1,4 @@
-"""`spotctl backtest deadline`: replays jobs with a deadline over availability traces."""
+"""`spotctl lab backtest deadline`: replays jobs with a deadline over availability traces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def deadline(
     Strategies: greedy, uniform-progress, deadline (this project's, online) and optimal (perfect foresight). Costs are
     fractions of running on demand only. A trace of several machines counts as available while all machines are.
 
-    Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
+    Example: spotctl lab backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
     from spotctl.lab.backtest import deadline as analysis, deadline_tables
 

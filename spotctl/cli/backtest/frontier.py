@@ -1,4 +1,4 @@
-"""`spotctl backtest frontier`: cost against run time for every strategy and setting."""
+"""`spotctl lab backtest frontier`: cost against run time for every strategy and setting."""
 
 import time
 from dataclasses import replace
@@ -29,7 +29,7 @@ def frontier(
 
     --cuts adds other windows of the history. Strategies learn only from prices before a window.
 
-    Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
+    Example: spotctl lab backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
     """
     from bidbrain.backtest.frontier import points, settings_of
     from bidbrain.backtest.results import notes

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 _QUIET = "ignore:resource_tracker:UserWarning"
 
 
+def _start_quiet_tracker() -> None:
+    """Starts Python's tracker, which frees a pool's semaphores after Ctrl-C, as it should, but without a warning."""
+    from multiprocessing import resource_tracker
+
+    usual = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (usual, _QUIET)))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if usual is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = usual
+
+
 def replay(session: Session, parts: Sequence[BacktestPortion], workers: int) -> list[list[JobResult]]:
     """Replays the parts in `workers` processes (0: one per core); returns their results in order."""
     from concurrent.futures import ProcessPoolExecutor
@@ -29,8 +44,7 @@ def replay(session: Session, parts: Sequence[BacktestPortion], workers: int) -> 
     with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
         map_: Callable[..., Iterator[list[JobResult]]] = map
         if workers != 1:
-            # After Ctrl-C, Python's tracker frees the pool's semaphores, as it should, and would print a warning.
-            os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), _QUIET)))
+            _start_quiet_tracker()
             # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
             # After Ctrl-C, nobody waits for a replay.

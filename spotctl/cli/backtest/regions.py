@@ -1,4 +1,4 @@
-"""`spotctl backtest regions`: replays one job that may run in many zones."""
+"""`spotctl lab backtest regions`: replays one job that may run in many zones."""
 
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ def regions(
     reading of the published method), regions (this project's, online), optimal (perfect foresight, exact), and
     optimal-published (as the published simulator plans it).
 
-    Example: spotctl backtest regions examples/backtest_regions.yaml --out results
+    Example: spotctl lab backtest regions examples/backtest_regions.yaml --out results
     """
     from spotctl.cli.progress import counting
     from spotctl.lab.backtest import regions_tables

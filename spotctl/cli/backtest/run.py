@@ -1,4 +1,4 @@
-"""`spotctl backtest run`: replays strategies over a price history."""
+"""`spotctl lab backtest run`: replays strategies over a price history."""
 
 import time
 from pathlib import Path
@@ -20,7 +20,7 @@ def run(
 
     The same decision code runs live. Costs and run times are relative to the same work on demand.
 
-    Example: spotctl backtest run examples/backtest_2016.yaml --out results
+    Example: spotctl lab backtest run examples/backtest_2016.yaml --out results
     """
     from bidbrain.backtest.results import notes, summarize
     from bidbrain.backtest.run import portions

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OLDEST_PYTHON = (3, 11)
 LEAST_FREE = 1 << 30
 
-_TOP = OptionalPackage("textual", "tui", "spotctl top")
+_TOP = OptionalPackage("textual", "tui", "spotctl status --watch")
 
 
 def findings(settings: Settings, now: int) -> Iterator[Finding]:
@@ -132,7 +132,7 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
         for series in wiring.price_store(settings).table():
             newest[series.market.cloud] = max(newest.get(series.market.cloud, 0), series.last)
     except PricingDataError as error:
-        yield Finding("prices", "stored", Level.FAILS, str(error), "run spotctl prices check, which lists cures")
+        yield Finding("prices", "stored", Level.FAILS, str(error), "run spotctl lab prices check, which lists cures")
         return
     if not newest:
         detail = "only the shipped prices of the local market"
@@ -159,7 +159,7 @@ def _runs(settings: Settings) -> Iterator[Finding]:
     for status in interrupted:
         job = "" if status.state.began is None else status.state.began.job
         detail = f"interrupted, with {len(status.state.alive)} machines"
-        yield Finding("runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl down {job}")
+        yield Finding("runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl stop {job}")
     for cloud in searched:
         if cloud.failure is not None:
             yield Finding(

@@ -1,1 +1,1 @@
-"""`spotctl gavel`: machine types for jobs, simulated clusters, and the price analysis."""
+"""`spotctl lab gavel`: machine types for jobs, simulated clusters, and the price analysis."""

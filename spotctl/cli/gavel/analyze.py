@@ -1,4 +1,4 @@
-"""`spotctl gavel analyze`: cost of training on markets with changing prices."""
+"""`spotctl lab gavel analyze`: cost of training on markets with changing prices."""
 
 import time
 from pathlib import Path
@@ -43,7 +43,7 @@ def analyze(
     costs), dynamic+data (also pays for the dataset, once per cloud). Results are shown next to the figures of chapter 6
     of the Gavel dissertation.
 
-    Example: spotctl gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
+    Example: spotctl lab gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """
     from spotctl.lab.gavel import analyze as gavel_prices, analyze_tables as gavel_prices_tables
 

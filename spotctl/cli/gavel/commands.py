@@ -1,4 +1,4 @@
-"""`spotctl gavel`: allocates machine types to jobs."""
+"""`spotctl lab gavel`: allocates machine types to jobs."""
 
 import time
 from pathlib import Path
@@ -44,7 +44,7 @@ def solve(
     A job's "estimates": {"v100": {"basis": "profile", "interval": [35, 46]}} gives the source of a throughput (profile,
     formula or measured) and its interval; the answer then has an interval, too.
 
-    Example: spotctl gavel solve problem.json --policy min-cost-slo
+    Example: spotctl lab gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
     from spotctl.lab.gavel import problem_file as gavel_problem, solve_tables as gavel_solution_tables

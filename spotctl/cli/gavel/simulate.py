@@ -1,4 +1,4 @@
-"""`spotctl gavel simulate`: simulates a cluster in rounds."""
+"""`spotctl lab gavel simulate`: simulates a cluster in rounds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def simulate(
     is a multiple of the job's run time alone on its fastest type. The makespan runs from the first measured arrival to
     the last measured completion.
 
-    Example: spotctl gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz
+    Example: spotctl lab gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz
     --cluster v100=36,p100=36,k80=36 --policy max-min-fairness
     """
     from bidbrain.gavel.simulator.engine import simulate as play

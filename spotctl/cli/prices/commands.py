@@ -121,7 +121,7 @@ def fetch(
     """Fetch price history, instance types, on-demand prices and interruption rates from the clouds' APIs.
 
     First prints an estimate of requests, size and time. Each fetch continues where the last one ended. An error in one
-    cloud or region does not affect the others. Many sources need no account (see spotctl prices sources); clouds
+    cloud or region does not affect the others. Many sources need no account (see spotctl lab prices sources); clouds
     without credentials are otherwise skipped unless named with --cloud.
 
     Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
@@ -179,7 +179,7 @@ def ls(
 ) -> None:
     """List markets, one per line.
 
-    Example: spotctl prices ls 'aws/*/*/p3.*' --vcpus 8..32
+    Example: spotctl lab prices ls 'aws/*/*/p3.*' --vcpus 8..32
 
     \f
 
@@ -267,7 +267,7 @@ def stats(
 ) -> None:
     """Compare markets: mean, discount, changes and spikes per day, hours above on-demand, outliers, age.
 
-    Example: spotctl prices stats 'aws/us-east-1/*/m4.*'
+    Example: spotctl lab prices stats 'aws/us-east-1/*/m4.*'
 
     \f
 
@@ -308,7 +308,7 @@ def plot(
 ) -> None:
     """Plot the prices of markets over time, with their on-demand prices.
 
-    Example: spotctl prices plot 'local/sim-east/*/c4.xlarge' --last 7d --out prices.png
+    Example: spotctl lab prices plot 'local/sim-east/*/c4.xlarge' --last 7d --out prices.png
 
     \f
 
@@ -342,7 +342,7 @@ def gaps(
 ) -> None:
     """List gaps: seams between downloads, times without observation, markets not watched lately.
 
-    Example: spotctl prices gaps 'aws/sa-east-1'
+    Example: spotctl lab prices gaps 'aws/sa-east-1'
     """
     from pricing_data.gaps import find_gaps
     from spotctl.show import terminal

@@ -1,4 +1,4 @@
-"""`spotctl prices egress`: what it costs to move data."""
+"""`spotctl lab prices egress`: what it costs to move data."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ def egress(
 
     To add newer lists, use `prices import` with the columns asof,cloud,origin,target,above_gb,usd_per_gb.
 
-    Example: spotctl prices egress aws/us-east-1 gcp/us-central1 --gb 500
+    Example: spotctl lab prices egress aws/us-east-1 gcp/us-central1 --gb 500
 
     \f
 

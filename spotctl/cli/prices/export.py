@@ -1,4 +1,4 @@
-"""`spotctl prices export`: stored prices as CSV or Parquet."""
+"""`spotctl lab prices export`: stored prices as CSV or Parquet."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ def export(
 ) -> None:
     """Export price history in the format of `prices import`.
 
-    Example: spotctl prices export 'aws/us-east-1' --out history.csv.gz
+    Example: spotctl lab prices export 'aws/us-east-1' --out history.csv.gz
 
     \f
 

@@ -1,4 +1,4 @@
-"""`spotctl prices snapshot`: share observed prices as signed files."""
+"""`spotctl lab prices snapshot`: share observed prices as signed files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make(
 ) -> None:
     """Write the prices observed on a day, signed with this installation's key.
 
-    Example: spotctl prices snapshot make --out shared --day 2026-01-31
+    Example: spotctl lab prices snapshot make --out shared --day 2026-01-31
 
     \f
 
@@ -66,7 +66,8 @@ def make(
             f"wrote {path}: {counted(len(snapshot.table.markets), 'market')}, {len(snapshot.table):,} events"
         )
     session.remark(
-        f"signed with {snapshots.public_key(key)}; others import it with: spotctl prices snapshot add FILE --trust KEY"
+        f"signed with {snapshots.public_key(key)}; others import it with: spotctl lab prices snapshot add FILE"
+        " --trust KEY"
     )
 
 
@@ -79,7 +80,7 @@ def add(
 ) -> int:
     """Check the signatures of others' snapshots and import them. Importing a snapshot twice changes nothing.
 
-    Example: spotctl prices snapshot add shared/aws-2026-01-31.parquet --trust KEY
+    Example: spotctl lab prices snapshot add shared/aws-2026-01-31.parquet --trust KEY
 
     \f
 

@@ -1,4 +1,4 @@
-"""`spotctl prices sources`: where prices come from."""
+"""`spotctl lab prices sources`: where prices come from."""
 
 from dataclasses import asdict
 
@@ -10,7 +10,7 @@ from spotctl.cli.session import JsonOption, Session
 def sources(context: typer.Context, json_: JsonOption = False) -> None:
     """List the sources of prices: what each provides and needs. Most need no account.
 
-    Example: spotctl prices sources
+    Example: spotctl lab prices sources
 
     \f
 

@@ -1,4 +1,4 @@
-"""`spotctl prices sql`: any other question about stored prices."""
+"""`spotctl lab prices sql`: any other question about stored prices."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ def sql(
 
     Columns of the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
 
-    Example: spotctl prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
+    Example: spotctl lab prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
 
     \f
 

@@ -1,4 +1,4 @@
-"""`spotctl prices check`, `backup` and `correct`: keep the stored prices whole and right."""
+"""`spotctl lab prices check`, `backup` and `correct`: keep the stored prices whole and right."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(
 
     Exit codes: 0 the store is sound, 1 something is wrong.
 
-    Example: spotctl prices check
+    Example: spotctl lab prices check
 
     \f
 
@@ -78,7 +78,7 @@ def backup(
 
     To restore a backup, copy its files back into an empty store.
 
-    Example: spotctl prices backup /mnt/backup/prices
+    Example: spotctl lab prices backup /mnt/backup/prices
 
     \f
 
@@ -112,9 +112,9 @@ def correct(
 ) -> None:
     """Correct a stored price, or withdraw it. What was imported is kept, and the newest correction is in force.
 
-    A correction also wins over later imports of the same price change. Times are those of `spotctl prices export`.
+    A correction also wins over later imports of the same price change. Times are those of `spotctl lab prices export`.
 
-    Example: spotctl prices correct aws/us-east-1/us-east-1a/c4.xlarge 2026-01-31T12:00:00Z 0.0432 --reason typo
+    Example: spotctl lab prices correct aws/us-east-1/us-east-1a/c4.xlarge 2026-01-31T12:00:00Z 0.0432 --reason typo
 
     \f
 
@@ -143,7 +143,7 @@ def correct(
 def corrections(context: typer.Context, json_: JsonOption = False) -> None:
     """List all corrections of stored prices, oldest first.
 
-    Example: spotctl prices corrections
+    Example: spotctl lab prices corrections
 
     \f
 

@@ -1,4 +1,4 @@
-"""`spotctl prices watch`: wait until a machine is cheap enough."""
+"""`spotctl lab prices watch`: wait until a machine is cheap enough."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def watch(
     Offers are ranked like those of `prices best`. The exit code is 3 if none appears within --for. With --keep, spotctl
     keeps watching and sends a message whenever offers appear after a check without any.
 
-    Example: spotctl prices watch --gpu A100:8 --below 1.25 && spotctl launch job.yaml
+    Example: spotctl lab prices watch --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """
     from spotctl.lab.best.price_condition import PriceCondition
 

@@ -32,6 +32,18 @@ def app_problem(app: str, workdir: Path, has_setup: bool) -> str | None:
     return f"{app!r}: there is no module {module} in {workdir}, nor an installed one; correct the name, or set workdir"
 
 
+def model_problem(app: str, workdir: Path) -> str | None:
+    """Why there is no such model to split, or None."""
+    from agileml.pipeline.model.builtin import BUILT_IN as MODELS
+
+    path, attribute = split(app)
+    if not path or not attribute:
+        return None if app in MODELS else f"{app!r} is no model; expected {', '.join(MODELS)}, or FILE.py:FUNCTION"
+    if not (workdir / path).is_file():
+        return f"there is no file {path!r} in {workdir}; expected a path relative to workdir"
+    return _no_class(workdir / path, attribute)
+
+
 def arguments_problem(app: str, arguments: Mapping[str, object]) -> str | None:
     """Why a built-in app does not take these arguments, or None; other apps check theirs when they run."""
     if app not in BUILT_IN:

@@ -11,11 +11,11 @@ from pathlib import Path
 from bidbrain.strategies.names import DEADLINE, REGIONS
 from pricing_data.market import is_region_of
 from pricing_data.regions import similar
-from spotctl.files.job.app import app_problem, arguments_problem
+from spotctl.files.job.app import app_problem, arguments_problem, model_problem
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.problems import Problem
-from spotctl.files.job.programs import Command, Stop, Training
+from spotctl.files.job.programs import Command, Parallel, Stop, Training
 from spotctl.files.job.reach import reach_problems
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
@@ -36,13 +36,11 @@ def code_problems(spec: JobSpec) -> list[Problem]:
     if not spec.workdir.is_dir():
         return [Problem(("workdir",), f"there is no folder {spec.workdir}; expected a path relative to the job file")]
     program = spec.program
+    if program.parallel is not None and (mistakes := _profile_problems(spec.workdir, program, program.parallel)):
+        return mistakes
     if not isinstance(program, Training):
-        return _profile_problems(spec.workdir, program)
-    if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
-        return [Problem(("app",), wrong)]
-    if wrong := arguments_problem(program.app, program.args):
-        return [Problem(("args",) if program.args else ("app",), wrong)]
-    return []
+        return []
+    return _trainer_problems(spec, program) if program.parallel is None else _model_problems(program, spec.workdir)
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
@@ -54,13 +52,30 @@ def launch_problems(spec: JobSpec) -> list[Problem]:
     return mistakes
 
 
-def _profile_problems(workdir: Path, program: Command) -> list[Problem]:
-    parallel = program.parallel
-    if parallel is None or (workdir / parallel.profile).is_file():
+def _trainer_problems(spec: JobSpec, program: Training) -> list[Problem]:
+    if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
+        return [Problem(("app",), wrong)]
+    if wrong := arguments_problem(program.app, program.args):
+        return [Problem(("args",) if program.args else ("app",), wrong)]
+    return []
+
+
+def _model_problems(program: Training, workdir: Path) -> list[Problem]:
+    """Mistakes in the name of a model that is split."""
+    plain = Training(program.app, program.stop)
+    for name in ("args", "stragglers", "wire"):
+        if getattr(program, name) != getattr(plain, name):
+            return [Problem((name,), "is for trainers, and with parallel app is a model; remove it")]
+    wrong = model_problem(program.app, workdir)
+    return [Problem(("app",), wrong)] if wrong else []
+
+
+def _profile_problems(workdir: Path, program: Command | Training, parallel: Parallel) -> list[Problem]:
+    if (workdir / parallel.profile).is_file():
         return []
     loc = ("parallel",) if program.parallel_auto else ("parallel", "profile")
     message = (
-        f"there is no file {parallel.profile!r} in {workdir}; write it with spotctl parallel profile MODEL --out"
+        f"there is no file {parallel.profile!r} in {workdir}; write it with spotctl lab parallel profile MODEL --out"
         f" {parallel.profile}"
     )
     return [Problem(loc, message)]
@@ -200,9 +215,12 @@ def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
     if isinstance(spec.program, Training):
         if machines is None:
             yield missing(loc, fields_of(Resources)["machines"])
-        if spec.resources.reliable.machines == 0:
-            message = "is 0; expected at least 1, because reliable machines keep the model when all others are evicted"
+        if spec.on_ray and not spec.resources.reliable.machines and spec.program.parallel is None:
+            message = "is 0 or auto; expected at least 1 with engine: ray, where reliable nodes keep the model"
             yield Problem(("resources", "reliable", "machines"), message)
+    elif spec.resources.reliable.machines is None:
+        message = "is auto, which is for kind: agileml; write the number that the command needs, or leave it out"
+        yield Problem(("resources", "reliable", "machines"), message)
     elif machines is not None and machines != spec.resources.machines:
         nodes = spec.program.nodes
         yield Problem(loc, f"{machines} contradicts nodes: {nodes}; write {nodes}, or leave it out")

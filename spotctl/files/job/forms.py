@@ -24,6 +24,7 @@ from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.values import RAY, Objective, ProgramKind
+from spotctl.home import tags
 from spotctl.home.cloud import rented_clouds
 
 _STORES = sorted(clouds_by_scheme().items(), key=lambda store: rented_clouds().index(store[1]))
@@ -140,8 +141,8 @@ CONTAINER = _text(
     r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",
     "a container image such as ghcr.io/me/train:1, or python:3.12 for one of Docker Hub",
 )
-TAG_NAME = _text(r"[a-z][-a-z0-9_]{0,62}", "up to 63 of a-z, 0-9, - and _, beginning with a letter")
-TAG_VALUE = _text(r"[-a-z0-9_]{1,63}", "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
+TAG_NAME = _text(tags.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
+TAG_VALUE = _text(tags.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
 VARIABLE = _text(conversions.VARIABLE_PATTERN, "the name of an environment variable", conversions.read_variable)
 VARIABLE_VALUE = Form(conversions.read_variable_value, "text", {"type": ["string", "number", "boolean"]})
 KEYWORD = _text(r"[A-Za-z_]\w*", "the name of a Python argument")
@@ -234,6 +235,7 @@ EVERY = _text(
     conversions.span_text,
 )
 WORD_AUTO = _choice((AUTO,))
+AUTO_OR_MACHINES = _auto_or(MACHINES)
 AUTO_OR_COUNT = _auto_or(_whole(1, conversions.MOST))
 DELAY = _whole(0, 1000)
 AUTO_OR_TENSOR = _auto_or(_whole(1, 64))

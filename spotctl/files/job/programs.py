@@ -42,72 +42,6 @@ class SlowMachines:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """An AgileML trainer."""
-
-    app: str = needed(
-        forms.APP,
-        f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir"
-        " (module:Class, FILE.py:NAME).",
-        "mf",
-        "apps.recsys:Recsys",
-    )
-    stop: Stop = needed(Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02})
-    args: Mapping[str, object] = key(
-        MapOf(forms.KEYWORD, forms.ARGUMENT), "For agileml: arguments of the trainer.", {"rank": 64}, default={}
-    )
-    stragglers: SlowMachines = key(
-        SlowMachines,
-        "For agileml: how machines that are slower than others are handled.",
-        {"reassign": True, "backup_workers": "auto"},
-        default=SlowMachines(),
-    )
-    wire: str | None = key(
-        forms.WIRE,
-        "For agileml: precision of parameters and updates when they are sent; bf16 and fp16 take half the bytes."
-        " If left out, as the trainer declares.",
-        "bf16",
-        "fp16",
-    )
-    engine: str | None = key(
-        forms.ENGINE,
-        "For agileml: ray trains on a Ray cluster that is there already, and nothing is rented. If left out, machines"
-        " are rented.",
-        RAY,
-    )
-    address: str | None = key(
-        forms.RAY_ADDRESS,
-        "With engine: ray: the cluster; auto on one of its machines. If left out: RAY_ADDRESS, or a cluster on this"
-        " computer that ends with the run.",
-        "10.0.0.4:6379",
-        AUTO,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Where a command keeps its checkpoint, and how often it writes one."""
-
-    path: str = needed(forms.LOCATION, "A folder that outlives every machine.", "s3://bucket/ckpt/")
-    every: int | None = key(
-        forms.EVERY,
-        "Time between checkpoints; auto chooses it from the eviction rate and the measured cost of a checkpoint.",
-        "auto",
-        "15m",
-    )
-    size: int | None = key(
-        forms.SIZE,
-        "Its size, for the cost of moving it to another region; measured as soon as one is written, if left out.",
-        "50GB",
-    )
-    signed_with: str | None = key(
-        forms.VARIABLE,
-        "One of secrets, with a key that signs checkpoints: no other one is restored. The command does not get it.",
-        "CHECKPOINT_KEY",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Elastic:
     """How a split training meets the loss of nodes."""
 
@@ -120,8 +54,8 @@ class Elastic:
     )
     backup: str = key(
         forms.WORD_AUTO,
-        "Where copies of the layers are kept in case that no node holds them: auto, with the process that starts the"
-        " nodes.",
+        "Where copies of the layers are kept: auto, at a neighbor in the pipeline, and every ten updates with the"
+        " process that starts the nodes.",
         AUTO,
         default=AUTO,
     )
@@ -130,11 +64,11 @@ class Elastic:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How a command's model is split over the devices of its machines."""
+    """How a model is split over devices: those of a command's machines, or the machines of a training."""
 
     profile: str = key(
         forms.TEXT,
-        "Profile of the model, in workdir, as `spotctl parallel profile` writes it; profile.json if left out.",
+        "Profile of the model, in workdir, as `spotctl lab parallel profile` writes it; profile.json if left out.",
         "profile.json",
         default="profile.json",
     )
@@ -180,6 +114,87 @@ class Parallel:
     )
     optimizer: str = key(
         forms.OPTIMIZER, "The optimizer, whose state takes memory; adam if left out.", "adam", default="adam"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """An AgileML trainer."""
+
+    app: str = needed(
+        forms.APP,
+        f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir"
+        " (module:Class, FILE.py:NAME).",
+        "mf",
+        "apps.recsys:Recsys",
+    )
+    stop: Stop = needed(Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02})
+    args: Mapping[str, object] = key(
+        MapOf(forms.KEYWORD, forms.ARGUMENT), "For agileml: arguments of the trainer.", {"rank": 64}, default={}
+    )
+    stragglers: SlowMachines = key(
+        SlowMachines,
+        "For agileml: how machines that are slower than others are handled.",
+        {"reassign": True, "backup_workers": "auto"},
+        default=SlowMachines(),
+    )
+    wire: str | None = key(
+        forms.WIRE,
+        "For agileml: precision of parameters and updates when they are sent; bf16 and fp16 take half the bytes."
+        " If left out, as the trainer declares.",
+        "bf16",
+        "fp16",
+    )
+    engine: str | None = key(
+        forms.ENGINE,
+        "For agileml: ray trains on a Ray cluster that is there already, and nothing is rented. If left out, machines"
+        " are rented.",
+        RAY,
+    )
+    address: str | None = key(
+        forms.RAY_ADDRESS,
+        "With engine: ray: the cluster; auto on one of its machines. If left out: RAY_ADDRESS, or a cluster on this"
+        " computer that ends with the run.",
+        "10.0.0.4:6379",
+        AUTO,
+    )
+    parallel_auto: str | None = key(
+        forms.WORD_AUTO,
+        "For agileml: auto splits the model over the machines; app is then a model, as for `spotctl lab parallel"
+        " train`, and a clock is an update.",
+        AUTO,
+        name="parallel",
+    )
+    parallel_as_given: Parallel | None = key(
+        Parallel, "Or a mapping that says how the model is split.", {"batch": 512, "scheme": "flush"}, name="parallel"
+    )
+
+    @property
+    def parallel(self) -> Parallel | None:
+        """How the model is split over the machines; None for a trainer."""
+        return Parallel() if self.parallel_auto else self.parallel_as_given
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a command keeps its checkpoint, and how often it writes one."""
+
+    path: str = needed(forms.LOCATION, "A folder that outlives every machine.", "s3://bucket/ckpt/")
+    every: int | None = key(
+        forms.EVERY,
+        "Time between checkpoints; auto chooses it from the eviction rate and the measured cost of a checkpoint.",
+        "auto",
+        "15m",
+    )
+    size: int | None = key(
+        forms.SIZE,
+        "Its size, for the cost of moving it to another region; measured as soon as one is written, if left out.",
+        "50GB",
+    )
+    signed_with: str | None = key(
+        forms.VARIABLE,
+        "One of secrets, with a key that signs checkpoints: no other one is restored. The command does not get it.",
+        "CHECKPOINT_KEY",
     )
 
 

@@ -103,7 +103,11 @@ def _with_counts(given: Given) -> Given:
     """Adds the numbers of machines that follow from the kind where the file leaves them out."""
     resources, nodes = given["resources"], given.get("nodes", Nodes(1, 1))
     is_training = given["kind"] is ProgramKind.AGILEML
-    reliable = {"machines": 1 if is_training else 0, **resources.get("reliable", {})}
+    # Layers of a split model have copies; of another one, a machine may have to keep the model.
+    is_split = bool(given.get("parallel_auto") or given.get("parallel_as_given"))
+    is_open = resources.get("clouds") == ("local",) and given.get("engine") is None
+    usual = 0 if is_split or not is_training else None if is_open else 1
+    reliable = {"machines": usual, **resources.get("reliable", {})}
     # Without `machines`, a training is refused by a later check.
     machines = resources.get("machines", Range(0)) if is_training else Range(nodes.least, nodes.most)
     return {**given, "resources": {**resources, "machines": machines, "reliable": reliable}}

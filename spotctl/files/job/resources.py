@@ -24,12 +24,18 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Reliable:
-    """On-demand machines, which are never evicted, held from start to end in addition to the transient ones."""
+    """On-demand machines, which are never evicted, held from start to end in addition to the transient ones.
 
-    machines: int = key(
-        forms.MACHINES,
-        "How many; if left out, 1 for agileml, which keeps the model there, and 0 for a command.",
+    `machines` is None if the plan decides between one and none.
+    """
+
+    machines: int | None = key(
+        forms.AUTO_OR_MACHINES,
+        "How many. agileml keeps the model there; with 0 it continues from the last checkpoint after losing all"
+        " machines, and auto takes what is cheaper. If left out: auto for agileml on the local market, 1 elsewhere,"
+        " where the runner lives there; 0 for a command.",
         1,
+        "auto",
         default=0,
     )
     type: str | None = key(forms.TYPE_NAME, "Their type; the cheapest allowed one if left out.", "c6i.large")
@@ -71,8 +77,7 @@ class Resources:
     )
     arch: str | None = key(
         forms.ARCHITECTURE,
-        "Processors that the job's programs and image run on: x86_64, arm64 or any; x86_64 if left out. The nodes of a"
-        " training need that of the computer that launches it.",
+        "Processors that the job's programs and image run on: x86_64, arm64 or any; x86_64 if left out.",
         "arm64",
     )
     memory: float | None = key(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from inspect import getdoc
-from typing import Any
+from typing import Any, TypeVar
 
 from bidbrain.strategies.names import DEADLINE
 from spotctl.files.job.forms import Form
@@ -14,6 +14,7 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.files.job.values import RAY, Objective, ProgramKind
 
 Schema = dict[str, Any]
+T = TypeVar("T")
 
 
 def schema() -> Schema:
@@ -47,15 +48,24 @@ def _section(section: type, definitions: dict[str, Schema]) -> Schema:
 
 def _key(options: tuple[Entry, ...], definitions: dict[str, Schema]) -> Schema:
     first = options[0]
-    shapes = [_shape(entry.key, definitions) for entry in options]
+    shapes = _once(_shape(entry.key, definitions) for entry in options)
     if not first.key.is_needed or first.only_for is not None:
         shapes.append({"type": "null"})
     schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
     return {
         **schema,
-        "description": " ".join(entry.key.description for entry in options),
-        "examples": [example for entry in options for example in entry.key.examples],
+        "description": " ".join(_once(entry.key.description for entry in options)),
+        "examples": _once(example for entry in options for example in entry.key.examples),
     }
+
+
+def _once(values: Iterable[T]) -> list[T]:
+    """The values without repetitions: two kinds of programs may have a key in common."""
+    kept: list[T] = []
+    for value in values:
+        if value not in kept:
+            kept.append(value)
+    return kept
 
 
 def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
@@ -78,7 +88,12 @@ def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
 def _case(choice: OneOf, kind: str) -> Schema:
     """The keys that a file of this kind must have, and those that it must not have."""
     own = entries_of(choice.sections[kind])
-    others = [name for case, section in choice.sections.items() if case != kind for name in entries_of(section)]
+    others = [
+        name
+        for case, section in choice.sections.items()
+        for name in entries_of(section)
+        if case != kind and name not in own
+    ]
     needed = [name for name, (entry, *_) in own.items() if entry.key.is_needed]
     return _where(choice.selector.name, kind, _keys(needed, others))
 

@@ -163,7 +163,8 @@ class Reader:
         return given
 
     def _check_case(self, section: type, selector: str, case: str, written: Mapping[str, object]) -> None:
-        for name, (entry, *_) in entries_of(section).items():
+        for name, entries in entries_of(section).items():
+            entry = next((entry for entry in entries if entry.only_for in (None, case)), entries[0])
             if entry.only_for not in (None, case) and written.get(name) is not None:
                 cure = entry.key.misplaced or f"remove it, or change {selector}"
                 message = f"is not allowed with {selector}: {case}; {cure}"

@@ -8,7 +8,7 @@ editors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,11 @@ class JobSpec:
         assert isinstance(self.program, Training)
         nodes = {"reliable": self.resources.reliable.machines, "transient": self.resources.machines.least}
         return {"engine": self.program.engine, "address": self.program.address or "", **nodes}
+
+    def with_reliable(self, machines: int) -> JobSpec:
+        """The job with this number of reliable machines."""
+        reliable = replace(self.resources.reliable, machines=machines)
+        return replace(self, resources=replace(self.resources, reliable=reliable))
 
     @property
     def is_local(self) -> bool:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from spotctl.home.errors import BadRequest, SpotctlError
-
-
-class CannotWrite(SpotctlError):
-    """The file system refuses the file."""
+from spotctl.files.new_file import write_new
 
 
 def starter_text() -> str:
@@ -19,23 +13,6 @@ def starter_text() -> str:
     return files("spotctl.files.job").joinpath("starter_job.yaml").read_text("utf-8")
 
 
-def write_starter(path: Path) -> None:
-    """Writes the starter file atomically; refuses to overwrite a file."""
-    if path.is_dir():
-        raise BadRequest(f"{path}: is a folder; name a file in it: {path / 'job.yaml'}")
-    neighbor = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        neighbor.write_text(starter_text(), "utf-8")
-        # Unlike a rename, a hard link never replaces a file that was created in between.
-        path.hardlink_to(neighbor)
-    except FileExistsError:
-        raise BadRequest(f"{path}: already exists; name another file, or delete it first") from None
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadRequest(f"{path}: there is no folder {path.parent}; name a file in an existing one") from None
-    except OSError as error:
-        raise CannotWrite(
-            f"{path}: cannot be written: {error.strerror}; choose a folder that you may write to"
-        ) from error
-    finally:
-        with suppress(OSError):
-            neighbor.unlink()
+def write_starter(path: Path, *, force: bool = False) -> None:
+    """Writes the starter file."""
+    write_new(path, starter_text(), force=force)

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 import typer
 
-from spotctl.cli.app import app, named_part
+from spotctl.cli.app import app
+from spotctl.cli.command_groups import named_part
+from spotctl.home.errors import BadRequest
 from spotctl.log.events import RunBegan
 from spotctl.log.store import EventLog
 from tests.spotctl.command_line import spotctl
@@ -38,7 +40,10 @@ class Command:
 
 
 def commands(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[Command]:  # noqa: ANN401 - Typer's own classes
+    """The commands that help shows."""
     for name, found in getattr(group, "commands", {}).items():
+        if found.hidden:
+            continue
         if hasattr(found, "commands"):
             yield from commands(found, (*words, name))
         else:
@@ -46,6 +51,38 @@ def commands(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[Command
 
 
 ALL = pytest.mark.parametrize("command", [pytest.param(one, id="-".join(one.words)) for one in commands()])
+
+
+def test_help_of_one_screen_lists_what_is_needed_daily() -> None:
+    shown = [command for command in commands() if command.words[0] != "lab"]
+    assert len(shown) <= 25
+    assert len(spotctl("--help", COLUMNS="80").out.splitlines()) <= 48
+    for name in "init plan launch status logs stop report doctor prices nightly lab".split():
+        assert f"│ {name} " in spotctl("--help", COLUMNS="80").out
+
+
+@pytest.mark.parametrize("group", ["beta", "backtest", "gavel", "parallel", "train", "prices stats", "prices sql"])
+def test_an_analysis_has_its_earlier_name_with_all_options(group: str) -> None:
+    def found(*words: str) -> Any:  # noqa: ANN401 - Typer's own classes
+        at = ROOT
+        for word in words:
+            at = at.commands[word]
+        return at
+
+    earlier, now = found(*group.split()), found("lab", *group.split())
+    for name in getattr(earlier, "commands", {"": 0}):
+        old, new = (at.commands[name] if name else at for at in (earlier, now))
+        assert [param.opts for param in old.params] == [param.opts for param in new.params]
+
+    assert earlier.hidden
+    ended = spotctl(*group.split(), "--help")
+    assert (ended.code, ended.err) == (0, ""), "no hint at the new name"
+
+
+@pytest.mark.parametrize("name", ["down", "top", "attach", "log"])
+def test_an_earlier_name_stays(name: str) -> None:
+    assert spotctl(name, "--help").code == 0
+    assert f"│ {name} " not in spotctl("--help", COLUMNS="80").out
 
 
 @ALL
@@ -119,3 +156,21 @@ def completed(command: str, begun: str) -> list[str]:
     ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert ran.stderr == ""
     return ran.stdout.split()
+
+
+def test_a_place_makes_resume_attach_to_the_run_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+
+    def attached(_: object, place: str) -> None:
+        places.append(place)
+        raise BadRequest("nothing is there")
+
+    monkeypatch.setattr("spotctl.cli.elsewhere.attached", attached)
+    assert spotctl("resume", "s3://bucket/x/spotctl/x-1").error == "spotctl: nothing is there\n"
+    assert places == ["s3://bucket/x/spotctl/x-1"]
+
+
+def test_the_live_status_needs_a_terminal() -> None:
+    refused = spotctl("status", "--watch")
+    assert refused.code == 2
+    assert "the live view needs a" in refused.error

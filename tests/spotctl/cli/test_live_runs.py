@@ -128,7 +128,7 @@ def test_a_second_ctrl_c_names_what_stays_rented_and_how_to_return_it(session: S
     with pytest.raises(Interrupted) as raised:
         interrupted_twice(session)
     assert str(raised.value) == (
-        "interrupted; run small-1 has 4 machines, rented until their leases end: 'spotctl down small' returns them now"
+        "interrupted; run small-1 has 4 machines, rented until their leases end: 'spotctl stop small' returns them now"
     )
 
 

@@ -53,4 +53,4 @@ def test_a_trial_is_planned_within_the_quotas_that_its_cloud_states(monkeypatch:
 def test_a_trial_within_its_quotas_is_shown_before_anything_is_rented(monkeypatch: pytest.MonkeyPatch) -> None:
     state(monkeypatch, "aws/us-east-1/c=2")
     shown = spotctl("try", "aws", "--region", "us-east-1")
-    assert "aws/us-east-1/us-east-1a/c6i.large" in shown.out
+    assert "1 x c6i.large (us-east-1a)" in shown.out

@@ -275,10 +275,6 @@ ADDED = [
         "10: 1: unknown key at the top level; expected one of name, kind, app, stop, args, stragglers, wire, engine,"
         " address",
     ),
-    (
-        "  reliable: {machines: 0}",
-        "10: resources.reliable.machines: is 0; expected at least 1, because reliable machines keep the model",
-    ),
     ("args: &all {x: *all}", "10: refers to itself through aliases; write it out without them"),
     ("deadlin: 10h\nbudget: 1", "10: deadlin: unknown key (did you mean deadline?); spotctl schema lists all keys"),
     ("outputs: {logs: out}", "10: outputs.logs: is never written: an agileml job writes model only; remove it"),

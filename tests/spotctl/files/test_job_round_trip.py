@@ -84,13 +84,16 @@ def resources(draw: st.DrawFn, program: Training | Command) -> Resources:
     clouds = draw(st.just(("local",)) | st.lists(st.sampled_from([*REGIONS]), min_size=1, unique=True).map(tuple))
     regions = ("sim-east",) if clouds == ("local",) else tuple(REGIONS[cloud][0] for cloud in clouds)
     named = draw(st.booleans())
-    least = 1 if isinstance(program, Training) else 0
+    counts: st.SearchStrategy[int | None] = st.integers(0, 10_000)
+    if isinstance(program, Training) and clouds == ("local",):
+        # Elsewhere, the number that is left out is another one.
+        counts = st.none() | counts
     needs = st.builds(Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.none() | accelerators)
     nodes = program.nodes if isinstance(program, Command) else None
     return Resources(
         clouds=clouds,
         machines=draw(whole_ranges(0)) if nodes is None else Range(nodes.least, nodes.most),
-        reliable=Reliable(draw(st.integers(least, 10_000)), draw(st.none() | types)),
+        reliable=Reliable(draw(counts), draw(st.none() | types)),
         types=tuple(draw(st.lists(types, max_size=3, unique=True))) if named else (),
         needs=Needs() if named else draw(needs),
         regions=draw(st.just(()) | st.just(regions)),

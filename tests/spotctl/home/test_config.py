@@ -104,3 +104,11 @@ def test_an_invalid_table_of_a_cloud_names_the_setting(tmp_path: Path, content: 
     (tmp_path / "config.toml").write_text(content)
     with pytest.raises(BadSettings, match=message):
         config.load({}, tmp_path)
+
+
+def test_tags_of_all_jobs_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[tags]\nteam = "search"\nuser = "ada"\n')
+    assert config.load({}, tmp_path).tags == {"team": "search", "user": "ada"}
+    assert config.load({"SPOTCTL_TAGS": "user=bob"}, tmp_path).tags == {"user": "bob"}
+    with pytest.raises(BadSettings, match="TAGS is 'Bob', but must be a table of names and values"):
+        config.load({"SPOTCTL_TAGS": "Bob"}, tmp_path)

@@ -236,6 +236,7 @@ class AzureSubscription:
         "*/read",
         "Microsoft.Resources/*",
         "Microsoft.ManagedIdentity/userAssignedIdentities/*",
+        "Microsoft.Authorization/roleAssignments/write",
     )
     not_actions: tuple[str, ...] = ()
     cores: int = 100

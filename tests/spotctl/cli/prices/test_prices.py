@@ -157,10 +157,10 @@ def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history
         (
             ["show", "local/sim-east/sim-east-b/c4.2xlareg"],
             2,
-            "is stored; did you mean local/sim-east/sim-east-b/c4.2xlarge? (spotctl prices ls",
+            "is stored; did you mean local/sim-east/sim-east-b/c4.2xlarge? (spotctl lab prices ls",
         ),
         (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
-        (["stats", "local/*/*/c4.xlrge"], 2, "did you mean local/*/*/c4.xlarge? (spotctl prices ls"),
+        (["stats", "local/*/*/c4.xlrge"], 2, "did you mean local/*/*/c4.xlarge? (spotctl lab prices ls"),
         (["stats", "gcp/*"], 2, "no stored market matches 'gcp/*'"),
         (["plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
         (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),

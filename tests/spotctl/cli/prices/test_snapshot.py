@@ -1,4 +1,4 @@
-"""`spotctl prices snapshot`: what one installation observed, another one imports."""
+"""`spotctl lab prices snapshot`: what one installation observed, another one imports."""
 
 from __future__ import annotations
 

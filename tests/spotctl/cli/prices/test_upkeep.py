@@ -103,7 +103,7 @@ def test_damaged_prices_are_set_aside_and_every_table_says_what_is_lost(prices: 
     damaged = min(prices.glob("prices-*"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert spotctl("prices", "ls").code == 1
-    assert "spotctl prices check --set-aside" in " ".join(spotctl("prices", "check").out.split())
+    assert "spotctl lab prices check --set-aside" in " ".join(spotctl("prices", "check").out.split())
     ended = spotctl("prices", "check", "--set-aside", "--json")
     assert (ended.code, ended.json["flaws"]) == (0, [])
     (gone,) = ended.json["set_aside"]

@@ -1,0 +1,108 @@
+"""Groups of commands that start fast: a command line builds only the command that it names."""
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands, whose own options are processed before those of every command, even for `COMMAND --help`.
+
+    Typer converts values with pydantic, whose import takes longer than all else that a help page needs. Texts, defaults
+    and options that were not given have nothing to convert, and a path can be read or does not exist.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  # Typer exports no type of its context's base
+        return _rarely_converted(super().get_params, ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  # Typer exports no type of its commands' base
+        """The command, with a help text that wraps where the terminal ends instead of where the source does."""
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            # What follows a form feed describes the fields of --json, for the reference.
+            text = command.help.partition("\f")[0].rstrip()
+            command.help = "\n\n".join(map(_unwrapped, text.split("\n\n")))
+        if command is not None and not isinstance(command, CommandGroup):
+            command.get_params = partial(_rarely_converted, partial(type(command).get_params, command))
+        return command
+
+
+def _rarely_converted(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:  # noqa: ANN401  # as above
+    """The parameters, which skip the conversion of values that need none."""
+    params = get_params(ctx)
+    for param in params:
+        param.process_value = partial(_converted, param, type(param).process_value)
+    return params
+
+
+def _unwrapped(paragraph: str) -> str:
+    """A paragraph in one line, unless its lines are examples, a list or marked as preformatted."""
+    lines = [line.strip() for line in paragraph.strip().splitlines()]
+    keeps = "\b" in paragraph or any(line.startswith(("Example", "- ")) for line in lines)
+    return paragraph if keeps else " ".join(lines)
+
+
+def _converted(param: Any, convert: Callable[[Any, Any, Any], Any], ctx: typer.Context, value: object) -> object:  # noqa: ANN401  # Typer exports no type of its options
+    kind = param.type_descriptor.annotation
+    if isinstance(value, str) and kind is Path and (os.access(value, os.R_OK) or not Path(value).exists()):
+        value = Path(value)
+    # An option of several choices has one of them as its default.
+    is_text = isinstance(value, str) and isinstance(kind, type) and isinstance(value, kind)
+    is_default = not isinstance(value, str | list | tuple) and not (value is None and param.required)
+    if is_text or is_default:
+        return param.callback(ctx, param, value) if param.callback else value
+    return convert(param, ctx, value)
+
+
+def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """The command that a command line names, with its groups. If it names none, what a help page lists.
+
+    Typer builds all commands of an app before it looks at the command line, which takes longer than most commands do.
+    """
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] == "--home" else 1
+    name = words[at] if at < len(words) else ""
+    commands = [
+        command
+        for command in whole.registered_commands
+        if name in (command.name, getattr(command.callback, "__name__", ""))
+    ]
+    groups = [group for group in whole.registered_groups if group.name == name]
+    if not commands and not groups:
+        return _outline(whole)
+    part = copy.copy(whole)
+    part.registered_commands, part.registered_groups = commands, [copy.copy(group) for group in groups]
+    for group in part.registered_groups:
+        assert group.typer_instance is not None
+        group.typer_instance = named_part(group.typer_instance, words[at + 1 :])
+    return part
+
+
+def _outline(whole: typer.Typer) -> typer.Typer:
+    """The names and descriptions of an app's commands and groups."""
+    part = copy.copy(whole)
+    part.registered_commands = [copy.copy(command) for command in whole.registered_commands]
+    for command in part.registered_commands:
+        command.callback = _described(command.callback)
+    part.registered_groups = [copy.copy(group) for group in whole.registered_groups]
+    for group in part.registered_groups:
+        group.typer_instance = inside = copy.copy(group.typer_instance)
+        assert inside is not None
+        inside.registered_commands, inside.registered_groups = [], []
+    return part
+
+
+def _described(command: Callable[..., Any] | None) -> Callable[[], None]:
+    def described() -> None:
+        """Takes no parameters: reading those of a command is what takes time."""
+
+    if command is not None:
+        described.__name__, described.__doc__ = command.__name__, command.__doc__
+    return described

@@ -1,0 +1,45 @@
+"""Writes files that `spotctl init` makes for a user: whole, and never over another by accident."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from spotctl.home.errors import BadRequest, SpotctlError
+
+
+class CannotWrite(SpotctlError):
+    """The file system refuses the file."""
+
+
+def check_free(path: Path, *, force: bool = False, cure: str = "or delete it first") -> None:
+    """Refuses a folder, and without `force` a file that is there."""
+    if path.is_dir():
+        raise BadRequest(f"{path}: is a folder; name a file in it: {path / 'job.yaml'}")
+    if path.exists() and not force:
+        raise BadRequest(f"{path}: already exists; name another file, {cure}")
+
+
+def write_new(path: Path, text: str, *, force: bool = False, cure: str = "or delete it first") -> None:
+    """Writes a file atomically; refuses to overwrite one without `force`."""
+    check_free(path, force=force, cure=cure)
+    neighbor = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        neighbor.write_text(text, "utf-8")
+        if force:
+            neighbor.replace(path)
+        else:
+            # Unlike a rename, a hard link never replaces a file that was created in between.
+            path.hardlink_to(neighbor)
+    except FileExistsError:
+        raise BadRequest(f"{path}: already exists; name another file, {cure}") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadRequest(f"{path}: there is no folder {path.parent}; name a file in an existing one") from None
+    except OSError as error:
+        raise CannotWrite(
+            f"{path}: cannot be written: {error.strerror}; choose a folder that you may write to"
+        ) from error
+    finally:
+        with suppress(OSError):
+            neighbor.unlink()

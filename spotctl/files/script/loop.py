@@ -1,0 +1,164 @@
+"""The loop in which a script trains, and the objects that it changes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spotctl.files.script.source import Scope, ScriptSource
+
+_STEPS = {"backward", "partial_fit", "train_on_batch", "fit", "training_step", "value_and_grad", "grad", "zero_grad"}
+"""Calls that show that a loop trains."""
+_WORDS = re.compile(r"epoch|iteration|\bstep|\bround", re.IGNORECASE)
+_OPTIMIZER = re.compile(
+    r"(^|\.)(optim(izers?)?\.\w+|lr_scheduler\.\w+|(SGD|Adam\w*|RMSprop|Adagrad|LBFGS|\w+LR|GradScaler|get_\w*schedule\w*))$"
+)
+_METHODS = {
+    "parameters",
+    "named_parameters",
+    "state_dict",
+    "load_state_dict",
+    "partial_fit",
+    "train_on_batch",
+    "zero_grad",
+    "step",
+}
+"""Methods of objects that hold a training's state."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLoop:
+    """The outermost loop that trains, the names of what it changes, and plain values that start again with it.
+
+    A `while` loop has neither: nothing says where it stands.
+    """
+
+    node: ast.For | ast.While
+    states: tuple[str, ...]
+    values: tuple[str, ...]
+    scope: Scope
+
+    @property
+    def line(self) -> int:
+        return self.node.lineno
+
+
+def loop_of(source: ScriptSource) -> TrainingLoop | None:
+    """The loop in which a script trains; None if it has none that is recognized."""
+    trains = _training_functions(source)
+    loops = [node for node in source.nodes if isinstance(node, ast.For | ast.While) and _trains(source, node, trains)]
+    outer = [
+        loop
+        for loop in loops
+        if not any(isinstance(node, ast.For | ast.While) and node in loops for node in source.above(loop))
+    ]
+    # A function with a loop over batches may itself be called in a loop over epochs.
+    best = min(
+        outer,
+        key=lambda loop: (_called_from_loop(source, loop, loops), not _is_counted(source, loop), loop.lineno),
+        default=None,
+    )
+    if best is None:
+        return None
+    scope = source.scope(best)
+    if isinstance(best, ast.While):
+        return TrainingLoop(best, (), (), scope)
+    return TrainingLoop(best, _states(source, best, scope), _values(best, scope), scope)
+
+
+def _is_counted(source: ScriptSource, loop: ast.For | ast.While) -> bool:
+    if isinstance(loop, ast.While):
+        return False
+    return bool(_WORDS.search(source.code(loop.target)) or _WORDS.search(source.code(loop.iter)))
+
+
+def _called_from_loop(source: ScriptSource, loop: ast.stmt, loops: Sequence[ast.stmt]) -> bool:
+    scope = source.scope(loop)
+    if isinstance(scope, ast.Module):
+        return False
+    callers = [call for call in source.calls if source.called(call).rpartition(".")[2] == scope.name]
+    return any(outer in loops for call in callers for outer in source.above(call))
+
+
+def _training_functions(source: ScriptSource) -> set[str]:
+    """Functions of the script that train, also through others."""
+    names: set[str] = set()
+    while True:
+        more = {
+            name for name, function in source.functions.items() if name not in names and _calls(source, function, names)
+        }
+        if not more:
+            return names
+        names |= more
+
+
+def _trains(source: ScriptSource, loop: ast.For | ast.While, functions: set[str]) -> bool:
+    return any(_calls(source, statement, functions) for statement in loop.body)
+
+
+def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
+    names = {source.called(call).rpartition(".")[2] for call in ast.walk(node) if isinstance(call, ast.Call)}
+    return bool(names & (_STEPS | functions))
+
+
+def _states(source: ScriptSource, loop: ast.For, scope: Scope) -> tuple[str, ...]:
+    """Models, optimizers and schedules that exist before the loop."""
+    before = dict(_given_before(source, loop, scope))
+    held = _holders(source)
+    states = [
+        name
+        for name, value in before.items()
+        if name in held or (isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value)))
+    ]
+    return tuple(dict.fromkeys(states))
+
+
+def _given_before(source: ScriptSource, loop: ast.For, scope: Scope) -> Iterator[tuple[str, ast.expr | None]]:
+    """Names that the loop can see, and their values: of the module, and of its function up to the loop."""
+    for place in dict.fromkeys((source.tree, scope)):
+        if not isinstance(place, ast.Module):
+            yield from ((arg.arg, None) for arg in (*place.args.args, *place.args.kwonlyargs))
+        for node in ast.walk(place):
+            if not isinstance(node, ast.Assign) or source.scope(node) is not place:
+                continue
+            if place is not scope or node.lineno < loop.lineno:
+                yield from ((target.id, node.value) for target in _names(node.targets))
+
+
+def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:
+    for target in targets:
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        yield from (part for part in parts if isinstance(part, ast.Name))
+
+
+def _holders(source: ScriptSource) -> set[str]:
+    """Names whose methods show that they hold a training's state."""
+    return {
+        call.func.value.id
+        for call in source.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and isinstance(call.func.value, ast.Name)
+    }
+
+
+def _values(loop: ast.For, scope: Scope) -> tuple[str, ...]:
+    """Plain values, such as the best accuracy so far, that are given before the loop and changed in it."""
+    names = _assigned(loop.body)
+    earlier = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno < loop.lineno]
+    given = {target.id: node.value for node in earlier for target in _names(node.targets)}
+    inner = [node for part in loop.body for node in ast.walk(part)]
+    read = {node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read |= {node.target.id for node in inner if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
+    return tuple(sorted(name for name in names & given.keys() & read if not isinstance(given[name], ast.Call)))
+
+
+def _assigned(body: list[ast.stmt]) -> set[str]:
+    names: set[str] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Assign):
+                names |= {target.id for target in _names(node.targets)}
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                names.add(node.target.id)
+    return names
