@@ -7,9 +7,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import reference
 
 PAGES = {
-    "Start": "tutorial glossary",
-    "How to": "troubleshooting nightly budget-and-deadline several-jobs training trainers own-strategy reports prices"
-    " aws google-cloud azure write-a-cloud between-machines parallel",
+    "Start": "tutorial faq script-or-trainer which-strategy glossary",
+    "How to": "troubleshooting nightly budget-and-deadline several-jobs teams training trainers own-strategy reports"
+    " prices aws google-cloud azure write-a-cloud between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api benchmarks",
     "Explanation": "planning forecast guarantees threats papers stragglers machines remote-runner architecture"

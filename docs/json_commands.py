@@ -34,48 +34,48 @@ JSON_COMMANDS = {
     "nightly ls": "spotctl.cli.nightly:list_",
     "nightly rm greeting": "spotctl.cli.nightly:rm",
     "doctor": "spotctl.cli.doctor.views:to_json",
-    "prices sources": "spotctl.cli.prices.sources:sources",
-    "prices ls local/sim-east/*/c4.*": "spotctl.cli.prices.commands:ls",
+    "lab prices sources": "spotctl.cli.prices.sources:sources",
+    "lab prices ls local/sim-east/*/c4.*": "spotctl.cli.prices.commands:ls",
     "prices show local/sim-east/sim-east-b/c4.2xlarge": "spotctl.cli.prices.commands:show",
-    "prices stats local/sim-east/*/c4.*": "spotctl.cli.prices.commands:stats",
-    "prices plot local/sim-east/*/c4.2xlarge --last 7d --out prices.svg": "spotctl.cli.prices.commands:plot",
-    "prices gaps": "spotctl.show.prices.as_json:gaps",
+    "lab prices stats local/sim-east/*/c4.*": "spotctl.cli.prices.commands:stats",
+    "lab prices plot local/sim-east/*/c4.2xlarge --last 7d --out prices.svg": "spotctl.cli.prices.commands:plot",
+    "lab prices gaps": "spotctl.show.prices.as_json:gaps",
     "prices best --vcpus 8": "spotctl.cli.prices.best:best",
-    "prices egress aws/us-east-1 gcp/us-central1 --gb 500": "spotctl.cli.prices.egress:egress",
-    "prices sql 'select market, max(usd_per_hour) as highest from prices group by 1"
+    "lab prices egress aws/us-east-1 gcp/us-central1 --gb 500": "spotctl.cli.prices.egress:egress",
+    "lab prices sql 'select market, max(usd_per_hour) as highest from prices group by 1"
     " limit 2'": "spotctl.cli.prices.sql:sql",
-    "prices export local/sim-east/*/c4.* --out prices.csv": "spotctl.cli.prices.export:export",
+    "lab prices export local/sim-east/*/c4.* --out prices.csv": "spotctl.cli.prices.export:export",
     "prices import prices.csv history.csv": "spotctl.cli.prices.commands:import_",
-    "prices correct aws/us-east-1/us-east-1a/c5.large 2025-03-01T05:00:00Z 0.93"
+    "lab prices correct aws/us-east-1/us-east-1a/c5.large 2025-03-01T05:00:00Z 0.93"
     " --reason typo": "spotctl.cli.prices.upkeep:correct",
-    "prices corrections": "spotctl.cli.prices.upkeep:corrections",
-    "prices check": "spotctl.cli.prices.upkeep:check",
-    "prices backup prices-backup": "spotctl.cli.prices.upkeep:backup",
-    "prices watch aws/us-east-1 --below 99 --no-fetch": "spotctl.cli.prices.watch:_PriceWatcher._report",
-    "prices snapshot make --cloud aws --day 2025-03-01 --out shared": "spotctl.cli.prices.snapshot:make",
-    "prices snapshot add shared/aws-2025-03-01.parquet": "spotctl.cli.prices.snapshot:add",
-    "beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001": "spotctl.lab.beta.estimates:to_json",
-    "beta plot local/sim-east/sim-east-b/c4.2xlarge --out beta.svg": "spotctl.cli.beta:plot",
-    "beta calibrate local/sim-east/sim-east-b/c4.2xlarge": "spotctl.cli.beta:calibrate",
-    "backtest run examples/backtest_local.yaml --workers 1": "spotctl.lab.backtest.run_tables:answer",
-    "backtest compare examples/backtest_local.yaml --schemes proteus --against standard+agileml"
+    "lab prices corrections": "spotctl.cli.prices.upkeep:corrections",
+    "lab prices check": "spotctl.cli.prices.upkeep:check",
+    "lab prices backup prices-backup": "spotctl.cli.prices.upkeep:backup",
+    "lab prices watch aws/us-east-1 --below 99 --no-fetch": "spotctl.cli.prices.watch:_PriceWatcher._report",
+    "lab prices snapshot make --cloud aws --day 2025-03-01 --out shared": "spotctl.cli.prices.snapshot:make",
+    "lab prices snapshot add shared/aws-2025-03-01.parquet": "spotctl.cli.prices.snapshot:add",
+    "lab beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001": "spotctl.lab.beta.estimates:to_json",
+    "lab beta plot local/sim-east/sim-east-b/c4.2xlarge --out beta.svg": "spotctl.cli.beta:plot",
+    "lab beta calibrate local/sim-east/sim-east-b/c4.2xlarge": "spotctl.cli.beta:calibrate",
+    "lab backtest run examples/backtest_local.yaml --workers 1": "spotctl.lab.backtest.run_tables:answer",
+    "lab backtest compare examples/backtest_local.yaml --schemes proteus --against standard+agileml"
     " --workers 1": "spotctl.lab.backtest.compare_tables:answer",
-    "backtest frontier examples/backtest_local.yaml --schemes on-demand,lookahead --cuts 1"
+    "lab backtest frontier examples/backtest_local.yaml --schemes on-demand,lookahead --cuts 1"
     " --workers 1": "spotctl.lab.backtest.frontier_tables:answer",
-    "backtest deadline --traces trace.json --hours 4 --slack 1.5"
+    "lab backtest deadline --traces trace.json --hours 4 --slack 1.5"
     " --starts 2": "spotctl.lab.backtest.deadline_tables:answer",
-    "backtest regions regions.yaml": "spotctl.lab.backtest.regions_tables:answer",
-    "train mf --engine sim --nodes 1+3 --clocks 3": "spotctl.cli.train:train",
-    "gavel solve problem.json --policy min-cost": "spotctl.lab.gavel.solve_tables:answer",
-    "gavel simulate --arrivals poisson:900 --jobs 2:6 --throughputs throughputs.json"
+    "lab backtest regions regions.yaml": "spotctl.lab.backtest.regions_tables:answer",
+    "lab train mf --engine sim --nodes 1+3 --clocks 3": "spotctl.cli.train:train",
+    "lab gavel solve problem.json --policy min-cost": "spotctl.lab.gavel.solve_tables:answer",
+    "lab gavel simulate --arrivals poisson:900 --jobs 2:6 --throughputs throughputs.json"
     " --cluster v100=1,k80=2 --policy max-min-fairness": "spotctl.lab.gavel.simulate_tables:answer",
-    "gavel analyze --prices gpus.csv --throughputs throughputs.json --days 0.5"
+    "lab gavel analyze --prices gpus.csv --throughputs throughputs.json --days 0.5"
     " --starts 1": "spotctl.lab.gavel.analyze_tables:answer",
-    "parallel profile mlp --microbatch 8,16": "agileml.pipeline.measure.profiler:profiles_to_json",
-    "parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64": "spotctl.lab.parallel.tables:answer",
-    "parallel simulate plan.json --batches 2 --trace trace.json": "spotctl.lab.parallel.tables:played_answer",
-    "parallel train mlp --engine sim --batches 3": "spotctl.lab.parallel.tables:trained_answer",
-    "parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048"
+    "lab parallel profile mlp --microbatch 8,16": "agileml.pipeline.measure.profiler:profiles_to_json",
+    "lab parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64": "spotctl.lab.parallel.tables:answer",
+    "lab parallel simulate plan.json --batches 2 --trace trace.json": "spotctl.lab.parallel.tables:played_answer",
+    "lab parallel train mlp --engine sim --batches 3": "spotctl.lab.parallel.tables:trained_answer",
+    "lab parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048"
     " --devices 32": "spotctl.cli.parallel.transformer:transformer",
 }
 """Commands of a clone without any account, in this order, and what writes the JSON that they print. The docstrings of

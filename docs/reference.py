@@ -20,6 +20,7 @@ from meanings import documented, meanings
 from typer.main import get_command
 
 from spotctl.cli.app import app
+from spotctl.cli.surface import EARLIER
 from spotctl.files.job.schema import schema
 from spotctl.show.metrics import text as metrics_text
 
@@ -39,9 +40,13 @@ def write(folder: Path) -> None:
 
 
 def commands() -> Iterator[str]:
-    """A section for each command, with its help, arguments and options."""
+    """A section for each command, with its help, arguments and options, and earlier names."""
     yield "# Commands\n\nWhat `spotctl COMMAND --help` says, for all commands."
     yield from _commands(get_command(app), "spotctl")
+    yield "\n## Earlier names\n\nThey stay, with all their options, answers and exit codes. `spotctl log`"
+    yield "checks and repairs a damaged event log.\n\n| earlier | now |\n| --- | --- |"
+    yield from (f"| `spotctl {name}` | `spotctl {now}` |" for name, now in EARLIER.items())
+    yield "| the other commands of `spotctl prices` | `spotctl lab prices` |"
 
 
 def _commands(command: Any, name: str) -> Iterator[str]:
@@ -95,8 +100,8 @@ def json_output() -> Iterator[str]:
     yield "occur in this answer, but may in others. `null` means unknown, unless the table says otherwise."
     yield "Moments are ISO 8601 in UTC, amounts US dollars, and shares and probabilities between 0 and 1.\n"
     same = " and ".join(f"`{name}` prints what `{other}` prints" for name, other in SAME.items())
-    yield f"`schema` prints the JSON Schema of the job file, and {same}. The last tables are of commands that need an"
-    yield "account; tests compare them with what these commands print on a simulated cloud.\n"
+    yield f"`schema` prints the JSON Schema of the job file, `ui` the `address` of its page, and {same}. The last"
+    yield "tables are of commands that need an account; tests compare them with what these print on simulated clouds.\n"
     with tempfile.TemporaryDirectory() as home:
         for name, text in files(time.time()).items():
             Path(home, name).write_text(text, encoding="utf-8")
@@ -105,8 +110,8 @@ def json_output() -> Iterator[str]:
             if command.startswith("exec "):
                 _begin_nap(home)
             printed = _run(command, home)
-            if command.startswith("parallel p"):  # the next command reads it
-                Path(home, f"{command.split()[1]}.json").write_text(printed.stdout, encoding="utf-8")
+            if command.startswith("lab parallel p"):  # the next command reads it
+                Path(home, f"{command.split()[2]}.json").write_text(printed.stdout, encoding="utf-8")
             yield from _table(command, writer, _parsed(printed.stdout, command, printed.stderr))
     for recorded in json.loads(RECORDED.read_text(encoding="utf-8")).values():
         yield from _table(recorded["command"], recorded["writer"], recorded["answer"])
@@ -152,7 +157,7 @@ def _sentence(text: str) -> str:
 
 def without_table() -> list[str]:
     """Commands that no table and no sentence describes."""
-    described = {"schema", *SAME, *writers()}
+    described = {"schema", "ui", *SAME, *writers()}
     return [name for name in _names_of_commands() if name not in described]
 
 
@@ -203,7 +208,7 @@ def _environment(home: str) -> dict[str, str]:
 def _names_of_commands() -> Iterator[str]:
     """`prices fetch` for the command of that name, of all commands."""
     yield from (
-        line.removeprefix("\n## spotctl ").partition("\n")[0] for line in commands() if line.startswith("\n## ")
+        line.removeprefix("\n## spotctl ").partition("\n")[0] for line in commands() if line.startswith("\n## spotctl ")
     )
 
 
@@ -213,7 +218,17 @@ def _heading(command: str) -> str:
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words[0]]
         name.append(words.pop(0))
-    return " ".join(name + [word for word in words if word in ("--dry-run", "--json-lines")])
+    return " ".join(_visible(name) + [word for word in words if word in ("--dry-run", "--json-lines")])
+
+
+def _visible(words: list[str]) -> list[str]:
+    """The words of an analysis under the name that help shows."""
+    outer, inner = get_command(app), get_command(app).commands["lab"]  # type: ignore[attr-defined]
+    for word in words:
+        if word not in getattr(inner, "commands", {}):
+            return words
+        outer, inner = outer.commands[word], inner.commands[word]
+    return ["lab", *words] if words else words
 
 
 def metrics() -> Iterator[str]:

@@ -14,7 +14,7 @@ step() { printf '\n$ %s\n' "$*"; "$@"; }
 chaos="at clock 6 kill 1; at clock 8 join 2; at clock 18 evict half warn 5s; at clock 30 join 2; slow worker 100% by 19900%"
 elastic=(--engine sim --nodes 1+3 --deterministic --chaos "$chaos")
 
-step spotctl train examples/trainers/digits.py --clocks 60 "${elastic[@]}" --plot "$folder/digits.png" \
+step spotctl lab train examples/trainers/digits.py --clocks 60 "${elastic[@]}" --plot "$folder/digits.png" \
   --out "$folder/digits.npz"
 python3 - "$folder" <<'PYTHON'
 import sys
@@ -29,7 +29,7 @@ net.load_state_dict(trainer().state_dict(np.load(f"{sys.argv[1]}/digits.npz")))
 images, labels = digits(slice(TRAINED, None)).tensors
 print(f"\nOf images that it has not seen, the network recognizes {(net(images).argmax(1) == labels).float().mean():.0%}.")
 PYTHON
-step spotctl train examples/trainers/language_model.py --arg steps=40 --clocks 40 "${elastic[@]}" --plot "$folder/text.png"
+step spotctl lab train examples/trainers/language_model.py --arg steps=40 --clocks 40 "${elastic[@]}" --plot "$folder/text.png"
 
 # The documents are the longer paragraphs of Python's own documentation.
 python3 - "$folder/paragraphs.txt" <<'PYTHON'
@@ -40,7 +40,7 @@ from pydoc_data.topics import topics
 paragraphs = [" ".join(one.split()) for topic in topics.values() for one in topic.split("\n\n")]
 Path(sys.argv[1]).write_text("\n".join(one for one in paragraphs if len(one) > 300))
 PYTHON
-step spotctl train lda --arg file="$folder/paragraphs.txt" --arg topics=8 --clocks 20 "${elastic[@]}" \
+step spotctl lab train lda --arg file="$folder/paragraphs.txt" --arg topics=8 --clocks 20 "${elastic[@]}" \
   --plot "$folder/topics.png" --out "$folder/topics.npz"
 
 printf '\nThe words that are most typical of each topic:\n'

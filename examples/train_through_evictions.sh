@@ -11,7 +11,7 @@ step() { printf '\n$ %s\n' "$*"; "$@"; }
 chaos="at clock 10 evict half warn 5s; at clock 20 kill 1; at clock 30 join 2"
 
 # Each machine is a process on this computer; `kill` sends SIGKILL.
-step spotctl train mf --nodes 1+3 --clocks 40 --deterministic --chaos "$chaos" --log "$folder/run.jsonl" \
+step spotctl lab train mf --nodes 1+3 --clocks 40 --deterministic --chaos "$chaos" --log "$folder/run.jsonl" \
   --plot "$folder/run.png"
 
 printf '\nLoss and events by clock:\n'
@@ -28,7 +28,7 @@ with open(sys.argv[1]) as log:
 PYTHON
 
 printf '\nThe same training without faults gives the same model, bit for bit.\n'
-step spotctl train mf --nodes 1+3 --clocks 40 --deterministic --log "$folder/calm.jsonl"
+step spotctl lab train mf --nodes 1+3 --clocks 40 --deterministic --log "$folder/calm.jsonl"
 python3 - "$folder/run.jsonl" "$folder/calm.jsonl" <<'PYTHON'
 import json
 import sys

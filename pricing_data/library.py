@@ -109,8 +109,8 @@ class Library:
         if not markets:
             description = selection.pattern or "these filters"
             raise UnknownMarket(
-                f"no stored market matches {description!r}{self._hint(selection)} (spotctl prices ls lists the stored"
-                " markets)"
+                f"no stored market matches {description!r}{self._hint(selection)} (spotctl lab prices ls lists the"
+                " stored markets)"
             )
         return markets
 
@@ -172,7 +172,7 @@ class Library:
         table = self.table([market])
         if not table.markets:
             raise UnknownMarket(
-                f"no price history of {market} is stored{self._hint(Selection(str(market)))} (spotctl prices ls lists"
-                " the stored markets)"
+                f"no price history of {market} is stored{self._hint(Selection(str(market)))} (spotctl lab prices ls"
+                " lists the stored markets)"
             )
         return next(iter(table))

@@ -91,6 +91,14 @@ def test_every_command_in_the_documentation_exists_with_its_options() -> None:
 
 
 @pytest.mark.usefixtures("clone")
+def test_the_readme_has_two_commands_to_copy_the_quick_start_and_the_tests() -> None:
+    """`.ci/run` runs them by their number."""
+    quick_start, tests = (text for kind, text in blocks(README) if kind == "sh")
+    assert quick_start == "pip install . && spotctl launch examples/quickstart.yaml --yes\n"
+    assert tests == "pip install '.[test]' && make check\n"
+
+
+@pytest.mark.usefixtures("clone")
 def test_the_job_files_of_the_readme_are_the_examples() -> None:
     shown = {text.split()[1]: text for kind, text in blocks(README) if kind == "yaml"}
     assert shown.keys() == EXAMPLES.keys()
@@ -134,12 +142,17 @@ def test_the_tests_that_pages_name_exist() -> None:
 def test_the_picture_shows_the_figures_that_the_readme_gives() -> None:
     said = re.findall(r"\$(\d+)", re.findall(r"!\[(.*?)\]", README.read_text(encoding="utf-8"))[0])
     shown = re.findall(r'class="amount">\$(\d+), \d+ h<', PICTURE.read_text(encoding="utf-8"))
-    assert len(shown) == 3
+    assert len(shown) == 4
     assert said == shown
 
 
 def test_the_longest_bar_of_the_picture_is_the_most_expensive_way() -> None:
-    picture = drawn([Way("on-demand", 200.0, 20.0, 0.0), Way("price-capacity", 50.0, 15.0, 3.0)])
+    picture = drawn(
+        [
+            Way("on-demand", "On demand", "", 200.0, 20.0, 0.0),
+            Way("price-capacity", "spotctl", "", 50.0, 15.0, 3.0),
+        ]
+    )
     widths = [float(width) for width in re.findall(r'width="([\d.]+)" height="36"', picture)]
     assert widths[0] == pytest.approx(4 * widths[1], rel=0.01)
     assert "$200, 20 h" in picture
@@ -155,7 +168,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 def test_the_reference_has_every_command_and_every_key() -> None:
     pages = reference()
     listed = "\n".join(pages["commands"]())
-    for name in ("launch", "plan", "prices fetch", "report cost", "nightly install", "backtest run"):
+    for name in ("launch", "plan", "prices fetch", "report cost", "nightly install", "lab backtest run"):
         assert f"\n## spotctl {name}\n" in listed
     assert "| `--max-cost` | " in listed
     assert "| `spotctl_evictions_total` | counter | " in "\n".join(pages["metrics"]())

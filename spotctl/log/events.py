@@ -80,7 +80,8 @@ class Decided:
 class OnDemandOffer:
     """The cheapest on-demand machines that a job allows: their price in nano-dollars per hour, speed and start-up.
 
-    `spread` is the uncertainty of the logarithm of their speed, None if no speed was measured.
+    `spread` is the uncertainty of the logarithm of their speed, None if no speed was measured. `work` is the time that
+    a command's earlier runs needed, in microseconds times nu; None without any.
     """
 
     market: MarketText
@@ -89,6 +90,7 @@ class OnDemandOffer:
     nu: JsonFloat
     startup: int
     spread: float | None = None
+    work: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The rows that a repair writes for those it drops, so that no sum passes for whole, and no run vanishes. Pure.
 
 The index of the log says of which run a row was, even if the row itself cannot be read. If the index does not say it,
-the row may be of any run that had begun and not ended, or of a run of which nothing is left.
+the row may be of any run that had begun and not ended, or of a run that left nothing else.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _clouds_of_others(job: str, usable: Iterable[RawRow]) -> list[str]:
 
 
 def _runs_of(loss: Loss, usable: Iterable[RawRow]) -> list[str]:
-    """The runs that a loss may concern; empty text stands for a run of which nothing is left."""
+    """The runs that a loss may concern; empty text stands for a run that left nothing else."""
     if loss.run:
         return [loss.run]
     going = dict[str, None]()

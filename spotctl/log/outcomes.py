@@ -9,3 +9,6 @@ DONE, FAILED, STOPPED, NO_CAPACITY, NOT_IN_TIME, BUDGET, NOT_PERMITTED = (
     "budget reached",
     "not permitted",
 )
+
+WITHDRAWN = "withdrawn before it began; nothing was rented"
+"""Why a job has no run, if it was stopped while it waited for its turn."""

@@ -121,7 +121,7 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     """
     running = [lock.stem for lock in paths.locks.glob("*.lock") if store.is_running(paths.locks, lock.stem)]
     if running:
-        raise AlreadyRunning(f"job {running[0]} is running and writes to the log; 'spotctl down {running[0]}' stops it")
+        raise AlreadyRunning(f"job {running[0]} is running and writes to the log; 'spotctl stop {running[0]}' stops it")
     salvaged = salvage(paths.log)
     if not salvaged.damage:
         return salvaged, None

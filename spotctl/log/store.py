@@ -165,7 +165,7 @@ class EventLog:
         """
         with self._failing():
             last = dict(self._db.execute(_LAST_SINCE, (after,)) if after else self._db.execute(_LAST_OF_EACH_RUN))
-        if not all(isinstance(row, int) for row in last.values()):
+        if not all(isinstance(run, str) and isinstance(row, int) for run, row in last.items()):
             raise BrokenLog(self.damaged("the index has other rows"))
         return last
 
@@ -235,9 +235,12 @@ class EventLog:
             if not portion:
                 return
             for id_, run, at, kind, body, expected in portion:
-                # A byte of SQLite's own can change the type of a value, also that of a checksum, which then is none.
-                is_row = isinstance(at, int) and all(isinstance(text, str) for text in (run, kind, body))
-                if not is_row or expected not in (None, checksum(run, at, kind, body)):
+                if expected is None:
+                    # A byte of SQLite's own can make a checksum none, and a text a number.
+                    is_right = isinstance(at, int) and all(isinstance(text, str) for text in (run, kind, body))
+                else:
+                    is_right = expected == checksum(run, at, kind, body)
+                if not is_right:
                     raise BrokenLog(self.damaged(f"row {id_} was changed"))
             yield portion
 

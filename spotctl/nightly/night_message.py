@@ -226,12 +226,12 @@ def _cost(totals: NightTotals, spent: float | None, on_demand: float | None) -> 
 def _still_running(alive: int, name: str) -> str:
     if not alive:
         return "nothing"
-    return f"{counted(alive, 'machine')}, until the leases end; to return them now: spotctl down {name}"
+    return f"{counted(alive, 'machine')}, until the leases end; to return them now: spotctl stop {name}"
 
 
 def _advice(result: NightResult, totals: NightTotals, paths: NightPaths) -> str:
     if totals.alive:
-        return f"continue it: spotctl nightly run {paths.name}; or return its machines: spotctl down {paths.name}"
+        return f"continue it: spotctl nightly run {paths.name}; or return its machines: spotctl stop {paths.name}"
     return _ADVICE.get(result.outcome, "").format(name=paths.name, file=paths.file, environment=paths.environment)
 
 

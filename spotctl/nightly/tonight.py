@@ -48,6 +48,7 @@ from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep
 from spotctl.run.notify.message import Message
 from spotctl.run.notify.runs import notify_of_alarm, secret_values
 from spotctl.run.start import runs
+from spotctl.run.start.machine_packages import check_machine_packages
 from spotctl.run.start.runs import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics.text import NightFigures
@@ -209,6 +210,7 @@ class NightRunner:
     def _launch(self, night: Night) -> RunEnded:
         spec = self._job()
         runs.check_launchable(spec)
+        check_machine_packages(spec, self.settings)
         self.log.write([f"launching {self.nightly.file}"])
         spec = for_tonight(spec, night, self.clock(), self.zone)
         return self._log_end(runs.launch(spec, self.settings, self._observer(night)))

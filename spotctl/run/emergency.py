@@ -17,7 +17,7 @@ from spotctl.clouds.installation import installation_id
 from spotctl.clouds.requests import as_far_as_listed
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.home.paths import Paths
-from spotctl.log.store import is_running
+from spotctl.log.store import is_running, runner_of
 from spotctl.run.orphans import job_of, providers
 
 if TYPE_CHECKING:
@@ -92,9 +92,11 @@ def _stop_launchers(settings: Settings, job: str) -> None:
     """Asks launchers to end: one that goes on would rent machines again, and one that ends returns its machines."""
     locks = Paths(settings.home).locks
     jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
-    for name in (name for name in jobs if is_running(locks, name)):
-        with suppress(OSError, ValueError):
-            os.kill(int((locks / f"{name}.lock").read_text()), signal.SIGTERM)
+    # A launcher of several jobs gets one signal: a second one would end it at once.
+    for process in {runner_of(locks, name) for name in jobs if is_running(locks, name)}:
+        if process is not None:
+            with suppress(OSError):
+                os.kill(process, signal.SIGTERM)
     _wait(lambda: not any(is_running(locks, name) for name in jobs))
 
 

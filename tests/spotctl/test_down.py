@@ -1,4 +1,4 @@
-"""`spotctl down --all` returns the machines of every job, even if one job fails to stop."""
+"""`spotctl stop --all` returns the machines of every job, even if one job fails to stop."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("ends")
-def test_all_jobs_are_stopped() -> None:
+@pytest.mark.parametrize("command", ["stop", "down"])
+def test_all_jobs_are_stopped(command: str) -> None:
     """Including one that is done by then."""
-    ended = spotctl("down", "--all")
+    ended = spotctl(command, "--all")
     assert (ended.code, ended.out) == (0, "")
     assert [line.partition(":")[0] for line in ended.err.splitlines()] == ["one-1", "two-1", "three-1"]
-    assert [run["run"] for run in spotctl("down", "--all", "--json").json] == ["one-1", "two-1", "three-1"]
+    assert [run["run"] for run in spotctl(command, "--all", "--json").json] == ["one-1", "two-1", "three-1"]
 
 
 def test_the_others_are_stopped_if_one_fails_to(ends: dict[str, object]) -> None:
@@ -53,3 +54,9 @@ def test_no_active_jobs(tmp_path: Path) -> None:
     ended = spotctl("down", "--all", "--json")
     assert (ended.code, ended.json) == (0, [])
     assert not (tmp_path / "home" / "log.sqlite").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("one", "--all")])
+def test_one_job_or_all_are_named(words: tuple[str, ...]) -> None:
+    refused = spotctl("stop", *words)
+    assert (refused.code, refused.error) == (2, "spotctl: spotctl stop: name one job, or give --all\n")

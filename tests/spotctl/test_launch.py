@@ -16,12 +16,12 @@ import pytest
 
 import spotctl as python
 from agileml.core.events import Iteration
-from agileml.reference import model_digest
+from agileml.reference import model_digest, run
 from spotctl.files.job.reader import load, written
 from spotctl.log.events import RunBegan, RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
-from spotctl.run.work.training_workload import TrainingWorkload
+from spotctl.run.work.training_workload import TrainingWorkload, training_job
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
 from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training
@@ -79,7 +79,7 @@ def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: 
 def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home: Path) -> None:
     shown = spotctl("launch", training(tmp_path), "--dry-run")
     assert shown.code == 0
-    assert "expected" in shown.out
+    assert "\ncost " in shown.out
     refused = spotctl("launch", training(tmp_path))
     assert refused.code == 2
     assert "pass --yes" in refused.error
@@ -102,7 +102,8 @@ def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -
 def test_max_cost_limits_the_plan_that_is_shown(tmp_path: Path, home: Path) -> None:
     path = command(tmp_path, "true")
     path.write_text(path.read_text() + "hours: 30m\nstrategy: proteus\n")
-    assert "$25,000.00: over 98% likely to be enough" in spotctl("launch", path, "--dry-run", "--max-cost", "25000").out
+    shown = spotctl("launch", path, "--dry-run", "--max-cost", "25000").out
+    assert "the budget of $25,000.00 is over 98% likely to be enough" in shown
     refused = spotctl("launch", path, "--yes", "--max-cost", "0.01")
     assert refused.code == 4
     assert "a budget of $0.01" in refused.error
@@ -119,7 +120,7 @@ def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(tmp_path: Pa
     assert refused.code == 4
     assert "a budget of $0.0" in refused.error
     shown = spotctl("launch", *paths, "--dry-run", "--max-cost", "12").out
-    budgets = [float(amount) for amount in re.findall(r"budget +\$([0-9.]+):", shown)]
+    budgets = [float(amount) for amount in re.findall(r"the budget of \$([0-9.]+) is", shown)]
     assert sum(budgets) == pytest.approx(12, abs=0.02)
     assert 2 < budgets[1] / budgets[0] < 5
 
@@ -239,6 +240,26 @@ def test_machines_of_a_killed_run_are_returned(tmp_path: Path, home: Path) -> No
 def _machines_of(path: Path) -> set[str]:
     with EventLog(path) as log:
         return set(fold(log.of_run(log.beginnings()[-1].run)).machines)
+
+
+@pytest.mark.slow
+def test_without_reliable_machines_a_run_that_loses_all_of_them_makes_the_same_model(
+    tmp_path: Path,
+    home: Path,
+) -> None:
+    path = training(tmp_path, 40)
+    text = path.read_text().replace("reliable: {machines: 1, type: m3.medium}", "reliable: {machines: 0}")
+    # Every eviction is one of all machines, without a warning.
+    path.write_text(text.replace("unwarned: 0.34", "unwarned: 1"))
+    job = training_job(load(path))
+    ended = spotctl("launch", path, "--yes", "--json").json
+    assert (ended["outcome"], ended["updates_lost"], ended["updates_doubled"]) == ("done", 0, 0)
+    expected = run(job.source.load(), 40, seed=job.settings.seed, partitions=job.settings.partitions)
+    assert ended["model_sha256"] == model_digest(expected)
+    state = state_of(home)
+    assert not any(order.reliable for order in state.orders.values())
+    for first, last in ended.get("redone_clocks", []):
+        assert 1 <= first <= last < 40
 
 
 @pytest.mark.slow

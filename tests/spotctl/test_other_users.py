@@ -108,7 +108,7 @@ def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path) -> None:
         refused = spotctl("--home", home, "resume", "small")
         assert refused.code == 2
         assert str(run) in refused.error
-        assert "spotctl down" in refused.error
+        assert "spotctl stop" in refused.error
         if os.getuid() == 0:
             give_away(run)
             assert spotctl("--home", home, "resume", "small").code == 2

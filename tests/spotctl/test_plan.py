@@ -62,11 +62,23 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     file = job(tmp_path, "deadline: 12h\nbudget: 25 USD")
     short, long = spotctl("plan", file, "--at", AT), spotctl("plan", file, "--at", AT, "--explain")
     assert short.code == long.code == 0, long.err
-    for line in ("expected", "on demand", "work       2,000 clocks", "budget", "deadline", "policy     min-cost-slo"):
-        assert line in short.out
-    assert "(synthetic)" in short.out
-    assert "more markets (--explain and --json list more)" in short.out
-    assert "$/clock" in short.out
+    names = [re.split("  +", line)[0] for line in short.out.splitlines() if line.strip()]
+    assert names == "nightly|machines|cost|time|evictions|on demand|next best|spotctl plan --explain shows why".split(
+        "|"
+    )
+    assert re.search(
+        r"^cost +\$[\d.]+ \(\$[\d.]+ to \$[\d.]+\); the budget of \$25.00 is over 98% likely", short.out, re.M
+    )
+    assert re.search(r"^time +.* hours .*; the deadline .* likely to be met", short.out, re.M)
+    assert re.search(r"^on demand +\$[\d.]+ in .* saved", short.out, re.M)
+    assert re.search(r"^next best +about \$[\d.]+ on local/[\w./-]+: \d+% more", short.out, re.M)
+    assert "(synthetic market)" in short.out
+    assert "clock" not in short.out, "one cost: that of the job"
+    for line in ("work       2,000 clocks", "policy     min-cost-slo"):
+        assert line.split()[0] in long.out
+        assert line.split("  ")[-1].strip() in long.out
+    assert "more markets (--json lists more)" in long.out
+    assert "$/clock" in long.out
     assert " per clock" in long.out
     assert "unit of work" not in long.out
     for term in (
@@ -86,7 +98,7 @@ def test_market_names_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyP
     """A bid of nine decimals would take their room."""
     monkeypatch.setenv("COLUMNS", "80")
     digits = Path(__file__).parents[2] / "examples" / "trainers" / "digits.yaml"
-    assert re.search(r"local/sim-east/sim-east-b/c4.2xlarge +\$0.0526 ", spotctl("plan", digits).out)
+    assert re.search(r"local/sim-east/sim-east-b/c4.2xlarge +\$0.0526 ", spotctl("plan", digits, "--explain").out)
 
 
 def test_several_files_get_one_allocation(tmp_path: Path) -> None:
@@ -120,11 +132,13 @@ def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     assert {one["source"] for one in ended.json["throughputs"].values()} == {"vCPU count, as no throughput is known"}
     text = spotctl("plan", file, "--at", AT, "--plot", tmp_path / "plan.png").out
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert "$/vCPU-hour" in text
-    assert "Job length unknown: figures are per hour. Set `hours:` or pass --hours." in text
-    assert "estimated from vCPUs (no measured throughput yet)" in text
-    assert "enough for" in text
+    assert re.search(r"^cost +\$[\d.]+ per hour \(.*; the budget of \$25.00 is enough for", text, re.M)
+    assert "unknown: set `hours:`, or pass --hours" in text
     assert "cannot be checked, because the job length is unknown" in text
+    explained = spotctl("plan", file, "--at", AT, "--explain").out
+    assert "$/vCPU-hour" in explained
+    assert "Job length unknown: figures are per hour. Set `hours:` or pass --hours." in explained
+    assert "estimated from vCPUs (no measured throughput yet)" in explained
     told = spotctl("plan", file, "--at", AT, "--json", "--hours", "3h").json
     assert told["work"]["assumed"] is False
     assert told["expected"]["hours"] > 3
@@ -165,7 +179,7 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     newest = spotctl("plan", file)
     assert newest.code == 0
     assert "prices as of 2026-01-09T23:00:00Z, the newest stored ones" in newest.error
-    assert "on AWS a bid is only a maximum price" in " ".join(newest.out.split())
+    assert "on AWS a bid is only a maximum price" in " ".join(spotctl("plan", file, "--explain").out.split())
     file.write_text(file.read_text().replace("[aws]", "[aws, gcp]"))
     assert "no prices of gcp are stored; fetch them: spotctl prices fetch --cloud gcp\n" in spotctl("plan", file).err
     file.write_text(file.read_text().replace("[aws, gcp]", "[aws]"))
@@ -204,9 +218,9 @@ def test_a_mistyped_name_is_named_also_without_stored_prices(tmp_path: Path, res
 def test_80_columns_hold_the_names_of_markets_in_a_plan(tmp_path: Path) -> None:
     """The starter file has the longest unit of work, and bids on two lines."""
     assert spotctl("init", tmp_path / "job.yaml").code == 0
-    lines = spotctl("plan", tmp_path / "job.yaml", COLUMNS="80").out.splitlines()
-    assert max(map(len, lines)) <= 80
-    at = next(i for i, line in enumerate(lines) if line.startswith("machines"))
+    assert max(map(len, spotctl("plan", tmp_path / "job.yaml", COLUMNS="80").out.splitlines())) <= 80
+    lines = spotctl("plan", tmp_path / "job.yaml", "--explain", COLUMNS="80").out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("machines  market"))
     for line in lines[at + 1 : at + 3]:
         assert re.fullmatch(r" +\d+  local/sim-[a-z]+/sim-[a-z]+-[ab]/[a-z0-9.]+  .*", line)
 
@@ -251,19 +265,16 @@ strategy: {strategy}
 @pytest.mark.parametrize(
     ("strategy", "more", "says"),
     [
-        ("proteus", "", "none: each eviction, about every "),
-        ("proteus", "checkpoint: {path: kept}", "every "),
-        ("on-demand", "", None),
+        ("proteus", "", ": no checkpoint, so each eviction, about every "),
+        ("proteus", "checkpoint: {path: kept}", ""),
+        ("on-demand", "", ""),
     ],
 )
 def test_a_plan_says_what_an_eviction_costs_a_command_that_saves_nothing(
-    tmp_path: Path, strategy: str, more: str, says: str | None
+    tmp_path: Path, strategy: str, more: str, says: str
 ) -> None:
     file = tmp_path / "sums.yaml"
     file.write_text(COMMAND.format(strategy=strategy, more=more))
-    shown = spotctl("plan", file, "--at", AT).out
-    lines = [line.removeprefix("checkpoints").strip() for line in shown.splitlines() if line.startswith("checkpoints")]
-    assert len(lines) == (says is not None)
-    assert all(line.startswith(says or "") for line in lines)
-    if says and not more:
-        assert re.search(r"loses up to \$0\.\d\d of\b", lines[0])
+    first = spotctl("plan", file, "--at", AT).out.splitlines()[0].strip()
+    assert first.startswith(f"sums{says}")
+    assert (re.search(r"starts it from scratch and loses up to \$0\.\d\d of work$", first) is not None) is bool(says)

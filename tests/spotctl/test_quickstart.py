@@ -28,7 +28,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 def test_the_readme_shows_a_plan_that_contains_its_own_outcome() -> None:
     text = README.read_text(encoding="utf-8")
-    low, high = map(float, re.findall(r"expected   \$[\d.]+ \(\$([\d.]+) to \$([\d.]+)\)", text)[0])
+    low, high = map(float, re.findall(r"cost       \$[\d.]+ \(\$([\d.]+) to \$([\d.]+)\)", text)[0])
     paid = float(re.findall(r"cost       \$([\d.]+) for", text)[0])
     assert low <= paid <= high
 

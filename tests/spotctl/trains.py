@@ -1,4 +1,4 @@
-"""`spotctl train` for tests, and a small trainer of one's own."""
+"""`spotctl lab train` for tests, and a small trainer of one's own."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         evictions: number of evictions
         busy: share of the machines' time spent on work that counts; null if no machine was rented
         -> agileml.iteration_log:last_line_of
+        -> agileml.iteration_log:redone_fields
         -> agileml.iteration_log:share_fields
         model: file of the model
         checkpoint: place of the newest checkpoint, of a command or of a training that did not end
@@ -51,6 +52,18 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         "evictions": state.evictions,
         "busy": busy(state),
     }
+
+
+def without_run(job: str, outcome: str, message: str) -> dict[str, Any]:
+    """The answer for a job that has no run.
+
+    Fields:
+        job: name of the job
+        run: null
+        outcome: `withdrawn` if the job was stopped while it waited for its turn; `error` if it could not run
+        message: the same in words
+    """
+    return {"job": job, "run": None, "outcome": outcome, "message": message}
 
 
 def busy(state: RunState) -> float | None:

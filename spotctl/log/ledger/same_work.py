@@ -2,9 +2,9 @@
 
 Finished work is the clocks of a training, and the time of a command that checkpoints or its end kept. A clock takes the
 median over the run's own clocks: some take longer because machines stand still or are replaced, which would not happen
-on demand. If the run is slower than its plan knew the machines to be, a clock takes what the plan knew: slowness is no
-saving. The machines are the cheapest on-demand machines that the job allows, as the
-plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
+on demand. If the run is slower than its plan knew the machines to be, a clock takes what the plan knew, and a command
+what its earlier runs took: slowness is no saving. The machines are the cheapest on-demand machines that the job allows,
+as the plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def _needed(state: RunState, working: Sequence[_Working], now: int, offer: OnDem
     spells = sum(spell.worked for spell in state.work.spells)
     tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
     kept = whole * min(state.work.done(until) / tried, 1.0) if tried > 0 else 0.0
-    return _Needed(whole, kept, kept, kept)
+    needed = kept if offer.work is None else min(kept, offer.work)
+    return _Needed(whole, needed, needed, kept)
 
 
 def _of_clocks(state: RunState, working: Sequence[_Working], whole: float, offer: OnDemandOffer) -> _Needed:

@@ -18,15 +18,18 @@ from agileml.engines.ray import RayEngine
 from agileml.engines.ray.cluster_view import HeadLost
 from agileml.errors import AgileMLError
 from agileml.iteration_log import IterationLog, last_line_of
-from agileml.job import GaveUp
+from agileml.job import GaveUp, TrainingJob
+from agileml.runtime.prepared_job import RunnableJob
 from pricing_data.errors import PricingDataError
 from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray.training import HEAD_LOST, JOB_FILE
+from spotctl.run.work.split_training import prepared
 from spotctl.run.work.training_workload import CHECKPOINT_FILE, LOG_FILE, MODEL_FILE, training_job
 
 
@@ -36,8 +39,8 @@ def main(folder: str, state: str) -> int:
     spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
     assert isinstance(spec.program, Training)
     sys.path.append(str(spec.workdir))
-    job = replace(training_job(spec), transient=spec.resources.machines.least)
     try:
+        job = _job(spec, spec.program)
         with IterationLog(results / LOG_FILE, resumes=is_unfinished(Path(state))) as log:
             trained = RayEngine(spec.program.address, state=Path(state)).run(job, Chaos(), log.write)
             check_nothing_lost(trained.counters)
@@ -56,6 +59,15 @@ def main(folder: str, state: str) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _job(spec: JobSpec, program: Training) -> TrainingJob | RunnableJob:
+    job, transient = training_job(spec), spec.resources.machines.least
+    if program.parallel is None:
+        return replace(job, transient=transient)
+    # Each node of a pipeline is replaced.
+    nodes = job.reliable + transient
+    return prepared(replace(job, reliable=nodes), program.parallel, nodes, spec.workdir, {})
 
 
 if __name__ == "__main__":

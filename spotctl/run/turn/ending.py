@@ -9,8 +9,9 @@ from itertools import accumulate, repeat
 from typing import Any
 
 from pricing_data.errors import PricingDataError
-from pricing_data.units import MINUTE
+from pricing_data.units import MINUTE, SECOND
 from spotctl.agent.errors import AgentError, TransferFailed
+from spotctl.agent.store_patience import PATIENCE_SECONDS
 from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import ProviderError
 from spotctl.log import budget, events as ev
@@ -28,7 +29,7 @@ from spotctl.run.work.workload import Workload
 REMOVAL_PATIENCE = 3 * MINUTE
 """How long a cloud may fail before what is left of a run, which costs nothing, is left to `spotctl gc`."""
 
-STORE_PATIENCE = 8 * MINUTE
+STORE_PATIENCE = round(PATIENCE_SECONDS) * SECOND
 """How long an object store may fail at the end of a run: less than the lease of a machine on which its runner lives."""
 
 LONGEST_PAUSE = 30

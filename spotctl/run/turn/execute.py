@@ -121,8 +121,9 @@ class _Listed:
 
 
 class Executor:
-    """Carries out instructions for one run. `silence` is the reason why an agent last did not answer, `unusable` why a
-    machine will never work, and `failure` why a call to the provider was last given up, or answered in part."""
+    """Carries out instructions for one run. `silence` is the reason why an agent last did not answer, `starting` what a
+    listed machine waits for, `unusable` why a machine will never work, and `failure` why a call to the provider was
+    last given up, or answered in part."""
 
     def __init__(
         self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
@@ -134,7 +135,7 @@ class Executor:
         self._retries = retries or RetryPolicy()
         self._listed: _Listed | None = None
         self._unanswered = False
-        self.silence = self.unusable = self.failure = ""
+        self.silence = self.starting = self.unusable = self.failure = ""
         self._kept = None if environment.output is None else KeptOutput(environment.output)
         self._environment = environment
         self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
@@ -194,6 +195,7 @@ class Executor:
             if machines is None:
                 return None
             self._listed = _Listed(machines, unlisted, situation, time.monotonic() + self._environment.list_every)
+        self.starting = ""
         return tuple(self._with_status(machine) for machine in self._listed.machines)
 
     @property
@@ -226,7 +228,7 @@ class Executor:
         return seen
 
     def _unheard(self, reason: ProviderError) -> None:
-        self.silence = str(reason)
+        self.silence = self.starting = str(reason)
         if isinstance(reason, Unusable):
             self.unusable = str(reason)
 

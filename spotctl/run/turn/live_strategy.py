@@ -22,6 +22,7 @@ from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, Allocation, RunState
 from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.work import SPECIFIED
 from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms, looks
 from spotctl.run.turn.service import RunRules
@@ -186,6 +187,7 @@ def _instead(plan: JobPlan) -> OnDemandOffer:
         rent.offer.nu,
         plan.cost.on_demand.unworked,
         rate.spread if rate is not None and measured else None,
+        plan.built.work_left if plan.job.hours_from != SPECIFIED else None,
     )
 
 

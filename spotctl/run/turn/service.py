@@ -353,6 +353,11 @@ class Runner:
         fewest = limits.least if limits.shrinks else inf
         return Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
 
+    @property
+    def starting(self) -> str:
+        """The reason why a machine does not work yet; empty if all work."""
+        return self._executor.starting
+
     def _over(self) -> bool:
         """Whether the run has ended, or nothing remains but to write that."""
         return self._ending.over(listed=self._listed_while_stopping)

@@ -17,12 +17,12 @@ from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.end_marks import forget_ended, have_ended
 from spotctl.agent.errors import AgentError, BadCheckpoint
 from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
+from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished, signing_key
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotPermitted, ProviderError
-from spotctl.files.job.programs import Command
+from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE, FAILED
@@ -347,7 +347,7 @@ class CommandWorkload:
         for rank in range(1 if self._command.nodes.is_range else self._command.nodes.most):
             try:
                 if rank not in self._stored:
-                    self._stored[rank] = StoredCheckpoints(checkpoint.path, rank, self._environment.identity)
+                    self._stored[rank] = self._stored_checkpoints(checkpoint, rank)
                 stored = self._stored[rank].latest()
             except AgentError:
                 # Files of another program; the node that tries to restore from there reports it.
@@ -359,6 +359,11 @@ class CommandWorkload:
                 continue
             self._newest[rank] = stored.number
             yield ev.Checkpointed(int(attempt), rank, stored.number, stored.size, stored.seconds, stored.every)
+
+    def _stored_checkpoints(self, checkpoint: Checkpoint, rank: int) -> StoredCheckpoints:
+        path, secrets = checkpoint.path, self._environment.secrets
+        key = signing_key(checkpoint.signed_with or "", secrets, path, rank)
+        return StoredCheckpoints(path, rank, self._environment.identity, key)
 
 
 def _port(name: str) -> int:

@@ -7,14 +7,16 @@ import sys
 from collections.abc import Sequence
 
 from spotctl.agent.container import NO_CONTAINER, Container
+from spotctl.agent.layout import PYTHON_VARIABLE
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 
 _NEEDED = "cloudpickle, cryptography, msgspec, numpy"
 _CHECK = f"""\
-if ! why=$(python3 -c "import sys; assert sys.version.startswith('$1.'), sys.version; import {_NEEDED}" 2>&1); then
+need=${{{PYTHON_VARIABLE}:-$1}}
+if ! why=$(python3 -c "import sys; assert sys.version.startswith('$need.'), sys.version; import {_NEEDED}" 2>&1); then
   why=$(echo "$why" | tail -n 1)
-  echo "spotctl: image.container: a training's nodes need Python $1 and glibc in the image: $why" >&2
+  echo "spotctl: image.container: a training's nodes need Python $need and glibc in the image: $why" >&2
   exit {NO_CONTAINER}
 fi
 shift
@@ -29,8 +31,8 @@ def container_of(spec: JobSpec) -> Container | None:
 
 
 def checked(node: Sequence[str]) -> list[str]:
-    """The command of a training's node behind a check of its Python, which must have this computer's version because
-    the node gets this computer's packages."""
+    """The command of a training's node behind a check of its Python: the node gets packages for its machine's Python,
+    or on the local market for this computer's."""
     return ["/bin/sh", "-c", _CHECK, "check", f"{sys.version_info.major}.{sys.version_info.minor}", *node]
 
 

@@ -48,7 +48,7 @@ def check(folder: Path) -> None:
     try:
         require_private(folder)
     except NotPrivate as error:
-        raise BadRequest(f"{error}; 'spotctl down' closes its run, 'spotctl launch' starts it again") from error
+        raise BadRequest(f"{error}; 'spotctl stop' closes its run, 'spotctl launch' starts it again") from error
 
 
 def secret_of(folder: Path) -> bytes:

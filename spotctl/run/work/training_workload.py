@@ -16,12 +16,12 @@ from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
 from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.errors import AgileMLError
-from agileml.iteration_log import last_line_of, line_of, share_fields
+from agileml.iteration_log import last_line_of, line_of, redone_fields, share_fields, spans_text
 from agileml.job import Counters, Trained, TrainingJob
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.job_shape import isolated_shape_of
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import PreparedJob, RunnableJob
 from agileml.runtime.secret_file import SECRET_VARIABLE
 from agileml.stopping import Convergence, Stopping
 from pricing_data.atomic_write import atomic_write
@@ -43,7 +43,7 @@ from spotctl.log.state import Held, RunState
 from spotctl.log.timesheet import Timesheet
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
-from spotctl.run.work import rendezvous, resume_state
+from spotctl.run.work import rendezvous, resume_state, split_training
 from spotctl.run.work.containers import checked, container_of
 from spotctl.run.work.training_nodes import nodes_of
 from spotctl.run.work.workload import WorkReport
@@ -52,6 +52,9 @@ MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iteratio
 
 NODE_PACKAGES = ("cloudpickle", "cryptography", "msgspec", "numpy", "scipy")
 """Packages that nodes of a training import besides our own code."""
+
+MOST_STAGES = 16
+"""Machines over which a model is split at most, if the job sets no limit."""
 
 REPORT_EVERY = 1.0
 """Seconds between progress events; the iteration log has every clock."""
@@ -76,7 +79,9 @@ class TrainingWorkload:
         self._environment = environment
         self._setup = spec.setup or ""
         self._container = container_of(spec)
-        self._job = training_job(spec)
+        assert isinstance(spec.program, Training)
+        self._program, self._job = spec.program, training_job(spec)
+        self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MOST_STAGES)
         self._secret, self._nodes = rendezvous.secret_of(environment.rendezvous), nodes_of(environment)
         self._earlier = resume_state.earlier(environment.rendezvous)
         self._speed = environment.provider.speed
@@ -182,9 +187,8 @@ class TrainingWorkload:
     def _start_controller(self, state: RunState, machines: Sequence[Machine], done_before: int) -> AttachedJob:
         environment = self._environment
         variables = {**environment.variables, **environment.secrets}
-        shape = isolated_shape_of(self._job, environment.workdir, variables)
+        plan = self._prepared(variables)
         last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier.clock)
-        plan = PreparedJob(self._job, shape)
         listen = self._nodes.listen
         controller = AttachedJob(plan, environment.rendezvous, self._secret, self._note_iteration, last, listen=listen)
         for machine in self._earlier.machines:
@@ -192,6 +196,13 @@ class TrainingWorkload:
         # Nodes that exited while no process attended to the run may have been told to leave.
         self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
         return controller
+
+    def _prepared(self, variables: Mapping[str, str]) -> RunnableJob:
+        """The job as its processes need it; another process loads the user's code for that."""
+        program, workdir = self._program, self._environment.workdir
+        if program.parallel is not None:
+            return split_training.prepared(self._job, program.parallel, self._most, workdir, variables)
+        return PreparedJob(self._job, isolated_shape_of(self._job, workdir, variables))
 
     def _read_earlier_lines(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:
         """The last clock that an earlier process of the run logged, and the final line if the training is over."""
@@ -295,10 +306,10 @@ class TrainingWorkload:
     def _save(self, trained: Trained) -> Mapping[str, Any]:
         """Writes the model, then the line that reports the model."""
         save_model(trained.model, self._environment.results / MODEL_FILE)
-        line = last_line_of(trained) | (
-            share_fields(self._last_clocks) if self._job.settings.stragglers.wait_policy else {}
-        )
-        _append(self._environment.results / LOG_FILE, line)
+        path = self._environment.results / LOG_FILE
+        line = last_line_of(trained) | redone_fields(event for clock in _lines_of(path) for event in clock["events"])
+        line |= share_fields(self._last_clocks) if self._job.settings.stragglers.wait_policy else {}
+        _append(path, line)
         return line
 
     def _named(self, file: str) -> str:
@@ -329,13 +340,14 @@ class TrainingWorkload:
             return WorkReport(self._latest, FAILED, str(error))
         # Logs of earlier versions have no final loss.
         loss = line.get("loss")
-        return WorkReport(
-            self._latest, DONE, f"{line['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
-        )
+        reached = f"{line['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
+        again = line.get("redone_clocks", ())
+        return WorkReport(self._latest, DONE, f"{reached}; clocks {spans_text(again)} done again" if again else reached)
 
 
 def training_job(spec: JobSpec) -> TrainingJob:
-    """The job for the engine: it starts with the reliable machines; all others join later."""
+    """The job for the engine: it starts with the reliable machines, or the first of a job without any; all others join
+    later."""
     program = spec.program
     assert isinstance(program, Training)
     stop = program.stop
@@ -345,8 +357,8 @@ def training_job(spec: JobSpec) -> TrainingJob:
     app = str(spec.workdir / program.app) if split(program.app)[0] else program.app
     return TrainingJob(
         TrainerSource(app, program.args),
-        spec.resources.reliable.machines,
-        0,
+        spec.resources.reliable.machines or 0,
+        0 if spec.resources.reliable.machines else 1,
         Stopping(
             stop.clocks,
             None if stop.span is None else stop.span / second,

@@ -99,7 +99,7 @@ def test_touching_covered_spans_are_joined(store: PriceStore) -> None:
 def test_reading_an_empty_store_creates_no_folder(store: PriceStore) -> None:
     assert store.size() == (0, 0)
     assert (store.markets(), contents(store.table()), store.catalog().types) == ([], {}, ())
-    with pytest.raises(UnknownMarket, match=r"no price history of aws/.*spotctl prices ls"):
+    with pytest.raises(UnknownMarket, match=r"no price history of aws/.*spotctl lab prices ls"):
         store.series(market())
     assert not store.root.exists()
 

@@ -6,17 +6,26 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import cast
 
-from spotctl.home.quotas import Quota, QuotaUnit
+import pytest
+
+from bidbrain.forecast.forecast import forecast
+from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast
+from spotctl.files.job.reader import load
+from spotctl.home.config import Settings
+from spotctl.home.quotas import Quota, QuotaUnit, quotas_from
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
+from spotctl.planning import forecasting
 from spotctl.planning.allocation import AllocatedJob, QuotaShare
+from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.turns import QuotaPart, Turn
+from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.start.turns import LaunchTurns
 from tests.spotctl.command_line import spotctl
 
@@ -43,7 +52,7 @@ def jobs() -> dict[str, AllocatedJob]:
             SimpleNamespace(
                 demand=SimpleNamespace(name=part.job),
                 share=SimpleNamespace(turn=part.turn),
-                quotas=(QuotaShare(QUOTA, replace(QUOTA, amount=part.amount), parts),),
+                quotas=(QuotaShare(QUOTA, replace(QUOTA, amount=part.amount), parts, is_enough=False),),
             ),
         )
         for part in parts
@@ -51,11 +60,11 @@ def jobs() -> dict[str, AllocatedJob]:
 
 
 def test_jobs_begin_in_their_order_as_soon_as_they_have_enough() -> None:
-    made, begun = jobs(), dict[str, Mapping[str, int]]()
+    made, begun, withdrawn = jobs(), dict[str, Mapping[str, int]](), Event()
     turns = LaunchTurns(list(made.values()))
 
     def wait(name: str) -> None:
-        if (parts := turns.begin(made[name])) is not None:
+        if (parts := turns.begin(made[name], withdrawn.is_set, lambda: not withdrawn.is_set())) is not None:
             begun[name] = parts
 
     waiting = [Thread(target=wait, args=(name,)) for name in ("d", "c")]
@@ -64,13 +73,22 @@ def test_jobs_begin_in_their_order_as_soon_as_they_have_enough() -> None:
     wait("b")
     wait("a")
     assert turns.waiting
-    turns.end(made["b"], stopped=False)
+    turns.end(made["b"])
     waiting[1].join()
     assert begun == {name: {QUOTA.name: 4} for name in "abc"}, "d comes after c, which begins with half of its part"
-    turns.end(made["a"], stopped=True)
+    withdrawn.set()
     waiting[0].join()
-    assert "d" not in begun, "after a stop, no other job begins"
+    turns.end(made["a"])
+    assert "d" not in begun
     assert not turns.waiting
+
+
+def test_a_job_begins_when_no_other_holds_anything() -> None:
+    """Whatever the plan says that it needs."""
+    late = jobs()["c"]
+    quotas = (replace(late.quotas[0], parts=(QuotaPart("c", 8, Turn(1.0, 2.0), 9),)),)
+    job = cast("AllocatedJob", SimpleNamespace(demand=late.demand, share=late.share, quotas=quotas))
+    assert LaunchTurns([job]).begin(job, lambda: False, lambda: True) == {QUOTA.name: 8}
 
 
 def states(home: Path) -> dict[str, RunState]:
@@ -87,7 +105,8 @@ def test_a_launch_carries_out_the_turns_of_its_plan(tmp_path: Path) -> None:
     environment = {"SPOTCTL_QUOTAS": "local/*/c4=8", "SPOTCTL_HOME": str(home)}
     shown = spotctl("launch", *files, "--dry-run", **environment).out
     turns = (
-        r"turns +joba until \d\d:\d\d and jobb until \d\d:\d\d, then jobc until \d\d:\d\d \(local/sim-east/c4=8 vCPUs\)"
+        r"turns +joba until \d\d:\d\dZ and jobb until \d\d:\d\dZ, then jobc until \d\d:\d\dZ"
+        r" \(local/sim-east/c4=8 vCPUs\)"
     )
     assert re.search(turns, shown)
     answers = spotctl("plan", *files, "--json", **environment).json
@@ -104,6 +123,37 @@ def test_a_launch_carries_out_the_turns_of_its_plan(tmp_path: Path) -> None:
         assert 4 * len(there) <= 8
     first = min(ended_at(runs["joba"]), ended_at(runs["jobb"]))
     assert runs["jobc"].started >= first > max(runs["joba"].started, runs["jobb"].started)
+
+
+def test_a_job_whose_turn_stays_is_planned_and_played_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second job's turn depends on the forecast of the first one, so it is planned again."""
+    files = [tmp_path / f"{name}.yaml" for name in ("joba", "jobb")]
+    for file in files:
+        file.write_text(JOB.format(name=file.stem))
+    played = list[ForecastJob]()
+
+    def play(job: ForecastJob, past: KnownPast) -> Forecast:
+        played.append(job)
+        return forecast(job, past)
+
+    monkeypatch.setattr(forecasting, "forecast", play)
+    plans = stored_plans([load(file) for file in files], Settings(home=tmp_path, quotas=quotas_from("local/*/c4=4")))
+    ends = [forecast_of(plan).hours.median + plan.allocated.share.turn.begin for plan in plans.plans]
+    assert len(played) == 3
+    assert plans.plans[0].allocated.share.turn.end == ends[0] == plans.plans[1].allocated.share.turn.begin
+
+
+def test_jobs_that_need_the_whole_quota_run_one_after_the_other(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.yaml" for name in ("joba", "jobb")]
+    for file in files:
+        file.write_text(JOB.format(name=file.stem) + "nodes: 2\n")
+    environment = {"SPOTCTL_QUOTAS": "local/*/c4=8", "SPOTCTL_HOME": str(tmp_path / "home")}
+    shown = spotctl("launch", *files, "--dry-run", **environment).out
+    assert re.search(r"turns +joba until \d\d:\d\dZ, then jobb until \d\d:\d\dZ \(local/sim-east/c4=8 vCPUs\)", shown)
+    assert spotctl("launch", *files, "--yes", **environment).code == 0
+    runs = states(tmp_path / "home")
+    assert {len(state.machines) for state in runs.values()} == {2}
+    assert runs["jobb"].started >= ended_at(runs["joba"])
 
 
 def ended_at(state: RunState) -> int:

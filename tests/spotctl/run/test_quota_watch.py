@@ -16,7 +16,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE
-from spotctl.log.store import EventLog
+from spotctl.log.store import EventLog, JobLock
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.start.launch_plans import plan_of_run, stored_plans
 from spotctl.run.start.local_market import begin_market, market_start
@@ -35,7 +35,7 @@ kind: agileml
 app: mf
 stop: {clocks: 100}
 throughputs: {c4.xlarge: 40}
-resources: {clouds: [local], types: [c4.xlarge], machines: 1..16}
+resources: {clouds: [local], types: [c4.xlarge], machines: 1..16, reliable: {machines: 1}}
 """
 
 
@@ -107,6 +107,26 @@ def test_a_run_may_use_what_another_leaves_at_its_end(settings: Settings, tmp_pa
     assert made == [before, after]
     with EventLog(Paths(settings.home).log) as log:
         assert Journal(log, RUN, one.cloud.now).state.quotas == after
+
+
+def test_an_end_while_a_job_waits_is_not_forgotten(settings: Settings) -> None:
+    """The run grows once no job waits, and once a job that has just begun has rented its part."""
+    before, after = (f"local={spot} machines, local on demand={others} machines" for spot, others in ((4, 2), (10, 3)))
+    other_run(settings, 5)
+    watch = QuotaWatch(settings)
+    with EventLog(Paths(settings.home).log) as log:
+        journal = Journal(log, RUN, lambda: START)
+        journal.write(ev.RunBegan("mine", "local", {}, "", 0, None, before))
+        assert watch(journal.state, may_grow=False) is None
+        end_other_run(settings)
+        assert watch(journal.state, may_grow=False) is None
+        with JobLock(Paths(settings.home).locks, "late"):
+            late = Journal(log, "late-1", lambda: START)
+            late.write(ev.RunBegan("late", "local", {}, "", 0, None, "local=2 machines"))
+            assert watch(journal.state) is None
+            late.write(ev.RunEnded(DONE, "", 0, {}))
+        assert watch(journal.state) == after
+        assert watch(journal.state) is None
 
 
 def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Settings, tmp_path: Path) -> None:

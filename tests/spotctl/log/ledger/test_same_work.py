@@ -95,12 +95,12 @@ def test_the_interval_holds_the_speed_of_fast_and_slow_clocks() -> None:
     assert saving["on_demand_low_usd"] < saving["on_demand_usd"] <= saving["on_demand_high_usd"]
 
 
-def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
+def _command(instead: ev.OnDemandOffer) -> MadeRun:
     """Of two hours, the checkpoint after 30 minutes was kept; the second attempt did the rest in 90 minutes."""
     made = MadeRun("c-1", "c", NIGHT, provider="local")
     made.begin(kind="command")
     made.price(LOCAL, [NIGHT, NIGHT + DAY], [PRICE // 4] * 2)
-    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=OFFER))
+    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=instead))
     made.add(NIGHT, ev.RentIntended(1, LOCAL, 1, PRICE, PRICE, 1.0, False, NIGHT + DAY))
     made.add(NIGHT, ev.Rented(1, (ev.Granted("m", NIGHT),)))
     made.add(NIGHT, ev.MachineRan("m"))
@@ -113,6 +113,11 @@ def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
     made.add(end, ev.StopRequested("done", ""))
     made.end_machines(["m"], end, "returned")
     made.finish(end)
+    return made
+
+
+def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
+    made = _command(OFFER)
     state = fold(made.log())
     found = same_work(state, state.at)
     # 120 of 210 minutes were useful; with 5 to start, three hours have begun.
@@ -120,6 +125,18 @@ def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
     assert found.amount == 3 * PRICE * 3600
     write_log([made], tmp_path)
     assert recounted(tmp_path / "log.sqlite")["c-1"].on_demand == 3 * PRICE
+
+
+def test_a_command_on_slow_machines_does_not_save_more(tmp_path: Path) -> None:
+    """Its earlier runs took 50 minutes; if they took longer than this one did, this one counts."""
+    for minutes, hours in ((50, 1), (150, 3)):
+        made = _command(replace(OFFER, work=float(minutes * MINUTE)))
+        state = fold(made.log())
+        work = same_work(state, state.at)
+        assert work.amount == hours * PRICE * 3600
+        assert work.low <= work.amount <= work.high == 3 * PRICE * 3600
+        write_log([made], tmp_path / str(minutes))
+        assert recounted(tmp_path / str(minutes) / "log.sqlite")["c-1"].on_demand == hours * PRICE
 
 
 def test_the_steps_add_up_to_what_was_saved() -> None:
