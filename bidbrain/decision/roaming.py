@@ -20,7 +20,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
-from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running, ZoneOutlook
+from bidbrain.strategies.regions import PLAN_HOURS, START, RegionsSituation, RegionsStrategy, Running, ZoneOutlook
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
@@ -29,6 +29,9 @@ _ROUNDING = 1e-9
 
 LOOK_AROUND = 30 * MINUTE
 """How often a gang that runs compares its market with the others."""
+
+_PAUSES_AROUND, _LOOKS_OF_A_PLAN = 4, 2
+"""How many pauses of a play are between two such looks, and how many of these looks a plan serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,19 @@ class Roaming:
     known: Known
     gigabytes: float = 0.0
     strategy: RegionsStrategy = field(default_factory=RegionsStrategy)
+    around: int = LOOK_AROUND
     _folded: dict[tuple[Look, ...], Known] = field(default_factory=dict)
 
     def later(self, span: int) -> Roaming:
         """These markets for a job that begins later, or earlier, and then knows as much."""
         known = replace(self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR)
-        return replace(self, known=known, strategy=RegionsStrategy(), _folded={})
+        return replace(self, known=known, strategy=self.strategy.afresh(), _folded={})
+
+    def seldom(self, pause: int) -> Roaming:
+        """These markets for plays of a long job, in which most looks and most new plans change nothing."""
+        around = max(self.around, _PAUSES_AROUND * pause)
+        strategy = RegionsStrategy(max(PLAN_HOURS, _LOOKS_OF_A_PLAN * around / HOUR), heeds_changes=False)
+        return replace(self, strategy=strategy, around=around, _folded={})
 
     @cached_property
     def _facts(self) -> _ZoneFacts:
@@ -106,7 +116,7 @@ class Roaming:
         inside = None if running is None else (self.offers[running.zone].market, running.spot)
         # An order that brought too few machines is returned even if it is in the same market.
         lost = [Return(holding.allocation) for holding in situation.holdings if _kind(holding) != inside]
-        soon = situation.now + LOOK_AROUND
+        soon = situation.now + self.around
         if chosen.action != START or chosen.zone is None:
             return Decision((*lost,), soon, decision.reason)
         offer = self.offers[chosen.zone]
@@ -150,9 +160,7 @@ class Roaming:
         now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
-        known = self._known(situation.looks(), now)
-        if running is not None and running.spot:
-            known = known.observed(running.zone, now / HOUR, up=True)
+        known = self._known(situation.looks(), now, running.zone if running is not None and running.spot else None)
         facts = self._facts
         slower = gang.nu / facts.nu
         saved = situation.saved
@@ -207,8 +215,9 @@ class Roaming:
     def _zone(self, market: Market) -> int | None:
         return self._facts.zones.get(market)
 
-    def _known(self, looks: tuple[Look, ...], now: int) -> Known:
-        """The earlier knowledge with the job's own looks; those before its last decision are not read again."""
+    def _known(self, looks: tuple[Look, ...], now: int, up: int | None) -> Known:
+        """The earlier knowledge with the job's own looks; those before its last decision are not read again. The zone
+        `up` is up, because the gang runs there: its market may have no further machines."""
         before, known = next(iter(self._folded.items()), ((), self.known))
         if looks[: len(before)] != before:
             before, known = (), self.known
@@ -216,7 +225,11 @@ class Roaming:
         known = observed(known, self._facts.zones, looks[len(before) : latest])
         self._folded.clear()
         self._folded[looks[:latest]] = known
-        return observed(known, self._facts.zones, looks[latest:])
+        zones, still = self._facts.zones, looks[latest:]
+        if up is not None:
+            market = self.offers[up].market
+            still = (*(look for look in still if zones.get(look.market) != up), Look(now, market, up=True))
+        return observed(known, zones, still)
 
 
 def _kind(holding: Holding) -> tuple[Market, bool]:

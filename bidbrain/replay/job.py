@@ -9,6 +9,7 @@ machines are held than there are, those granted last are evicted first, machine 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil, inf, isfinite
 
 from bidbrain.billing import End
@@ -101,9 +102,10 @@ class _JobReplay:
 
     def situation(self) -> Situation:
         usd_left, usd_reserved = self._usd_left()
+        offers = self._open_offers()
         return Situation(
             now=self.now,
-            offers=self._open_offers(),
+            offers=offers,
             price=_PricesNow(self.market, self.now),
             holdings=tuple(held.holding for held in self.held.values()),
             baseline=self.job.baseline,
@@ -114,7 +116,7 @@ class _JobReplay:
             record=UNTRIED if self._resumes and not self.evicted else self._record(),
             unsaved=self._unsaved(),
             spell=self._spell,
-            looks=self._looks,
+            looks=partial(self._looks, offers),
             saved=self._saved(),
             path=self.market.path,
         )
@@ -178,15 +180,15 @@ class _JobReplay:
         lost = self.recovery.lost_time(held.holding.rent, held.running_since, self.now)
         return lost * rate * self.recovery.speed
 
-    def _looks(self) -> tuple[Look, ...]:
-        """The looks that machines gave which are gone, and the markets that offer nothing now."""
+    def _looks(self, offers: tuple[Offer, ...]) -> tuple[Look, ...]:
+        """The looks that machines gave which are gone, and the markets that are not among the offers now."""
         looks = [
             Look(at, tenure.rent.offer.market, up)
             for tenure in self.tenures
             if tenure.rent.spot
             for at, up in ((tenure.start, True), (tenure.end, tenure.ended is not End.EVICTED))
         ]
-        closed = set(self.job.offers) - set(self._open_offers())
+        closed = set(self.job.offers).difference(offers)
         looks.sort(key=lambda look: look.at)
         return (*looks, *(Look(self.now, offer.market, up=False) for offer in self.job.offers if offer in closed))
 

@@ -200,7 +200,8 @@ class MarketReplay:
 
     def capacity(self, market: Market, now: int) -> float:
         """Available machines of a market at a moment; infinite without a limit."""
-        return self._capacities[market].at(now) if market in self._capacities else inf
+        limit = self._capacities.get(market)
+        return inf if limit is None else limit.at(now)
 
     def granted(self, market: Market, machines: int, held: int, now: int) -> int:
         """How many of the spot machines of an order a market grants at a moment, next to those that are held."""

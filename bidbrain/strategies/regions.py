@@ -123,11 +123,16 @@ class ZoneOutlook:
 
 
 class RegionsStrategy:
-    """Decides for one job. A plan serves until knowledge changes, the checkpoint moves, or it is two hours old."""
+    """Decides for one job. A plan serves until knowledge changes, the checkpoint moves, or it is some hours old."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True) -> None:
+        self.plan_hours, self.heeds_changes = plan_hours, heeds_changes
         self._key: tuple[int, int, int | None] | None = None
         self._planned_by: PlannedPlaces | None = None
+
+    def afresh(self) -> "RegionsStrategy":
+        """This strategy for another job."""
+        return RegionsStrategy(self.plan_hours, heeds_changes=self.heeds_changes)
 
     def decide(self, at: RegionsSituation) -> RegionsDecision:
         """The cheapest option, or staying."""
@@ -152,7 +157,7 @@ class RegionsStrategy:
         return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
     def _planned(self, at: RegionsSituation) -> "PlannedPlaces":
-        key = (at.known.changes, int(at.now / PLAN_HOURS), at.home)
+        key = (at.known.changes if self.heeds_changes else 0, int(at.now / self.plan_hours), at.home)
         if self._planned_by is None or key != self._key:
             terms, place = _terms(at)
             self._key, self._planned_by = key, PlannedPlaces(RegionsPlan(terms), place)

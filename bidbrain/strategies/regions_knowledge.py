@@ -7,7 +7,7 @@ Times are in hours.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -108,13 +108,13 @@ class Known:
         ended = ~unseen & (before != side)
         endings, new_since = self.endings.copy(), np.where(ended, (now + last) / 2, since)
         endings[before[ended], at[ended]] += 1.0
-        return replace(
-            self,
+        return Known(
+            self.region,
             up=_with(self.up, at, side),
             since=_with(self.since, at, np.where(unseen, now - FIRST_AGE, new_since)),
             seen=_with(self.seen, at, now),
-            expected=expected,
             endings=endings,
+            expected=expected,
             changes=self.changes + int(ended.sum()),
         )
 

@@ -112,17 +112,19 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
 def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     """A plan's decision object for a start at another moment than `at`; the object of a long job looks less often.
 
-    A gang that roams looks seldom by itself. Near its deadline, a gang counts its slack in steps of one look: with
-    longer looks, the gang would turn to on-demand machines sooner than a run does.
+    Near its deadline, a gang counts its slack in steps of one look: with longer looks, the gang would turn to on-demand
+    machines sooner than a run does.
     """
     decider, pause = plan.decider, round(plan.cost.estimate.hours * HOUR) // _LOOKS
-    if pause <= _LEAST_PAUSE or decider.roaming is not None:
+    if pause <= _LEAST_PAUSE:
         return lambda start: decider.later(start - at)
     # The longer a job with a deadline looks away, the more slack the job keeps.
     look = pause if decider.deadline is None else min(max(pause // 4, decider.look), _LONGEST_LOOK)
+    roaming = None if decider.roaming is None else decider.roaming.seldom(pause)
+    seldom = replace(decider, look=look, roaming=roaming)
 
     def later(start: int) -> Strategy:
-        return replace(decider.later(start - at), strategy=Seldom(decider.strategy, pause), look=look)
+        return replace(seldom.later(start - at), strategy=Seldom(decider.strategy, pause))
 
     return later
 
