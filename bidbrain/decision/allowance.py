@@ -1,7 +1,7 @@
 """Cuts a wanted decision to a job's limits and budget, or replaces it with one that they allow. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -86,10 +86,18 @@ class Allowance:
 
 def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
     """The machines whose end a purchase waits for; empty if it waits for none."""
-    without = replace(room, leaving={})
-    if all(room.free(rent) == without.free(rent) for rent in asked):
+    roomy = replace(room, leaving={})
+
+    def take_room(leaving: Mapping[tuple[Market, bool], int]) -> bool:
+        tight = replace(room, leaving=leaving)
+        return any(tight.free(rent) < roomy.free(rent) for rent in asked)
+
+    if not take_room(room.leaving):
         return ""
-    return f"; its quota is in use until {counted(sum(room.leaving.values()), 'machine')} that are leaving have gone"
+    # Some may take room only together.
+    alone = sum(count for kind, count in room.leaving.items() if take_room({kind: count}))
+    awaited = counted(alone or sum(room.leaving.values()), "machine")
+    return f"; its quota is in use until {awaited} that are leaving have gone"
 
 
 def machines_leaving(situation: Situation, staying: Sequence[Holding]) -> Counter[tuple[Market, bool]]:
