@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
     from spotctl.run.elsewhere.client import RunnerClient
     from spotctl.run.elsewhere.place import RunPlace
-    from spotctl.run.start.runs import RunEnd
+    from spotctl.run.start.observing import RunEnd
 
 _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
 

@@ -14,7 +14,7 @@ from spotctl.log.outcomes import WITHDRAWN
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.run.start.concurrent_runs import Launched
-    from spotctl.run.start.runs import RunEnd
+    from spotctl.run.start.observing import RunEnd
 
 EXIT_CODES = {
     "done": 0,

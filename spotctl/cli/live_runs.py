@@ -20,6 +20,7 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, runner_of
 from spotctl.log.waiting import waiting_jobs
 from spotctl.run.start import runs
+from spotctl.run.start.observing import RunObserver
 from spotctl.run.stop_signals import noticing, stop_signals
 from spotctl.show.runs import tables as run_tables
 from spotctl.show.runs.figures import RunMarkets
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
     from spotctl.log.events import Alarm, RunEnded
     from spotctl.run.notify.webhook import Delivery
-    from spotctl.run.start.runs import RunObserver
 
 _AGAIN = "Ctrl-C again ends this command at once"
 
@@ -60,7 +60,7 @@ def live_view(
         publish(state)
         live.show_turn(state)
 
-    observer = runs.RunObserver(
+    observer = RunObserver(
         show_turn,
         partial(_notify, session),
         partial(_notify_of_alarm, session),

@@ -27,7 +27,7 @@ from spotctl.show.runs.view import RunView
 if TYPE_CHECKING:
     from spotctl.cli.handover import AttendedRuns
     from spotctl.cli.session import Session
-    from spotctl.run.start.runs import RunEnd
+    from spotctl.run.start.observing import RunEnd
 
 _LOOK_SECONDS = 0.2
 

@@ -49,7 +49,7 @@ from spotctl.run.notify.message import Message
 from spotctl.run.notify.runs import notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.machine_packages import check_machine_packages
-from spotctl.run.start.runs import RunEnd, RunObserver
+from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics.text import NightFigures
 from spotctl.show.runs import tables as run_tables

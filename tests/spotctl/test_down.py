@@ -11,6 +11,7 @@ from spotctl.log import statuses
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.state import RunState
 from spotctl.run.start import runs
+from spotctl.run.start.observing import RunEnd
 from tests.spotctl.command_line import spotctl
 
 
@@ -19,7 +20,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Three active jobs, and how each of them ends."""
     how: dict[str, object] = {"one": "done", "two": "stopped", "three": "stopped"}
 
-    def stop(job: str, *_: object) -> runs.RunEnd:
+    def stop(job: str, *_: object) -> RunEnd:
         outcome = how[job]
         if isinstance(outcome, SpotctlError):
             raise outcome

@@ -12,7 +12,8 @@ import pytest
 from spotctl.files.job.reader import load
 from spotctl.home import config
 from spotctl.log.state import RunState
-from spotctl.run.start.runs import RunObserver, launch
+from spotctl.run.start.observing import RunObserver
+from spotctl.run.start.runs import launch
 from tests.spotctl.command_line import spotctl
 
 TRAINER = """

@@ -23,7 +23,7 @@ from spotctl.run.elsewhere.fenced_provider import FencedProvider
 from spotctl.run.elsewhere.log_copy import LogCopier, add_missing
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.start import runs
-from spotctl.run.start.runs import RunEnd, RunObserver
+from spotctl.run.start.observing import RunEnd, RunObserver
 
 _CALL_SECONDS, _LOOK_SECONDS = 30.0, 5.0
 LEFTOVER_SECONDS = 90.0

@@ -20,7 +20,7 @@ from spotctl.run.elsewhere.fence import Claim, Watch
 from spotctl.run.elsewhere.log_copy import CopiedRow, LogCopy, add_missing
 from spotctl.run.elsewhere.place import RunPlace
 from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.start.runs import RunEnd
+from spotctl.run.start.observing import RunEnd
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings

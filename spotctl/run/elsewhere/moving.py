@@ -34,7 +34,7 @@ from spotctl.run.elsewhere.runner_start import JOB, RunnerStart
 from spotctl.run.environment import RunEnvironment, secrets_of
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.start import runs
-from spotctl.run.start.runs import RunEnd, RunObserver
+from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_checkpoints, workload_of
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of

@@ -41,7 +41,7 @@ from spotctl.run.elsewhere.runner_start import HOME, RENDEZVOUS, RunnerStart
 from spotctl.run.elsewhere.standby import StandbyKeeper, is_due
 from spotctl.run.notify.runs import notify_of_alarm, notify_of_end
 from spotctl.run.start import runs
-from spotctl.run.start.runs import RunObserver
+from spotctl.run.start.observing import RunObserver
 
 COPY_SECONDS = 5.0
 """How often the log is copied. Orders are copied before they are placed."""

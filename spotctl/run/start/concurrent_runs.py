@@ -20,7 +20,7 @@ from spotctl.log.store import EventLog, JobLock
 from spotctl.log.waiting import WaitingJob
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
-from spotctl.run.start.runs import RunEnd, RunObserver
+from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.turns import LaunchTurns, within
 from spotctl.run.start.workloads import checkpoint_place
 

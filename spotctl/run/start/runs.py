@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import waiting
 from spotctl.log.errors import AlreadyRunning
-from spotctl.log.events import FINISH, Alarm, Planned, RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.log.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.log.state import RunState
@@ -43,6 +43,7 @@ from spotctl.run.ray import training as ray_training
 from spotctl.run.start.fresh_prices import fresh_prices
 from spotctl.run.start.kept_availability import keep_availability
 from spotctl.run.start.local_market import begin_market, continue_market
+from spotctl.run.start.observing import RunEnd, RunObserver, turn_reports
 from spotctl.run.start.quota_watch import QuotaWatch
 from spotctl.run.start.workloads import (
     check_checkpoint_is_free,
@@ -63,29 +64,7 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
 
 LOOK_SECONDS = 0.2
-WAIT_SECONDS = 15.0
-"""How often a run says what its machines wait for before they work: the progress of what is sent to them."""
-
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
-
-RunEnd = tuple["RunState", RunEnded]
-"""The last state of a run, and its last event."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunObserver:
-    """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run.
-
-    `on_alarm` is called once for each thing that the user may want to change: a budget that is not expected to last, or
-    a login that has expired. `on_remark` gets the name of a job, and a line about it that is not in the log.
-    `is_stopped` says whether the user has asked to stop everything.
-    """
-
-    on_turn: Callable[[RunState], None] = lambda _: None
-    on_end: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
-    on_alarm: Callable[[JobSpec, RunState, Alarm], None] = lambda *_: None
-    on_remark: Callable[[str, str], None] = lambda *_: None
-    is_stopped: Callable[[], bool] = lambda: False
 
 
 def launch(
@@ -295,7 +274,7 @@ def _conduct(
         runner = Runner(journal, environment, workload, rules)
         # The first turn orders machines, which may take long; from here on, users know which run they can stop.
         observer.on_turn(runner.state)
-        ended = runner.run(_turns(spec, runner, observer), wall_us)
+        ended = runner.run(turn_reports(spec, runner, observer), wall_us)
     observer.on_turn(runner.state)
     keep_availability(runner.state, ended.wall_us, settings)
     if spec.kind is ProgramKind.AGILEML:
@@ -304,49 +283,6 @@ def _conduct(
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
     return runner.state, ended
-
-
-def _turns(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
-    """Reports each turn, and each alarm once, unless an earlier process reported it."""
-    reported = set(_alarms(runner.state))
-    waiting = _Waiting()
-
-    def report() -> None:
-        state = runner.state
-        observer.on_turn(state)
-        if line := waiting.line(runner.starting, time.monotonic()):
-            observer.on_remark(spec.name, line)
-        for alarm in _alarms(state):
-            if alarm not in reported:
-                reported.add(alarm)
-                observer.on_alarm(spec, state, alarm)
-
-    return report
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Lines on what machines wait for until they work, not too many. Pure but for what it remembers."""
-
-    due: float | None = None
-    last: str = ""
-
-    def line(self, starting: str, now: float) -> str:
-        """The line that is due; empty if there is nothing new to say."""
-        if not starting:
-            self.due = None
-            return ""
-        if self.due is None:
-            self.due = now + WAIT_SECONDS
-        if now < self.due or starting == self.last:
-            return ""
-        self.due, self.last = now + WAIT_SECONDS, starting
-        return starting
-
-
-def _alarms(state: RunState) -> list[Alarm]:
-    short = state.over_budget.get(FINISH)
-    return [alarm for alarm in (short, state.login) if alarm is not None]
 
 
 def _connections(provider: CloudProvider) -> AbstractContextManager[object]:

@@ -17,6 +17,7 @@ from spotctl.home.paths import Paths
 from spotctl.log.events import RunBegan, StopRequested
 from spotctl.log.store import EventLog
 from spotctl.run.start import runs
+from spotctl.run.start.observing import RunObserver
 
 
 class Opened(Exception):
@@ -45,4 +46,4 @@ def test_a_missing_secret_is_named_first(
     with EventLog(Paths(settings.home).log) as log:
         log.append("job-1", 0, RunBegan("job", "aws", dict(written(spec)), "", 0))
     with pytest.raises(meets):
-        runs.resume("job", settings, runs.RunObserver(), stop)
+        runs.resume("job", settings, RunObserver(), stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotctl.run.start.runs import WAIT_SECONDS, _Waiting
+from spotctl.run.start.observing import WAIT_SECONDS, _Waiting
 
 
 def test_a_line_appears_after_a_while_and_again_when_there_is_something_new() -> None:

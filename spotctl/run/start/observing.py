@@ -1,0 +1,77 @@
+"""How others follow a run: each turn, each alarm once, and what its machines wait for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spotctl.files.job.spec import JobSpec
+from spotctl.log.events import FINISH, Alarm, RunEnded
+from spotctl.log.state import RunState
+from spotctl.run.turn.service import Runner
+
+WAIT_SECONDS = 15.0
+"""How often a run says what its machines wait for before they work: the progress of what is sent to them."""
+
+RunEnd = tuple[RunState, RunEnded]
+"""The last state of a run, and its last event."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunObserver:
+    """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run.
+
+    `on_alarm` is called once for each thing that the user may want to change: a budget that is not expected to last, or
+    a login that has expired. `on_remark` gets the name of a job, and a line about it that is not in the log.
+    `is_stopped` says whether the user has asked to stop everything.
+    """
+
+    on_turn: Callable[[RunState], None] = lambda _: None
+    on_end: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
+    on_alarm: Callable[[JobSpec, RunState, Alarm], None] = lambda *_: None
+    on_remark: Callable[[str, str], None] = lambda *_: None
+    is_stopped: Callable[[], bool] = lambda: False
+
+
+def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
+    """Reports each turn, and each alarm once, unless an earlier process reported it."""
+    reported = set(_alarms(runner.state))
+    waiting = _Waiting()
+
+    def report() -> None:
+        state = runner.state
+        observer.on_turn(state)
+        if line := waiting.line(runner.starting, time.monotonic()):
+            observer.on_remark(spec.name, line)
+        for alarm in _alarms(state):
+            if alarm not in reported:
+                reported.add(alarm)
+                observer.on_alarm(spec, state, alarm)
+
+    return report
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Lines on what machines wait for until they work, not too many. Pure but for what it remembers."""
+
+    due: float | None = None
+    last: str = ""
+
+    def line(self, starting: str, now: float) -> str:
+        """The line that is due; empty if there is nothing new to say."""
+        if not starting:
+            self.due = None
+            return ""
+        if self.due is None:
+            self.due = now + WAIT_SECONDS
+        if now < self.due or starting == self.last:
+            return ""
+        self.due, self.last = now + WAIT_SECONDS, starting
+        return starting
+
+
+def _alarms(state: RunState) -> list[Alarm]:
+    short = state.over_budget.get(FINISH)
+    return [alarm for alarm in (short, state.login) if alarm is not None]
