@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 import numpy as np
 
 from agileml.apps.registry import TrainerSource, check
+from agileml.copies import copy_of, original
 from agileml.core.events import Iteration
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
@@ -145,25 +146,18 @@ def source_of(trainer: Trainer | TrainerSource | str) -> TrainerSource:
         return trainer
     if isinstance(trainer, str):
         return TrainerSource(trainer)
-    import cloudpickle
-
     name = type(trainer).__name__
     if isinstance(trainer, type):
         raise BadTrainer(f"{trainer.__name__} is a class; pass an object: {trainer.__name__}(...)")
     check(trainer, name)
     try:
-        pickled = cloudpickle.dumps(trainer)
+        copied = copy_of(trainer)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise BadTrainer(
             f"{name} cannot be copied to the nodes ({error}); create what cannot be copied in shards() or init(),"
             " or pass TrainerSource('module:Class', {...}), from which each node creates its own"
         ) from error
-    return TrainerSource(f"{__name__}:restored", {"pickled": pickled})
-
-
-def restored(pickled: bytes) -> object:
-    """Loads, on a node, a trainer that was passed to `source_of`."""
-    return pickle.loads(pickled)  # noqa: S301 - the job's own code, from the process that runs it
+    return TrainerSource(f"{original.__module__}:{original.__name__}", copied)
 
 
 def _check_names(options: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -11,10 +10,8 @@ from pathlib import Path
 
 @cache
 def code_version() -> str:
-    """For example `0.1.0-py3.11-1a2b3c4d`: the release, Python's version, and a digest of the package's files.
-
-    Messages have no versions of their own, and a copied trainer needs the Python that it was copied from.
-    """
+    """For example `0.1.0-1a2b3c4d`: the release, and a digest of the package's files. Messages have no versions of
+    their own. Nodes may run different Pythons, except with a copied trainer (`agileml.copies`)."""
     try:
         release = version("spotctl")
     except PackageNotFoundError:
@@ -23,4 +20,4 @@ def code_version() -> str:
     digest = sha256()
     for file in sorted(root.rglob("*.py")):
         digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return f"{release}-py{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()[:8]}"
+    return f"{release}-{digest.hexdigest()[:8]}"

@@ -85,13 +85,14 @@ def isolated(call: Callable[[], T], target: str, folder: Path, variables: Mappin
             except BrokenPipeError:
                 answer = b""
         result = pickle.loads(answer) if answer else None  # noqa: S301 - written by our own child
+        last_line = _last_line(errors)
     if isinstance(result, AgileMLError):
         raise result
     if result is not None:
         answered: T = result
         return answered
-    last_line, status = _last_line(errors), child.returncode
-    raise TrainerFailed(f"{target}: the process that loads it ended with status {status}: {last_line or 'no output'}")
+    status = f"status {child.returncode}: {last_line or 'no output'}"
+    raise TrainerFailed(f"{target}: the process that loads it ended with {status}")
 
 
 def _last_line(errors: BinaryIO) -> str:

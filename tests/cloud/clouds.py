@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from pricing_data.units import DAY
 from tests.cloud.api import ApiServer, now_micros
@@ -48,9 +49,10 @@ def sampled(name: str) -> Sequence[str]:
 
 
 @contextmanager
-def simulated(name: str, megabits: float | None = None) -> Iterator[SimulatedCloud]:
-    """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's network, per second."""
-    with namespaces(megabits) as host, _served(name, host) as cloud:
+def simulated(name: str, megabits: float | None = None, base: Path = Path("/")) -> Iterator[SimulatedCloud]:
+    """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's network, per second;
+    `base` has the files of its image."""
+    with namespaces(megabits, base) as host, _served(name, host) as cloud:
         yield cloud
 
 

@@ -1,4 +1,4 @@
-"""The image of machines: a layer over this computer's root that hides what a fresh Debian machine does not have."""
+"""The image of machines: a layer over a root, this computer's or another, that hides what is not on a fresh machine."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ _CONTAINERS = {
 _REBOOT = "#!/bin/sh\necho 'reboot: not simulated on this machine' >&2\nexit 1\n"
 
 
-def build_image(layer: Path) -> None:
-    """Makes the layer, on a file system that takes trusted attributes (tmpfs does)."""
+def build_image(layer: Path, base: Path) -> None:
+    """Makes the layer over `base`, on a file system that takes trusted attributes (tmpfs does)."""
     layer.mkdir(mode=0o755)
-    hidden = {path.name for path in Path("/").iterdir()} - _KEPT
+    hidden = {path.name for path in base.iterdir()} - _KEPT
     for name in sorted(hidden | set(_NEEDED) | set(_EMPTIED)):
-        _hide(layer, name)
+        _hide(layer, base, name)
     for name, text in (("poweroff", _POWER_OFF), ("halt", _POWER_OFF), ("shutdown", _SHUT_DOWN), ("reboot", _REBOOT)):
         _write(layer / "usr/sbin" / name, text, 0o755)
     _write(layer / "etc/ssh/sshd_config", _SSHD, 0o644)
@@ -71,9 +71,9 @@ def build_image(layer: Path) -> None:
         _write(layer / "etc/containers" / name, text, 0o644)
 
 
-def _hide(layer: Path, name: str) -> None:
+def _hide(layer: Path, base: Path, name: str) -> None:
     """A folder becomes empty, and anything else is removed, as overlayfs marks both."""
-    path, original = layer / name, Path("/") / name
+    path, original = layer / name, base / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if original.is_dir() or not original.exists():
         path.mkdir()

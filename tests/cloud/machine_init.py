@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -30,6 +31,7 @@ REGISTRY = "registry.test"
 
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _OTHERS_DEVICES = {"fuse": (10, 229)}
+_CLOUD_INIT = "/usr/bin/cloud-init"
 _POWER_OFF = (signal.SIGPWR, signal.SIGTERM, signal.SIGINT)
 _AT_ONCE = signal.SIGUSR1
 # CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_TIME: what would change the computer under all machines.
@@ -46,7 +48,7 @@ def main() -> None:
     kernel.unshare(kernel.NEW_NAMESPACES)
     # The network namespace exists: the hypervisor connects it to the bridge, and answers when it has.
     os.write(1, b"\n")
-    _change_root(Path(about["folder"]))
+    _change_root(Path(about["folder"]), about["base"])
     _fill_root(about)
     sys.stdin.readline()
     _connect(about)
@@ -56,10 +58,10 @@ def main() -> None:
     _wait_for_the_end(wake, sysrq)
 
 
-def _change_root(folder: Path) -> None:
+def _change_root(folder: Path, base: str) -> None:
     """The image, with a writable layer on top, becomes the root; the computer's own root is out of reach."""
     root = str(folder / "root")
-    layers = f"lowerdir={folder.parent / 'image'}:/,upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    layers = f"lowerdir={folder.parent / 'image'}:{base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     kernel.mount("overlay", root, "overlay", 0, layers)
     kernel.mount("proc", f"{root}/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.mount("sysfs", f"{root}/sys", "sysfs", kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV)
@@ -157,7 +159,11 @@ def _start_sshd(environment: dict[str, str]) -> None:
 
 
 def _run_user_data(content: bytes, environment: dict[str, str]) -> None:
-    """As cloud-init does: as root, once, without HOME, with its output on the console and in a log."""
+    """Runs it by the machine's own cloud-init; without one as cloud-init does: as root, once, without HOME, with its
+    output on the console and in a log."""
+    if Path(_CLOUD_INIT).exists():
+        _run_cloud_init(content, environment)
+        return
     folder = Path("/var/lib/cloud/instance")
     folder.mkdir(parents=True)
     for name, mode in (("user-data.txt", 0o600), ("part-001", 0o700)):
@@ -167,6 +173,20 @@ def _run_user_data(content: bytes, environment: dict[str, str]) -> None:
         # Output of processes that are being ended is kept, too.
         script = f"{folder / 'part-001'} 2>&1 | (trap '' TERM; exec tee -a /var/log/cloud-init-output.log)"
         _start(["/bin/sh", "-c", script], {"PATH": PATH, **environment})
+
+
+def _run_cloud_init(content: bytes, environment: dict[str, str]) -> None:
+    """Its four stages, which systemd starts on a machine of a cloud. The data come from a folder: how each cloud's own
+    source is recognized (by its firmware) cannot be shown here."""
+    seed = Path("/var/lib/cloud/seed/nocloud")
+    seed.mkdir(parents=True)
+    (seed / "meta-data").write_text(f"instance-id: i-{socket.gethostname()}\n")
+    (seed / "user-data").write_bytes(content)
+    Path("/etc/cloud/cloud.cfg.d/99-test.cfg").write_text("datasource_list: [NoCloud]\nssh_deletekeys: false\n")
+    stages = "; ".join(
+        f"{_CLOUD_INIT} {stage}" for stage in ("init --local", "init", "modules --mode=config", "modules --mode=final")
+    )
+    _start(["/bin/sh", "-c", stages], {"PATH": PATH, **environment})
 
 
 def _start(command: list[str], environment: dict[str, str]) -> None:

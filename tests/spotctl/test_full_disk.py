@@ -51,7 +51,8 @@ def test_machines_are_returned_although_nothing_can_be_written(tmp_path: Path, h
             launcher.kill()
     assert (launcher.returncode, out) == (1, b"")
     assert err.decode().endswith("; all machines were returned\n")
-    rented, problem = err.splitlines()
+    # On a busy computer the machine says meanwhile that it is starting.
+    rented, *_, problem = err.splitlines()
     assert b" rented 1 x " in rented
     assert problem.startswith(b"spotctl: event log ")
     # The message is true when it is printed, not only some time later.

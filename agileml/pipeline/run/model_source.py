@@ -1,17 +1,16 @@
 """From where the nodes of a job load the model: the user's file, or a copy of an object of the caller's process."""
 
-import pickle
 from dataclasses import dataclass
-
-import cloudpickle
+from typing import Any, cast
 
 from agileml.apps.registry import TrainerSource
+from agileml.copies import copy_of, original
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.model.user_model import model_factory
 from agileml.pipeline.run.node import PipelineTask
 
 _COPIED = "a model of the caller"
-_MICROBATCH, _PICKLED = "microbatch", "pickled"
+_MICROBATCH = "microbatch"
 
 
 def file_source(target: str, microbatch: int) -> TrainerSource:
@@ -21,15 +20,14 @@ def file_source(target: str, microbatch: int) -> TrainerSource:
 
 def copied_source(model: PipelineModel) -> TrainerSource:
     """A copy of a model."""
-    return TrainerSource(_COPIED, {_PICKLED: cloudpickle.dumps(model)})
+    return TrainerSource(_COPIED, copy_of(model))
 
 
 def load_model(source: TrainerSource) -> PipelineModel:
     """The model of a source."""
-    pickled, microbatch = source.arguments.get(_PICKLED), source.arguments.get(_MICROBATCH)
-    if isinstance(pickled, bytes):
-        model: PipelineModel = pickle.loads(pickled)  # noqa: S301 - from the process that runs the job
-        return model
+    if source.target == _COPIED:
+        return cast("PipelineModel", original(**cast("dict[str, Any]", source.arguments)))
+    microbatch = source.arguments[_MICROBATCH]
     assert isinstance(microbatch, int)
     return model_factory(source.target)(microbatch)
 

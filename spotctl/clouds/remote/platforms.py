@@ -129,7 +129,8 @@ print(*sys.version_info[:2], platform.machine(), libc[0] or "-", libc[1] or "-")
 
 PROBE = f"""
 for name in python3 {" ".join(f"python{major}.{minor}" for major, minor in reversed(PYTHONS))}; do
-  path=$(command -v $name) && echo "python $path $($path -I -S -c {shlex.quote(REPORT)})"
+  path=$(command -v $name) || continue
+  echo "python $path $($path -I -S -c {shlex.quote(REPORT)})"
 done
 """
 """Shell commands that print a line for each Python of a machine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from packaging.tags import Tag, cpython_tags
@@ -79,6 +80,13 @@ def test_the_python_that_takes_installed_packages_is_preferred_then_any_that_is_
     chosen = preferred(pythons_in(lines), own)
     assert chosen is not None
     assert chosen.path == path
+
+
+def test_the_probe_succeeds_wherever_the_last_python_that_it_looks_for_is_missing(tmp_path: Path) -> None:
+    """Only images with Python 3.11 ended it with status 0."""
+    (tmp_path / "python3.13").symlink_to(sys.executable)
+    probe = subprocess.run(["/bin/sh", "-c", PROBE], capture_output=True, text=True, env={"PATH": str(tmp_path)})
+    assert (probe.returncode, len(pythons_in(probe.stdout.splitlines()))) == (0, 1)
 
 
 def test_a_machine_without_python_has_none() -> None:
