@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all published ray fuzz faults focus damage kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,11 @@ cloud: ## The tests that need machines made of namespaces (root, openssh-server)
 
 cloud-all: ## The longest of these on all three clouds: trainings, containers, remote and lost runners, doctor, try, refused launches
 	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py container_job.py admit.py remote_runner.py remote_matrix.py runner_lost.py slow_network.py doctor.py try.py bad_input.py)
+
+debian: ## Cloud tests on machines that are a Debian 13 with its own Python and cloud-init (root, debootstrap, registries)
+	$(PYTHON) -m tests.cloud.debian
+	$(PYTHON) -m pytest tests/cloud/test_debian.py
+	SPOTCTL_TEST_RELEASE=trixie SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py remote_runner.py remote_matrix.py)
 
 published: ## All 23 results of the published Gavel simulator, job by job, and the processor time that ours takes for each
 	$(PYTHON) -m pytest tests/bidbrain/gavel/test_published.py

@@ -30,8 +30,8 @@ _ROUNDING = 1e-9
 LOOK_AROUND = 30 * MINUTE
 """How often a gang that runs compares its market with the others."""
 
-_PAUSES_AROUND, _LOOKS_OF_A_PLAN = 4, 2
-"""How many pauses of a play are between two such looks, and how many of these looks a plan serves."""
+_PAUSES_AROUND, _LOOKS_OF_A_PLAN, _STEPS = 4, 2, 64
+"""How many pauses of a play are between two such looks, how many of these looks a plan serves, and its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Roaming:
     def seldom(self, pause: int) -> Roaming:
         """These markets for plays of a long job, in which most looks and most new plans change nothing."""
         around = max(self.around, _PAUSES_AROUND * pause)
-        strategy = RegionsStrategy(max(PLAN_HOURS, _LOOKS_OF_A_PLAN * around / HOUR), heeds_changes=False)
+        strategy = RegionsStrategy(max(PLAN_HOURS, _LOOKS_OF_A_PLAN * around / HOUR), heeds_changes=False, steps=_STEPS)
         return replace(self, strategy=strategy, around=around, _folded={})
 
     @cached_property

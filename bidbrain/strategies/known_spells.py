@@ -24,7 +24,7 @@ from pricing_data.units import DAY, HOUR, MINUTE
 
 # Of down and of up spells, over the single-node AWS records of October 2022 and April 2023.
 MEAN_FACTOR: Final = (0.95, 0.85)
-STRENGTH: Final = (5.0, 5.0)
+STRENGTH: Final = (3.5, 3.5)
 HALF_LIFE: Final = 7 * DAY
 MOST_UNSEEN: Final = 90 * MINUTE
 """Looks further apart than this do not say what was between them."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.strategies.regions_knowledge import HAZARDS, Known
-from bidbrain.strategies.regions_plan import PlacePrices, PlanTerms, RegionsPlan
+from bidbrain.strategies.regions_plan import MOST_STEPS, PlacePrices, PlanTerms, RegionsPlan
 from pricing_data.series import Ints
 from pricing_data.units import usd_text
 
@@ -125,14 +125,14 @@ class ZoneOutlook:
 class RegionsStrategy:
     """Decides for one job. A plan serves until knowledge changes, the checkpoint moves, or it is some hours old."""
 
-    def __init__(self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True) -> None:
-        self.plan_hours, self.heeds_changes = plan_hours, heeds_changes
+    def __init__(self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True, steps: int = MOST_STEPS) -> None:
+        self._plan_hours, self._heeds_changes, self._steps = plan_hours, heeds_changes, steps
         self._key: tuple[int, int, int | None] | None = None
         self._planned_by: PlannedPlaces | None = None
 
     def afresh(self) -> "RegionsStrategy":
         """This strategy for another job."""
-        return RegionsStrategy(self.plan_hours, heeds_changes=self.heeds_changes)
+        return RegionsStrategy(self._plan_hours, heeds_changes=self._heeds_changes, steps=self._steps)
 
     def decide(self, at: RegionsSituation) -> RegionsDecision:
         """The cheapest option, or staying."""
@@ -157,10 +157,10 @@ class RegionsStrategy:
         return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
     def _planned(self, at: RegionsSituation) -> "PlannedPlaces":
-        key = (at.known.changes if self.heeds_changes else 0, int(at.now / self.plan_hours), at.home)
+        key = (at.known.changes if self._heeds_changes else 0, int(at.now / self._plan_hours), at.home)
         if self._planned_by is None or key != self._key:
             terms, place = _terms(at)
-            self._key, self._planned_by = key, PlannedPlaces(RegionsPlan(terms), place)
+            self._key, self._planned_by = key, PlannedPlaces(RegionsPlan(terms, self._steps), place)
         return self._planned_by
 
 

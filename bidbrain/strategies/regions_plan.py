@@ -55,9 +55,9 @@ class PlanTerms:
 class RegionsPlan:
     """Expected dollars to the end of a job, for any work and slack up to those of its terms."""
 
-    def __init__(self, terms: PlanTerms) -> None:
+    def __init__(self, terms: PlanTerms, most_steps: int = MOST_STEPS) -> None:
         self.on_demand, work = terms.on_demand, terms.work
-        self._step = max(terms.delay, (work + terms.slack) / MOST_STEPS, 1e-3)
+        self._step = max(terms.delay, (work + terms.slack) / most_steps, 1e-3)
         # More slack than this is never scarce.
         self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1
         self._last = ceil(work / self._step) + 1 + self._most

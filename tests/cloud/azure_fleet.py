@@ -45,6 +45,7 @@ IMAGES = (
     "microsoft-dsvm:ubuntu-hpc:2404",
     "microsoft-dsvm:ubuntu-hpc:2404-rocm",
     "Debian:debian-12:12-gen2",
+    "Debian:debian-13:13-gen2",
 )
 LAUNCHER = "launcher@example.com"
 GRACE_SECONDS = 10.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pricing_data.units import DAY
@@ -14,12 +15,15 @@ from tests.cloud.aws import RUNNER, AwsServer
 from tests.cloud.azure import AzureServer
 from tests.cloud.azure_fleet import IDENTITY
 from tests.cloud.buckets import ACCOUNT, RESULTS
+from tests.cloud.debian import Release, release_of_all
 from tests.cloud.gcp import GcpServer
 from tests.cloud.host import LAPTOP, MachineHost, Records
 from tests.cloud.namespaces import namespaces
 from tests.servers.gcp import PROJECT
+from tests.spotctl.clouds.remote.indexes import index_variables
 
 DEBIAN = "/aws/service/debian/release/12/latest/"
+_DEBIAN_12 = re.compile(r"(debian-|debian/release/)12(:12-)?")
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,22 @@ def sampled(name: str) -> Sequence[str]:
 
 
 @contextmanager
-def simulated(name: str, megabits: float | None = None, base: Path = Path("/")) -> Iterator[SimulatedCloud]:
+def simulated(name: str, megabits: float | None = None, release: Release | None = None) -> Iterator[SimulatedCloud]:
     """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's network, per second;
-    `base` has the files of its image."""
-    with namespaces(megabits, base) as host, _served(name, host) as cloud:
-        yield cloud
+    with a release, the machines are that one instead of this computer's own."""
+    release = release or release_of_all()
+    with namespaces(megabits, release.root if release else Path("/")) as host, _served(name, host) as cloud:
+        yield replace(cloud, environment=_naming(release, cloud.environment)) if release else cloud
+
+
+def _naming(release: Release, environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings that name the release, and a package index that has wheels for its Python."""
+
+    def renamed(image: re.Match[str]) -> str:
+        return f"{image[1]}{release.number}" + (f":{release.number}-" if image[2] else "")
+
+    named = {name: _DEBIAN_12.sub(renamed, value) for name, value in environment.items()}
+    return {**named, **index_variables(release.wheels)}
 
 
 @contextmanager

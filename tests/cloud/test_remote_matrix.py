@@ -105,7 +105,7 @@ def test_the_results_are_kept_the_bill_agrees_and_nothing_runs(
             code, out, err = launched.ended()
         assert out, err
         answer = json.loads(out)
-        assert (answer["outcome"], code == 0) == (outcome, outcome != "failed"), err
+        assert (answer["outcome"], code == 0) == (outcome, outcome != "failed"), err + out
         assert running(cloud.server) == []
         agrees_with_bill(cloud, laptop)
         kept = stored(cloud)
