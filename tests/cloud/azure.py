@@ -148,6 +148,7 @@ class AzureServer:
         yield "GET", re.escape(IDENTITY), self._get_identity
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/permissions", self._permissions
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/roledefinitions", self._list_roles
+        yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/roleassignments", self._list_assignments
         yield "PUT", rf"{_GROUP}/providers/microsoft\.authorization/roleassignments/(?P<name>[^/]+)", self._assign_role
         yield "GET", rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/usages", self._usages
         yield "GET", rf"{_PREFIX}/providers/(?P<namespace>[\w.]+)", self._get_provider
@@ -426,6 +427,13 @@ class AzureServer:
         asked = parameters(request, "Microsoft.Authorization/roleDefinitions", "$filter")
         filtered = [role for role in self.roles if asked["$filter"] == f"roleName eq '{role}'"]
         return Reply.of_json({"value": [{"id": role_id(role), "properties": {"roleName": role}} for role in filtered]})
+
+    def _list_assignments(self, request: Request) -> Reply:
+        """The assignments at the subscription, of one principal."""
+        self.access.check(request, "Microsoft.Authorization/roleAssignments/read", _PREFIX)
+        asked = parameters(request, "Microsoft.Authorization/roleAssignments", "$filter")["$filter"]
+        wide = (who for who in self.access.everywhere if asked == f"atScope() and assignedTo('{who}')")
+        return Reply.of_json({"value": [{"properties": {"principalId": who, "scope": _PREFIX}} for who in wide]})
 
     def _assign_role(self, request: Request, group: str, name: str) -> Reply:
         """The role of machines, for a principal of the directory; a name belongs to one assignment."""

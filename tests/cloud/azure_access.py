@@ -25,13 +25,15 @@ MACHINE_ACTIONS = frozenset(
 class Access:
     """`denied` are actions that the launcher's role lacks, and `checked` those it needed. `tokens` are machines'.
 
-    `assigned` are the groups and principals for which the machines' role was assigned.
+    `assigned` are the groups and principals for which the machines' role was assigned, `everywhere` the principals that
+    have it in the whole subscription.
     """
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         self.denied: set[str] = set()
         self.checked: set[str] = set()
         self.assigned: set[tuple[str, str]] = set()
+        self.everywhere: set[str] = set()
         self._tokens = tokens
 
     def check(self, request: Request, action: str, scope: str, linked: bool = False, group: str = "") -> None:
@@ -41,7 +43,8 @@ class Access:
             self.checked.add(action)
             allowed = action not in self.denied
         else:
-            allowed = action in MACHINE_ACTIONS and (group.lower(), caller) in self.assigned
+            has_role = caller in self.everywhere or (group.lower(), caller) in self.assigned
+            allowed = action in MACHINE_ACTIONS and has_role
         if not allowed:
             what = f"does not have authorization to perform action '{action}' over scope '{scope}'"
             code = "LinkedAuthorizationFailed" if linked else "AuthorizationFailed"

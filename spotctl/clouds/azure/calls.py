@@ -171,6 +171,12 @@ class Operation(Enum):
         _AUTHORIZATION_VERSION,
         ("Microsoft.Authorization/roleDefinitions/read",),
     )
+    LIST_ASSIGNMENTS = (
+        "GET",
+        "/subscriptions/{subscription}/providers/Microsoft.Authorization/roleAssignments",
+        _AUTHORIZATION_VERSION,
+        ("Microsoft.Authorization/roleAssignments/read",),
+    )
     ASSIGN_ROLE = (
         "PUT",
         _GROUP + "/providers/Microsoft.Authorization/roleAssignments/{name}",

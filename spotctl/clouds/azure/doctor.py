@@ -101,10 +101,19 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
     """Checks that the managed identity exists with which machines delete themselves."""
     if identity is None:
         return Finding("azure", "identity", Level.NOTE, "not set, so no machines can be rented", "see docs/azure.md")
-    if AzureCalls(session).find(Operation.GET_IDENTITY, identity=identity) is None:
+    calls, name = AzureCalls(session), identity.rpartition("/")[2]
+    known = calls.find(Operation.GET_IDENTITY, identity=identity)
+    if known is None:
         cure = "create it with az identity create, or correct identity in [azure]"
         return Finding("azure", "identity", Level.FAILS, f"{identity} does not exist", cure)
-    return Finding("azure", "identity", Level.GOOD, identity.rpartition("/")[2])
+    principal = known["properties"]["principalId"]
+    # The role at the subscription reaches the machines of everyone; earlier instructions had users assign it there.
+    wide = {"$filter": f"atScope() and assignedTo('{principal}')"}
+    if calls.listed(Operation.LIST_ASSIGNMENTS, query=wide):
+        everywhere = f"--assignee {principal} --scope /subscriptions/{session.subscription}"
+        cure = f"az role assignment delete {everywhere}: each run assigns the role for its own group"
+        return Finding("azure", "identity", Level.NOTE, f"{name} has a role in the whole subscription", cure)
+    return Finding("azure", "identity", Level.GOOD, name)
 
 
 def _of_subscription(role: Callable[[str], dict[str, Any]]) -> Callable[[Settings], dict[str, Any]]:

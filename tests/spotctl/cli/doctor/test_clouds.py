@@ -241,6 +241,7 @@ class AzureSubscription:
     not_actions: tuple[str, ...] = ()
     cores: int = 100
     unregistered: tuple[str, ...] = ()
+    wide: tuple[str, ...] = ()
     identity: str = (
         "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/spotctl"
     )
@@ -258,6 +259,9 @@ class AzureSubscription:
         if request.path.removeprefix(f"{root}/") in NAMESPACES:
             state = "NotRegistered" if request.path.endswith(self.unregistered) else "Registered"
             return Reply.of_json({"namespace": request.path, "registrationState": state})
+        if request.path == f"{root}/Microsoft.Authorization/roleAssignments":
+            assert request.query["$filter"] == ["atScope() and assignedTo('1')"]
+            return Reply.of_json({"value": [{"properties": {"scope": scope}} for scope in self.wide]})
         if request.path == self.identity:
             return Reply.of_json({"properties": {"principalId": "1", "clientId": "2"}})
         return azure_error("NotFound", status=404)
@@ -291,6 +295,16 @@ def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     assert (unset.code, found(unset, "azure")["identity"]["level"]) == (0, "note")
     assert (missing.code, found(missing, "azure")["identity"]["level"]) == (1, "fails")
     assert "az identity create" in found(missing, "azure")["identity"]["cure"]
+
+
+def test_machines_that_may_delete_everything_in_the_subscription_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier instructions had users assign the machines' role there."""
+    with azure(monkeypatch, AzureSubscription(wide=(f"/subscriptions/{SUBSCRIPTION}",))):
+        monkeypatch.setenv("SPOTCTL_AZURE", f'identity = "{AzureSubscription.identity}"')
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "azure")["identity"]
+    assert (ended.code, finding["level"]) == (0, "note")
+    assert finding["cure"].startswith(f"az role assignment delete --assignee 1 --scope /subscriptions/{SUBSCRIPTION}")
 
 
 def test_resource_providers_that_a_new_subscription_lacks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
