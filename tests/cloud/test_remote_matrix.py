@@ -127,8 +127,8 @@ def agrees_with_bill(cloud: SimulatedCloud, laptop: Laptop) -> None:
     report: dict[str, Any] = laptop.answer("report", "cost", "--by", "kind")
     books = cloud.server.machines()
     # Azure bills full minutes.
-    seconds = 80.0 if cloud.name == "azure" else 20.0
-    usd_per_second = max(machine.usd / max(lasted(machine), 60.0) for machine in books)
+    seconds, unit = (80.0, 60.0) if cloud.name == "azure" else (20.0, 1.0)
+    usd_per_second = max(machine.usd / max(lasted(machine) // unit * unit, 60.0) for machine in books)
     reported = {
         spot: sum(row["total_usd"] for row in report["groups"] if row["kind"] in kinds) for spot, kinds in KINDS.items()
     }
