@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from spotctl.show.costs.cost import Report
 
 _AGE_SECONDS = 15.0
 """Answers that take processes or a network are kept for this long."""
@@ -44,10 +47,8 @@ def ui(
 
     session: Session = context.obj
 
-    def costs() -> str:
-        from spotctl.show.costs import page
-
-        return page.html(gather_report(session, (), "", "", "job"))
+    def costs(job: str, since: str) -> Report:
+        return gather_report(session, [job] if job else (), since, "", "job")
 
     attended = _kept(lambda: elsewhere.refresh(session))
     nights = _kept(lambda: nightly.known_jobs(session))
@@ -55,6 +56,7 @@ def ui(
         closing(HomePages(session.settings, attended, nights, costs)) as pages,
         PageServer(port, token_urlsafe(16), pages.answer) as server,
     ):
+        pages.prepare()
         if json_:
             session.answer_json({"address": server.address})
         else:

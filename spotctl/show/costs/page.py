@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pricing_data.units import HOUR, usd_text
+from pricing_data.units import HOUR, counted, usd_text
 from spotctl.show.costs import formatting as fmt
 from spotctl.show.costs.charts.bars import BarPart, share_bar, stacked_bars
 from spotctl.show.costs.charts.steps import cumulative
@@ -50,10 +50,11 @@ _TERMS = (
 _MANY_ROWS = 12
 
 
-def html(report: Report) -> str:
+def html(report: Report, *above: Html) -> str:
+    """The page, with parts `above` its head, as the links of `spotctl ui`."""
     report = replace(report, rows=tuple(report.rows))
     sections = _sections(report) if report.runs else (paragraph(fmt.span_of(report)),)
-    main = el("main", _head(report), *sections, _foot(report))
+    main = el("main", *above, _head(report), *sections, _foot(report))
     return document(f"Cost of {fmt.subject(report)}, {_period(report)}", main)
 
 
@@ -84,7 +85,7 @@ def _period(report: Report) -> str:
 def _head(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     jobs = sorted({run.job for run in report.runs})
-    title = f"{', '.join(jobs[:3])}{' and others' if len(jobs) > 3 else ''}" or "No runs"
+    title = ", ".join(jobs) if 0 < len(jobs) <= fmt.MOST_NAMED else counted(len(jobs), "job") if jobs else "No runs"
     parts = [
         paragraph(f"Cost report · {_period(report)} · {fmt.counted_runs(report)}", "eyebrow"),
         el("h1", title),

@@ -115,6 +115,8 @@ def _job(status: RunStatus) -> dict[str, Any]:
         name: name of the job
         run: id of the run
         state: `running`, `stopping` or `interrupted`; after the end its outcome
+        began: when it was launched, by this computer's clock
+        ended: when it ended, by this computer's clock; null before
         stage: stage of a training, 1 to 3; null for commands
         machines: machines that are held
         machines[] -> _machine
@@ -138,6 +140,8 @@ def _job(status: RunStatus) -> dict[str, Any]:
         "name": state.began.job,
         "run": state.run,
         "state": status.word,
+        "began": moment(state.began.wall_us),
+        "ended": None if state.ended is None else moment(state.ended.wall_us),
         "stage": None if progress is None else progress.stage,
         "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
         "clock": None if progress is None else progress.clock,

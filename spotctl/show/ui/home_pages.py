@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from pricing_data.errors import PricingDataError
 from spotctl.clouds.errors import ProviderError
@@ -16,16 +16,21 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.log.waiting import waiting_jobs
 from spotctl.run.machine_output import RunOutput
+from spotctl.show.costs import page
+from spotctl.show.costs.cost import Report
 from spotctl.show.costs.html import el
 from spotctl.show.costs.page_parts import paragraph
 from spotctl.show.runs.latest import standings
 from spotctl.show.runs.standing import dropped, waiting_json
 from spotctl.show.top.watcher import Watcher
 from spotctl.show.ui.overview import overview_page
-from spotctl.show.ui.page_shell import renewed_page
+from spotctl.show.ui.page_shell import LINKS, renewed_page
 from spotctl.show.ui.run_page import run_page
 
 _OUTPUT_LINES = 60
+_RECENT = "30d"
+"""Costs of this time are shown unless all are asked for, or those of a job."""
+
 _MOST_WATCHED = 20
 """The most runs that are kept in memory: those that were looked at last."""
 
@@ -51,7 +56,7 @@ class HomePages:
         settings: Settings,
         attended: Callable[[], Collection[str]],
         nights: Callable[[], Sequence[Mapping[str, Any]]],
-        costs: Callable[[], str],
+        costs: Callable[[str, str], Report],
     ) -> None:
         self._settings, self._attended, self._nights, self._costs = settings, attended, nights, costs
         self._watched = dict[str, _WatchedRun]()
@@ -60,6 +65,10 @@ class HomePages:
     def answer(self, path: str, query: str) -> str | None:
         """The page at a path; None if there is none."""
         return self._reader.submit(self._answer, path, query).result()
+
+    def prepare(self) -> None:
+        """Reads the log while the browser starts: the first reading of many runs takes seconds."""
+        self._reader.submit(self._answer, "", "")
 
     def close(self) -> None:
         self._reader.submit(self._close).result()
@@ -70,20 +79,28 @@ class HomePages:
             watched.watcher.__exit__(None, None, None)
 
     def _answer(self, path: str, query: str) -> str | None:
-        page, _, job = path.partition("/")
+        name, _, job = path.partition("/")
         try:
             if path == "":
                 return self._overview(whole=query == "all")
             if path == "costs":
-                return self._costs()
-            return self._run(unquote(job)) if page == "run" and job else None
+                return self._cost_page(parse_qs(query, keep_blank_values=True))
+            return self._run(unquote(job)) if name == "run" and job else None
         except (SpotctlError, PricingDataError, ProviderError) as error:
-            return renewed_page("spotctl", el("nav", el("a", "All runs", href="../")), paragraph(str(error), "notice"))
+            links = el("nav", el("a", "All runs", href="../" if "/" in path else "./"))
+            return renewed_page("spotctl", links, el("h1", "No page"), paragraph(str(error), "notice"))
 
     def _overview(self, *, whole: bool) -> str:
         paths, read = Paths(self._settings.home), standings(self._settings, self._attended())
         waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
         return overview_page(read.runs, waits, self._nights(), (*read.damage, *dropped(read.lost)), whole=whole)
+
+    def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
+        job = query.get("job", [""])[0]
+        since = "" if job or "all" in query else _RECENT
+        others = el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
+        links = el("nav", el("a", "All runs", href="./"), others)
+        return page.html(self._costs(job, since), el("style", LINKS), links)
 
     def _run(self, job: str) -> str:
         watched = self._watched.pop(job, None) or _WatchedRun(Watcher(job, self._settings, self._attended()))

@@ -6,25 +6,26 @@ from urllib.parse import quote
 
 from pricing_data.units import counted, usd_text
 from spotctl.log.outcomes import DONE
-from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.html import Html, el, fragment
 from spotctl.show.costs.page_parts import ColumnHead, paragraph, section, table
 from spotctl.show.phrases import spending_text
 from spotctl.show.runs.standing import Standing, shown_loss
-from spotctl.show.ui.page_shell import renewed_page
+from spotctl.show.ui.page_shell import renewed_page, short_time
 
-ACTIVE = ("running", "stopping", "interrupted")
+RUNNING = "running"
+ACTIVE = (RUNNING, "stopping", "interrupted")
 MOST_ENDED = 100
 """Ended runs that are shown unless all are asked for."""
 
-_HEADS = (
-    ColumnHead("job", is_text=True),
-    ColumnHead("state", is_text=True),
-    ColumnHead("machines"),
+_NAMES = (ColumnHead("job", is_text=True), ColumnHead("state", is_text=True))
+_FIGURES = (
     ColumnHead("progress", wide_only=True),
     ColumnHead("loss", wide_only=True),
     ColumnHead("evictions"),
     ColumnHead("spent"),
 )
+_ACTIVE_HEADS = (*_NAMES, ColumnHead("began (UTC)", wide_only=True), ColumnHead("machines"), *_FIGURES)
+_ENDED_HEADS = (*_NAMES, ColumnHead("ended (UTC)", wide_only=True), *_FIGURES)
 _NIGHT_HEADS = (
     ColumnHead("job", is_text=True),
     ColumnHead("next", is_text=True, wide_only=True),
@@ -43,48 +44,75 @@ def overview_page(
 ) -> str:
     """All jobs. `waits` and `nights` are in the form of `status --json` and `nightly ls --json`."""
     active = [known for known in standings if known.answer["state"] in ACTIVE]
-    ended = [known for known in reversed(standings) if known.answer["state"] not in ACTIVE]
+    ended = [known for known in standings if known.answer["state"] not in ACTIVE]
+    ended.sort(key=lambda known: known.answer["ended"] or "", reverse=True)
     shown = ended if whole else ended[:MOST_ENDED]
+    title = _title(len(active), len(ended), len(waits))
     parts = [
         el("nav", el("a", "Costs", href="costs")),
-        el("h1", _title(len(active), len(ended), len(waits))),
+        el("h1", title),
         *(paragraph(text, "notice") for text in notices),
-        _runs("Now", active),
+        *([] if standings or waits else [_first_steps()]),
+        _runs("Now", _ACTIVE_HEADS, [_active_row(known.answer, known) for known in active], _advice(active)),
         _waiting(waits),
-        _runs("Ended", shown),
+        _runs("Ended", _ENDED_HEADS, [_ended_row(known.answer, known) for known in shown]),
     ]
     if len(shown) < len(ended):
         parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
-    return renewed_page("spotctl", *parts, _nights(nights))
+    return renewed_page(f"spotctl: {title}", *parts, _nights(nights))
 
 
 def _title(active: int, ended: int, waiting: int) -> str:
     if not active + ended + waiting:
-        return "No job was launched yet"
+        return "No runs yet"
     waits = f", {counted(waiting, 'job')} waiting" if waiting else ""
-    return f"{counted(active, 'active run')}{waits}" if active or waiting else "Nothing runs"
+    return f"{counted(active, 'active run')}{waits}" if active or waiting else "Nothing is running"
 
 
-def _runs(title: str, standings: Sequence[Standing]) -> Html:
-    if not standings:
+def _first_steps() -> Html:
+    return fragment(
+        paragraph("Write a job file for your script, and launch it. This page will show the run."),
+        el("pre", "spotctl init train.py\nspotctl launch job.yaml"),
+    )
+
+
+def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...]], advice: Sequence[str] = ()) -> Html:
+    if not rows:
         return Html()
-    lines = [el("p", el("code", known.ways_on), class_="lead") for known in standings if known.ways_on]
-    return section(title, table(_HEADS, list(map(_row, standings))), *lines)
+    return section(title, table(heads, rows), *(paragraph(line, "lead after") for line in advice))
 
 
-def _row(standing: Standing) -> tuple[str, ...]:
-    job = standing.answer
-    spent = f"{spending_text(standing.spent)}{' replayed' if job['replayed'] else ''}"
+def _advice(active: Sequence[Standing]) -> list[str]:
+    """The commands that help runs which do not run as they should."""
+    return [known.ways_on for known in active if known.ways_on and known.answer["state"] != RUNNING]
+
+
+def _active_row(job: Mapping[str, Any], standing: Standing) -> tuple[str, ...]:
     state: str = job["state"]
     return (
-        el("a", job["name"], href=f"run/{quote(job['name'], safe='')}"),
-        state if state in (*ACTIVE, DONE) else el("strong", state),
-        str(len(job["machines"]) or ""),
-        _progress(job),
-        shown_loss(job["loss"]) or "",
-        str(job["evictions"]),
-        spent,
+        _link(job),
+        state if state == RUNNING else el("strong", state),
+        short_time(job["began"]),
+        str(len(job["machines"])),
+        *_figures(job, standing),
     )
+
+
+def _ended_row(job: Mapping[str, Any], standing: Standing) -> tuple[str, ...]:
+    state: str = job["state"]
+    shown = state if state == DONE else el("strong", state)
+    return (_link(job), shown, short_time(job["ended"] or ""), *_figures(job, standing))
+
+
+def _link(job: Mapping[str, Any]) -> Html:
+    return el("a", job["name"], href=f"run/{quote(job['name'], safe='')}")
+
+
+def _figures(job: Mapping[str, Any], standing: Standing) -> tuple[str, ...]:
+    spent = spending_text(standing.spent)
+    if job["replayed"]:
+        spent = fragment(spent, " ", el("small", "replayed"))
+    return _progress(job), shown_loss(job["loss"]) or "", f"{job['evictions']:,}", spent
 
 
 def _progress(job: Mapping[str, Any]) -> str:
@@ -97,8 +125,8 @@ def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:
     if not waits:
         return Html()
     heads = (ColumnHead("job", is_text=True), ColumnHead("after", is_text=True), ColumnHead("begins", is_text=True))
-    rows = [(job["name"], ", ".join(job["after"]) or job["state"], job["begins"] or "unknown") for job in waits]
-    return section("Waiting", table(heads, rows))
+    rows = [(job["name"], ", ".join(job["after"]) or job["state"], short_time(job["begins"] or "")) for job in waits]
+    return section("Waiting", table(heads, [(*row[:-1], row[-1] or "unknown") for row in rows]))
 
 
 def _nights(nights: Sequence[Mapping[str, Any]]) -> Html:

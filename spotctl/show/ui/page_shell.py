@@ -1,21 +1,42 @@
 """A page of `spotctl ui`: its style, and the script that renews it every two seconds without losing one's place."""
 
 from base64 import b64encode
+from datetime import datetime
 from hashlib import sha256
 
 from spotctl.show.costs.document import document
 from spotctl.show.costs.html import Html, el, fragment
 
+# Nodes that stay keep their focus, selection and scroll position. A link that gets the place of another one would take
+# over its focus, so the focus then goes to the link that was chosen.
 _SCRIPT = Html("""
+const renewAttributes = (node, fresh) => {
+  for (const name of node.getAttributeNames()) {
+    if (name !== "open" && !fresh.hasAttribute(name)) node.removeAttribute(name);
+  }
+  for (const name of fresh.getAttributeNames()) {
+    if (node.getAttribute(name) !== fresh.getAttribute(name)) node.setAttribute(name, fresh.getAttribute(name));
+  }
+};
+const renewNode = (node, fresh) => {
+  if (node.isEqualNode(fresh)) return;
+  if (node.nodeName !== fresh.nodeName) return node.replaceWith(fresh);
+  if (node.nodeType !== Node.ELEMENT_NODE) { node.data = fresh.data; return; }
+  renewAttributes(node, fresh);
+  const nodes = [...node.childNodes], wanted = [...fresh.childNodes];
+  nodes.slice(wanted.length).forEach(child => child.remove());
+  wanted.forEach((child, place) => place < nodes.length ? renewNode(nodes[place], child) : node.append(child));
+};
 const renew = async () => {
   let fresh = false;
   try {
     const answer = await fetch(location.href, {cache: "no-store"});
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const main = page.querySelector("main");
-    const open = [...document.querySelectorAll("main details")].map(details => details.open);
-    main.querySelectorAll("details").forEach((details, place) => { details.open = open[place] ?? details.open; });
-    document.querySelector("main").replaceWith(main);
+    const chosen = document.activeElement?.getAttribute("href");
+    renewNode(document.querySelector("main"), page.querySelector("main"));
+    if (chosen && document.activeElement?.getAttribute("href") !== chosen) {
+      document.querySelector(`main a[href="${CSS.escape(chosen)}"]`)?.focus({preventScroll: true});
+    }
     document.title = page.title;
     fresh = true;
   } catch {}
@@ -25,13 +46,29 @@ const renew = async () => {
 setTimeout(renew, 2000);
 """)
 
+LINKS = Html("""
+nav { font-size: .875rem; display: flex; gap: 1.25rem; }
+a { color: var(--s0); } nav a { padding: .25rem 0; }
+@media print { nav { display: none; } }
+""")
+"""The style of links, also for the page of costs."""
+
 _STYLE = """
 main { padding-top: 1.5rem; }
 section { margin-top: 1.75rem; padding-top: 1rem; }
-nav { font-size: .875rem; } a { color: var(--s0); }
-pre { overflow-x: auto; font-size: .8125rem; background: var(--panel); padding: .75rem; border-radius: 8px; }
+td strong { color: var(--redone); } small { color: var(--soft); }
+.after { margin-top: .75rem; font-size: .875rem; }
+pre {
+  white-space: pre-wrap; overflow-wrap: anywhere; font-size: .8125rem; background: var(--panel); padding: .75rem;
+  border-radius: 8px;
+}
 .over { display: none; }
 .stale .over { display: block; position: sticky; top: 0; margin: 0; max-width: none; text-align: center; }
+@media (max-width: 43.75rem) {
+  td small { display: block; }
+  .versus { grid-template-columns: 1fr auto; gap: .15rem .9rem; }
+  .versus dt { grid-column: 1 / -1; margin-top: .45rem; }
+}
 """
 
 POLICY = (
@@ -47,9 +84,17 @@ def renewed_page(title: str, *children: str) -> str:
     return document(
         title,
         fragment(
-            el("style", Html(_STYLE)),
+            el("style", LINKS, Html(_STYLE)),
             el("p", "spotctl ui has ended; this is what it showed last.", class_="notice over"),
             el("main", *children),
             el("script", _SCRIPT),
         ),
     )
+
+
+def short_time(time: str) -> str:
+    """`15 Jan 07:03` for a time of a JSON answer, in UTC as everywhere; empty if there is none."""
+    if not time:
+        return ""
+    moment = datetime.fromisoformat(time)
+    return f"{moment.day} {moment:%b %H:%M}"

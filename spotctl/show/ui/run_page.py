@@ -3,21 +3,24 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
+from urllib.parse import quote
 
 from bidbrain.billing import usd
-from pricing_data.units import HOUR, usd_text
+from pricing_data.units import HOUR, counted, usd_text
 from spotctl.log.state import EVICTED
 from spotctl.show.costs.charts.lines import line_chart
 from spotctl.show.costs.charts.steps import EvictionMark, Layer, PriceLine, footprint, prices
 from spotctl.show.costs.charts.svg import series_class
-from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.html import Html, el, fragment
 from spotctl.show.costs.page_parts import ColumnHead, figure, for_both_widths, paragraph, section, table, tiles_of
 from spotctl.show.phrases import moment, spending_text
 from spotctl.show.terminal import dollars, percent
 from spotctl.show.top.snapshot import MarketLine, RunSnapshot
+from spotctl.show.ui.overview import ACTIVE
 from spotctl.show.ui.page_shell import renewed_page
 
 _MOST_EVENTS = 100
+_REPLAYED = "Replayed on the local market: nothing is billed. Times are those of the market, except in the output."
 _UNKNOWN = "-"
 
 
@@ -25,9 +28,13 @@ def run_page(snapshot: RunSnapshot, output: Sequence[str]) -> str:
     """The page of a job's latest run; `output` are the last lines that its machines printed."""
     return renewed_page(
         f"{snapshot.run}: {snapshot.status}",
-        el("nav", el("a", "All runs", href="../")),
+        el(
+            "nav",
+            el("a", "All runs", href="../"),
+            el("a", "Costs of this job", href=f"../costs?job={quote(snapshot.job)}"),
+        ),
         el("h1", f"{snapshot.run}: {snapshot.status}"),
-        *([paragraph("Replayed on the local market: nothing is billed.", "notice")] if snapshot.is_replayed else []),
+        *([paragraph(_REPLAYED, "notice")] if snapshot.is_replayed else []),
         tiles_of(_tiles(snapshot)),
         _cost(snapshot),
         _machines(snapshot),
@@ -41,15 +48,23 @@ def run_page(snapshot: RunSnapshot, output: Sequence[str]) -> str:
 def _tiles(snapshot: RunSnapshot) -> list[tuple[str, str, str]]:
     money = snapshot.money
     spent = _UNKNOWN if money.spending is None else spending_text(money.spending)
-    machines = f"{snapshot.reliable} reliable, {snapshot.transient} others"
-    warned = f", {snapshot.warned} warned" if snapshot.warned else ""
     return [
         ("Spent", spent, "" if money.budget is None else f"{percent(money.used)} of the budget"),
         ("Saved", percent(money.saved), f"of {_usd(money.on_demand)} on demand for the same work"),
-        ("Machines", str(snapshot.reliable + snapshot.transient), machines + warned),
-        ("Evictions", str(snapshot.evictions), ""),
+        ("Machines", str(snapshot.reliable + snapshot.transient), _kinds(snapshot)),
+        (
+            "Evictions",
+            str(snapshot.evictions),
+            f"{counted(snapshot.warned, 'machine')} warned" if snapshot.warned else "",
+        ),
         ("Progress", *_progress(snapshot)),
     ]
+
+
+def _kinds(snapshot: RunSnapshot) -> str:
+    if snapshot.status not in ACTIVE:
+        return "" if snapshot.reliable + snapshot.transient else "all returned"
+    return f"{snapshot.reliable} reliable, {snapshot.transient} transient" if snapshot.reliable else ""
 
 
 def _progress(snapshot: RunSnapshot) -> tuple[str, str]:
@@ -60,17 +75,18 @@ def _progress(snapshot: RunSnapshot) -> tuple[str, str]:
 
 
 def _cost(snapshot: RunSnapshot) -> Html:
-    """The cost next to plan, budget and on demand."""
+    """The cost next to that on demand, plan and budget."""
     money, planned, spent = snapshot.money, snapshot.planned, snapshot.money.spent
-    amounts = [("Spent", None if spent is None else usd(spent), "paid")]
+    so_far = " so far" if snapshot.status in ACTIVE else ""
+    amounts = [
+        (f"Spent{so_far}", None if spent is None else usd(spent), "paid"),
+        (f"Same work on demand{so_far}", None if money.on_demand is None else usd(money.on_demand), "od"),
+    ]
     if planned is not None:
         each = " an hour" if planned.assumed else ""
         between = f"{usd_text(planned.usd_low)} to {usd_text(planned.usd_high)}"
-        amounts.append((f"Planned{each} ({between})", planned.usd, "plan"))
-    amounts += [
-        ("Budget", None if money.budget is None else usd(money.budget), "reliable"),
-        ("On demand, same work", None if money.on_demand is None else usd(money.on_demand), "od"),
-    ]
+        amounts.append((f"Planned{each or ' in all'} ({between})", planned.usd, "plan"))
+    amounts.append(("Budget", None if money.budget is None else usd(money.budget), "reliable"))
     known = [(name, amount, class_) for name, amount, class_ in amounts if amount is not None]
     most = max((amount for _, amount, _ in known), default=0.0) or 1.0
     parts = [
@@ -97,7 +113,7 @@ def _machines(snapshot: RunSnapshot) -> Html:
     counts.append((max(snapshot.now, counts[-1][0]), *counts[-1][1:]))
     layers = [
         Layer("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
-        Layer("spot", "other machines", tuple((at, float(others)) for at, _, others in counts)),
+        Layer("spot", "transient machines", tuple((at, float(others)) for at, _, others in counts)),
     ]
     marks = [
         EvictionMark(event.at, "without" not in str(event), str(event))
@@ -107,7 +123,8 @@ def _machines(snapshot: RunSnapshot) -> Html:
     most = max(reliable + others for _, reliable, others in counts)
     title = f"Machines over time, at most {most}; {snapshot.evictions} evicted"
     picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, (), marks), 240, 40)
-    return section("Machines", figure(picture, [(layer.class_, layer.name) for layer in layers]))
+    key = [paragraph("Triangles mark evictions; filled ones came without warning.", "lead")] if marks else []
+    return section("Machines", *key, figure(picture, [(layer.class_, layer.name) for layer in layers]))
 
 
 def _loss(snapshot: RunSnapshot) -> Html:
@@ -115,7 +132,9 @@ def _loss(snapshot: RunSnapshot) -> Html:
         return Html()
     latest = snapshot.losses[-1][1]
     title = f"Loss by clock{f', {latest:.4g} now' if isfinite(latest) else ''}"
-    return section("Loss", figure(for_both_widths(lambda canvas: line_chart(canvas, title, snapshot.losses), 220)))
+    return section(
+        "Loss by clock", figure(for_both_widths(lambda canvas: line_chart(canvas, title, snapshot.losses), 220))
+    )
 
 
 def _prices(snapshot: RunSnapshot) -> Html:
@@ -125,8 +144,12 @@ def _prices(snapshot: RunSnapshot) -> Html:
     lines = [_price_line(snapshot, number, line) for number, line in enumerate(held)]
     lines = [line for line in lines if line.pieces]
     heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
-    heads += (ColumnHead("on demand", wide_only=True), ColumnHead("GPU busy", wide_only=True))
+    heads += (ColumnHead("on demand", wide_only=True),)
     rows = [_market(line) for line in snapshot.markets]
+    if any(line.gpus for line in snapshot.markets):
+        heads += (ColumnHead("GPU busy", wide_only=True),)
+        busy = ["" if line.gpus is None else percent(line.gpus[0]) for line in snapshot.markets]
+        rows = [(*row, share) for row, share in zip(rows, busy, strict=True)]
     if not lines:
         return section("Prices", table(heads, rows))
     title = f"Prices of {len(lines)} markets in percent of on demand"
@@ -153,14 +176,19 @@ def _market(line: MarketLine) -> tuple[str, ...]:
         _UNKNOWN if line.price is None else dollars(line.price),
         "reliable" if line.reliable else _UNKNOWN if line.bid is None else dollars(line.bid),
         dollars(line.on_demand),
-        "" if line.gpus is None else percent(line.gpus[0]),
     )
 
 
 def _events(snapshot: RunSnapshot) -> Html:
-    heads = (ColumnHead("at", is_text=True), ColumnHead("what", is_text=True))
-    rows = [(moment(event.at), str(event)) for event in reversed(snapshot.events[-_MOST_EVENTS:])]
+    heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
+    rows = [(_event_time(event.at), str(event)) for event in reversed(snapshot.events[-_MOST_EVENTS:])]
     return section("Events", table(heads, rows))
+
+
+def _event_time(at: int) -> Html:
+    """The time of day, with its date where there is room for it."""
+    day, _, time = moment(at).removesuffix("Z").partition("T")
+    return fragment(el("span", f"{day} ", class_="less"), time)
 
 
 def _usd(amount: int | None) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import floor, log10
+from math import ceil, floor, inf, log10
 
 from pricing_data.units import DAY, HOUR, MINUTE, to_datetime
 from spotctl.show.costs.html import Html, el, fragment, number_text
@@ -13,6 +13,9 @@ NARROW = 600
 
 _TEXT_HEIGHT = 4
 """Half the height of a capital letter: lowers a label to the middle of its line."""
+
+_CHARACTER = 6.8
+"""The width of a figure of a label."""
 
 SERIES = 6
 """The number of distinguishable colors; all further series share the last one."""
@@ -106,6 +109,13 @@ def whole(most: int, count: int = 4) -> list[float]:
     return _to_beyond(most, max(_step(max(most, 1) / count, (1, 2, 5, 10)), 1.0))
 
 
+def spanning(low: float, high: float, count: int = 4) -> list[float]:
+    """Round tick values from at most `low` to at least `high`."""
+    step = _step((high - low) / count, (1, 2, 2.5, 5, 10)) if high > low else 1.0
+    first, last = floor(low / step), max(ceil(high / step - 1e-9), floor(low / step) + 1)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
 def _step(least: float, factors: tuple[float, ...]) -> float:
     power = 10.0 ** floor(log10(least))
     return next(factor * power for factor in factors if factor * power >= least * (1 - 1e-9))
@@ -156,35 +166,33 @@ def time_axis(canvas: Canvas, scale: Scale) -> Html:
     most = 4 if canvas.is_narrow else 8
     step = next((step for step in _STEPS if span / step <= most), _STEPS[-1])
     first = -(-int(scale.low) // step) * step
-    parts = list[Html]()
-    labeled_day = None
+    parts, free_from = list[Html](), -inf
     for at in range(first, int(scale.high) + 1, step):
-        moment = to_datetime(at)
-        day = f"{moment.day} {moment:%b}"
-        label = day if step >= DAY or (moment.hour == moment.minute == 0) else f"{moment:%H:%M}"
-        if labeled_day is None and step < DAY:
-            label = f"{day} {moment:%H:%M}" if label != day else day
-        labeled_day = day
-        parts.append(
-            el(
-                "line",
-                x1=scale(at),
-                x2=scale(at),
-                y1=canvas.height - canvas.bottom,
-                y2=canvas.height - canvas.bottom + 4,
-                class_="zero",
-            )
-        )
-        parts.append(axis_label(canvas, scale(at), label))
+        x, y = scale(at), canvas.height - canvas.bottom
+        parts.append(el("line", x1=x, x2=x, y1=y, y2=y + 4, class_="zero"))
+        label = _time_label(at, step, is_first=at == first)
+        half = _CHARACTER / 2 * len(label)
+        if x - half >= free_from:
+            parts.append(axis_label(canvas, x, label))
+            # The first label may have been moved to the right.
+            free_from = max(x + half, 2 * half) + _CHARACTER
     return fragment(*parts)
+
+
+def _time_label(at: int, step: int, *, is_first: bool) -> str:
+    moment = to_datetime(at)
+    day, time = f"{moment.day} {moment:%b}", f"{moment:%H:%M}"
+    if step >= DAY or (moment.hour == moment.minute == 0):
+        return day
+    return f"{day} {time}" if is_first else time
 
 
 def axis_label(canvas: Canvas, x: float, label: str) -> Html:
     """A label below the axis, moved sideways if its text would leave the chart."""
-    half = 3.4 * len(label)
+    half = _CHARACTER / 2 * len(label)
     anchor = "start" if x - half < 0 else "end" if x + half > canvas.width else "middle"
     at = 0.0 if anchor == "start" else float(canvas.width) if anchor == "end" else x
-    return text(at, canvas.height - 8, label, anchor=anchor)
+    return text(at, canvas.height - 5, label, anchor=anchor)
 
 
 def series_class(number: int) -> str:

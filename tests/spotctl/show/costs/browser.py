@@ -41,6 +41,12 @@ class Tab:
     rest: bytes = b""
     events: list[dict[str, Any]] = field(default_factory=list)
 
+    def visit(self, address: str) -> None:
+        """Opens a page and waits until it is loaded; forgets earlier events."""
+        self.events.clear()
+        self.command("Page.navigate", url=address)
+        self.until("Page.loadEventFired")
+
     def command(self, method: str, **params: object) -> dict[str, Any]:
         """Sends a command and returns its result; keeps the events that arrive before it."""
         self.number += 1
@@ -56,6 +62,21 @@ class Tab:
                 result: dict[str, Any] = answer["result"]
                 return result
             self.events.append(answer)
+
+    def wait(self, condition: str) -> None:
+        """Waits until an expression in the page is true: at most for 500 looks at it."""
+        script = f"""new Promise(done => {{
+            let left = 500;
+            const ask = () => ({condition}) ? done(true) : left-- ? setTimeout(ask, 50) : done(false);
+            ask();
+        }})"""
+        answer = self.command("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert answer["result"].get("value") is True, condition
+
+    def press(self, key: str) -> None:
+        """Presses a key, such as `Tab`."""
+        for kind in ("keyDown", "keyUp"):
+            self.command("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode={"Tab": 9}[key])
 
     def until(self, method: str) -> None:
         """Waits for an event."""
@@ -119,18 +140,16 @@ def opened(program: str, page: Path) -> Iterator[Tab]:
         with os.fdopen(to_browser[1], "wb") as write, os.fdopen(from_browser[0], "rb") as read:
             tab = Tab(write, read)
             try:
-                _load(tab, page)
+                _attach(tab)
+                tab.visit(page.as_uri())
                 yield tab
             finally:
                 process.kill()
                 process.wait()
 
 
-def _load(tab: Tab, page: Path) -> None:
+def _attach(tab: Tab) -> None:
     target = tab.command("Target.createTarget", url="about:blank")["targetId"]
     tab.session = tab.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
     for domain in ("Page", "Runtime", "Log", "Network"):
         tab.command(f"{domain}.enable")
-    tab.events.clear()
-    tab.command("Page.navigate", url=page.as_uri())
-    tab.until("Page.loadEventFired")

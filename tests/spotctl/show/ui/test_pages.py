@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from pricing_data.units import MINUTE
 from spotctl.log.ledger.rows import CostSoFar
+from spotctl.show.phrases import moment
 from spotctl.show.runs.figures import Money
 from spotctl.show.runs.standing import Standing
 from spotctl.show.top.snapshot import RunSnapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
-from spotctl.show.ui.overview import MOST_ENDED, overview_page
+from spotctl.show.ui.overview import ACTIVE, MOST_ENDED, overview_page
 from spotctl.show.ui.run_page import run_page
-from tests.spotctl.show.costs import browser
 from tests.spotctl.show.page_reader import Reader
 from tests.spotctl.show.top.runs import at, prices, rows, run_events
 
@@ -27,6 +28,8 @@ def standing(name: str, state: str = "done", machines: int = 0, **changes: Any) 
     answer = {
         "name": name,
         "state": state,
+        "began": "2026-01-01T02:00:00Z",
+        "ended": None if state in ACTIVE else "2026-01-02T03:04:05Z",
         "machines": [{}] * machines,
         "clock": 12,
         "loss": 0.25,
@@ -63,12 +66,14 @@ def links(reader: Reader) -> list[str | None]:
 
 
 def test_an_empty_home_has_a_page() -> None:
-    assert "No job was launched yet" in read(overview_page([], [], [])).texts
+    texts = read(overview_page([], [], [])).texts
+    assert "No runs yet" in texts
+    assert "spotctl launch job.yaml" in " ".join(texts)
 
 
 @pytest.mark.parametrize("count", [1, 20, 500])
 def test_active_runs_come_first_and_only_the_latest_of_many_ended_ones(count: int) -> None:
-    ended = [standing(f"job{number}") for number in range(count)]
+    ended = [standing(f"job{number}", ended=moment(number * MINUTE)) for number in range(count)]
     reader = read(overview_page([*ended, standing("live", "running", 4)], [], []))
     runs = [link for link in links(reader) if link and link.startswith("run/")]
     assert runs[0] == "run/live"
@@ -89,6 +94,11 @@ def test_waiting_jobs_and_nights_are_shown_with_their_problems() -> None:
         assert text in texts
     assert "n1: its timer is gone" in texts
     assert "0 active runs, 1 job waiting" in texts
+
+
+def test_only_runs_that_need_it_show_the_commands_that_help() -> None:
+    texts = read(overview_page([standing("calm", "running", 4), standing("lost", "interrupted", 4)], [], [])).texts
+    assert [text for text in texts if "ends it" in text] == ["'spotctl stop lost' ends it"]
 
 
 @pytest.mark.parametrize("minutes", [0, 1, 5, 10])
@@ -123,25 +133,3 @@ def test_text_from_outside_is_escaped() -> None:
     page += run_page(snapshot(job=EVIL, run=EVIL, status=EVIL, command=EVIL), [EVIL])
     assert 'alert("1")' not in page
     assert "run/%3C%2Fmain%3E" in page
-
-
-def test_the_pages_in_a_browser(tmp_path: object) -> None:
-    """At the widths of a phone and of a desk: no message, no request to anybody else, no horizontal scrolling."""
-    program = browser.installed()
-    if program is None:
-        pytest.skip(f"none of {', '.join(browser.NAMES)} is installed")
-    from pathlib import Path
-
-    ended = [standing(f"job{number}") for number in range(500)]
-    for name, page in {
-        "empty": overview_page([], [], []),
-        "many": overview_page([*ended, standing("x" * 60, "running", 9)], [], [night("n1")]),
-        "run": run_page(snapshot(), ["a line" * 100]),
-    }.items():
-        path = Path(str(tmp_path)) / f"{name}.html"
-        path.write_text(page, encoding="utf-8")
-        with browser.opened(program, path) as tab:
-            for width in (1280, 400):
-                tab.resize(width, 800)
-                assert tab.value("document.documentElement.scrollWidth") <= width
-            assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
