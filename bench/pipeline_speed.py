@@ -3,7 +3,7 @@
 `plans` compares the time of an update that the planner predicts from a profile with the measured one, for ten plans,
 and the processor time of all nodes, which means something on a busy computer too.
 `speed` compares two pipeline stages with one process, and with torch.distributed.pipelining on the same blocks.
-`pauses` measures how long training stands still when a node is warned, warned too late, or killed. Times are of the
+`pauses` measures how long training stands still when a node is warned or killed. Times are of the
 wall clock, if nothing else is said: run it on a quiet computer.
 """
 
@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agileml.engines.script import Act, RunningMachine
 from agileml.extras import torch_module
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.measure.profiler import profiled
@@ -35,9 +39,9 @@ from agileml.pipeline.plan.planner import plan, summary
 from agileml.pipeline.plan.requests import SplitRequest
 from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import CostRules
-from agileml.pipeline.run.hung_nodes import processor_seconds
-from agileml.pipeline.run.local import LocalPipeline
-from agileml.pipeline.run.training import PipelinePlan, planned_training, train_local
+from agileml.pipeline.run.fault_script import FaultScript
+from agileml.pipeline.run.local import train_local
+from agileml.pipeline.run.training import PipelinePlan, planned_training
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,16 +90,41 @@ class Updates:
     processors: float
 
 
+class Watch(FaultScript):
+    """Calls a function after each update."""
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        super().__init__([])
+        self._note, self._last = note, 0
+
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
+        if clock > self._last:
+            self._last = clock
+            self._note(clock)
+        return super().due(clock, seconds, machines)
+
+
+def processor_seconds() -> float:
+    """Processor time of the processes that this one has started, and of those that they have."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+
+    def started(process: int) -> bool:
+        parent = int(stats[process][1]) if process in stats else 0
+        return bool(parent) and (parent == os.getpid() or started(parent))
+
+    used = [int(fields[11]) + int(fields[12]) for process, fields in stats.items() if started(process)]
+    return sum(used) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_updates(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Updates:
     """A run on processes of this computer; all nodes take part from the beginning."""
     assert steps.layouts is not None
     ends: list[tuple[int, float, float]] = []
-
-    def note(pipeline: LocalPipeline) -> None:
-        used = sum(processor_seconds(process) or 0.0 for process in pipeline.processes.values())
-        ends.append((pipeline.controller.batch, time.monotonic(), used))
-
-    train_local(model, SGD, replace(steps, layouts={nodes: steps.layouts[nodes]}), nodes, after_batch=note)
+    watch = Watch(lambda update: ends.append((update, time.monotonic(), processor_seconds())))
+    train_local(model, SGD, replace(steps, layouts={nodes: steps.layouts[nodes]}), nodes, faults=watch)
     counted = ends[WARM - 1 :] if len(ends) > WARM else ends
     first, last = counted[0], counted[-1]
     gone = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(counted)]
@@ -242,30 +271,17 @@ def _side_by_side(steps: PipelinePlan) -> float:
     return sum(run.seconds for run in runs) / 2
 
 
-def _late(pipeline: LocalPipeline, node: str) -> None:
-    pipeline.warn(node)
-    pipeline.kill(node)
+FAULTS = {"warned": "warn", "killed": "kill"}
 
 
-FAULTS: dict[str, Callable[[LocalPipeline, str], None]] = {
-    "warned": lambda pipeline, node: pipeline.warn(node),
-    "warned too late": _late,
-    "killed": lambda pipeline, node: pipeline.kill(node),
-}
-
-
-def pause(fault: Callable[[LocalPipeline, str], None], updates: int) -> tuple[float, float]:
+def pause(fault: str, updates: int) -> tuple[float, float]:
     """Seconds from a fault until training goes on with a spare node, and from the new plan on; the last are idle."""
     struck: list[float] = []
-
-    def note(pipeline: LocalPipeline) -> None:
-        if len(pipeline.nodes) == 3 and pipeline.controller.batch >= updates and not struck:
-            struck.append(time.monotonic())
-            fault(pipeline, pipeline.controller.history[-1].nodes[0])
-
+    watch = Watch(lambda update: struck.append(time.monotonic()) if update == updates else None)
+    watch.faults.append((updates, fault))
     spans = ((0, LAYERS // 2 - 1), (LAYERS // 2, LAYERS - 1))
     steps = PipelinePlan(3 * updates, 8, layouts={2: PipelineLayout((spans,), (8,))})
-    trained = train_local(dense(SAMPLES), SGD, steps, 3, after_batch=note)
+    trained = train_local(dense(SAMPLES), SGD, steps, 3, faults=watch)
     last = trained.history[-1]
     assert last.running is not None
     return last.running - struck[0], last.running - last.began
