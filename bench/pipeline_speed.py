@@ -1,10 +1,12 @@
-"""`python -m bench.pipeline_speed [plans] [speed] [pauses] [--updates N]`: pipelines on two processors.
+"""`python -m bench.pipeline_speed [plans] [speed] [pauses] [splits] [--updates N]`: pipelines on two processors.
 
 `plans` compares the time of an update that the planner predicts from a profile with the measured one, for ten plans,
 and the processor time of all nodes, which means something on a busy computer too.
 `speed` compares two pipeline stages with one process, and with torch.distributed.pipelining on the same blocks.
 `pauses` measures how long training stands still when a node is warned or killed. Times are of the
 wall clock, if nothing else is said: run it on a quiet computer.
+`splits` measures the processor time to split models of 200 layers over 8 servers of 8 devices, with and without a limit
+on memory.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -35,10 +39,12 @@ from agileml.pipeline.model.layers import Dense, squared_error
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.torch_layers import TorchLayer
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.planner import plan, summary
 from agileml.pipeline.plan.requests import SplitRequest
 from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import CostRules
+from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 from agileml.pipeline.run.fault_script import FaultScript
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training
@@ -46,7 +52,7 @@ from agileml.pipeline.run.training import PipelinePlan, planned_training
 if TYPE_CHECKING:
     from torch import nn
 
-TABLES = ("plans", "speed", "pauses")
+TABLES = ("plans", "speed", "pauses", "splits")
 WIDTH, LAYERS, SAMPLES = 512, 8, 64
 HIDDEN, HEADS, BLOCKS, SEQUENCE, SENTENCES, MICROBATCHES = 384, 6, 8, 32, 2, 8
 """Sizes of the transformer in `speed`: two stages of four blocks."""
@@ -297,6 +303,40 @@ def pauses(updates: int) -> Iterator[str]:
     yield ""
 
 
+def random_profile(seed: int) -> ModelProfile:
+    """A model of 200 layers of a few milliseconds and megabytes."""
+    draw = random.Random(seed)
+
+    def layer(number: int) -> LayerCost:
+        forward, backward = draw.uniform(0.5e-3, 1.5e-3), draw.uniform(1e-3, 3e-3)
+        output, stash, weights = (draw.uniform(*ends) for ends in ((0.2e6, 4e6), (0.5e6, 4e6), (0.1e6, 6e6)))
+        return LayerCost(str(number), forward, backward, output, stash, weights)
+
+    return ModelProfile("random", 8, tuple(map(layer, range(200))))
+
+
+def splits(models: int) -> Iterator[str]:
+    """The largest processor time over some models, by the memory of a device and the links."""
+    yield f"## {models} models of 200 layers on 8 x 8 devices: processor seconds of the slowest search"
+    links = {
+        "10 and 1.25 GB/s": (10e9, 1.25e9),
+        "1 GB/s and 125 MB/s": (1e9, 125e6),
+        "100 GB/s and 100 MB/s": (1e11, 1e8),
+    }
+    yield from ("", f"| memory | {' | '.join(links)} |", "| --- " + "| ---: " * len(links) + "|")
+    for memory in (inf, 1e9, 5e8, 3e8):
+        slowest = []
+        for bandwidths in links.values():
+            began = [time.process_time()]
+            for seed in range(models):
+                partition(random_profile(seed), Topology((8, 8), bandwidths), CostRules(memory_bytes=memory))
+                began.append(time.process_time())
+            slowest.append(max(after - before for before, after in pairwise(began)))
+        named = "any" if memory == inf else f"{memory / 1e6:.0f} MB"
+        yield f"| {named} | {' | '.join(f'{seconds:.2f}' for seconds in slowest)} |"
+    yield ""
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Prints the tables that were asked for, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline_speed", description=__doc__)
@@ -305,7 +345,7 @@ def main(words: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(words)
     if unknown := set(chosen.names) - set(TABLES):
         parser.error(f"unknown table {min(unknown)!r}: choose from {', '.join(TABLES)}")
-    tables = {"plans": plans, "speed": speed, "pauses": pauses}
+    tables = {"plans": plans, "speed": speed, "pauses": pauses, "splits": splits}
     for name in chosen.names or TABLES:
         for line in tables[name](max(chosen.updates, WARM + 2)):
             print(line, flush=True)

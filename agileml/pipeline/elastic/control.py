@@ -61,7 +61,7 @@ class PipelineControl:
         self._logged_at: float | None = None
         self._redone = self._work = 0
         self._losses: dict[int, float] = {}
-        """Of the updates since the last one that was reported."""
+        """Losses of microbatches that were not reported yet."""
         self._reported_epochs = 0
         self._stopping = self._over = False
 
