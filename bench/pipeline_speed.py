@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 TABLES = ("plans", "speed", "pauses", "splits")
 WIDTH, LAYERS, SAMPLES = 512, 8, 64
-HIDDEN, HEADS, BLOCKS, SEQUENCE, SENTENCES, MICROBATCHES = 384, 6, 8, 32, 2, 8
+HIDDEN, HEADS, BLOCKS, SEQUENCE, SENTENCES, MICROBATCHES = 384, 6, 8, 32, 2, 16
 """Sizes of the transformer in `speed`: two stages of four blocks."""
 
 BYTES_PER_SECOND = 1e9
@@ -224,27 +224,29 @@ def _torch_rank(rank: int, address: str, updates: int, answers: object) -> None:
     rule = torch.optim.SGD(stage.submod.parameters(), lr=SGD.rate)
     inputs, targets = (torch.randn(MICROBATCHES * SENTENCES, SEQUENCE, HIDDEN) for _ in range(2))
     seconds = []
-    for _ in range(updates):
+    for update in range(updates):
+        if update == WARM:
+            used = time.process_time()
         began = time.monotonic()
         rule.zero_grad()
         schedule.step(inputs) if rank == 0 else schedule.step(target=targets)
         rule.step()
         torch.distributed.barrier()
         seconds.append(time.monotonic() - began)
-    if rank == 0:
-        answers.put(median(seconds[WARM:]))  # type: ignore[attr-defined]
+    answers.put((median(seconds[WARM:]), (time.process_time() - used) / (updates - WARM)))  # type: ignore[attr-defined]
     torch.distributed.destroy_process_group()
 
 
-def torch_seconds(updates: int) -> float:
-    """Seconds of an update with torch.distributed.pipelining."""
+def torch_updates(updates: int) -> Updates:
+    """An update with torch.distributed.pipelining."""
     from torch.multiprocessing.spawn import spawn
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     answers = multiprocessing.get_context("spawn").SimpleQueue()
     spawn(_torch_rank, (f"tcp://127.0.0.1:{port}", updates, answers), nprocs=2)  # type: ignore[no-untyped-call]
-    return float(answers.get())
+    ranks = [answers.get() for _ in range(2)]
+    return Updates(ranks[0][0], sum(used for _, used in ranks))
 
 
 def speed(updates: int) -> Iterator[str]:
@@ -252,29 +254,34 @@ def speed(updates: int) -> Iterator[str]:
     torch_module()
     once = PipelinePlan(updates, MICROBATCHES, every=10 * updates, layouts=layout(1))
     twice = replace(once, batches=4 * updates, scheme="2bw", every=4, layouts=layout(2))
-    rows: dict[str, Callable[[], float]] = {
-        "one process": lambda: measure_updates(blocks(), once, 1).seconds,
-        "two processes, each with a model of its own, for two updates": lambda: _side_by_side(once) / 2,
-        "two stages, flush": lambda: measure_updates(blocks(), replace(once, layouts=layout(2)), 2).seconds,
-        "two stages, 2bw": lambda: measure_updates(blocks(), twice, 2).seconds,
-        "torch.distributed.pipelining, 1F1B": lambda: torch_seconds(updates),
+    rows: dict[str, Callable[[], Updates]] = {
+        "one process": lambda: measure_updates(blocks(), once, 1),
+        "two processes, each with a model of its own, for two updates": lambda: _side_by_side(once),
+        "two stages, flush": lambda: measure_updates(blocks(), replace(once, layouts=layout(2)), 2),
+        "two stages, 2bw": lambda: measure_updates(blocks(), twice, 2),
+        "torch.distributed.pipelining, 1F1B": lambda: torch_updates(updates),
     }
     yield f"## {BLOCKS} blocks of width {HIDDEN}, {MICROBATCHES} microbatches of {SENTENCES} x {SEQUENCE} tokens"
-    yield from ("", "| | ms per update | x one process |", "| --- | ---: | ---: |")
+    yield from ("", "| | ms per update | x one process | processor ms |", "| --- | ---: | ---: | ---: |")
     # In turn, so that what else the computer does meets all of them.
     rounds = [[run() for run in rows.values()] for _ in range(ROUNDS)]
-    medians = [median(seconds) for seconds in zip(*rounds, strict=True)]
-    for name, seconds in zip(rows, medians, strict=True):
-        yield f"| {name} | {seconds * 1e3:.1f} | {medians[0] / seconds:.2f} |"
+    # Ratios are those within a round, in which the computer was as busy for all rows.
+    for i, name in enumerate(rows):
+        seconds, used = (
+            median(values) for values in zip(*((run[i].seconds, run[i].processors) for run in rounds), strict=True)
+        )
+        faster = median(run[0].seconds / run[i].seconds for run in rounds)
+        yield f"| {name} | {seconds * 1e3:.1f} | {faster:.2f} | {used * 1e3:.1f} |"
     yield f"\nA flush can reach {2 * MICROBATCHES / (MICROBATCHES + 1):.2f} with two processors, 2bw 2: less if two"
     yield "processes slow each other down, as the second row shows.\n"
 
 
-def _side_by_side(steps: PipelinePlan) -> float:
-    """Seconds of an update while another process trains as well; they wait for nothing of each other."""
+def _side_by_side(steps: PipelinePlan) -> Updates:
+    """Half of an update while another process trains as well; they wait for nothing of each other."""
     with ThreadPoolExecutor(2) as threads:
         runs = [run.result() for run in [threads.submit(measure_updates, blocks(), steps, 1) for _ in range(2)]]
-    return sum(run.seconds for run in runs) / 2
+    # Both count the processor time of all.
+    return Updates(sum(run.seconds for run in runs) / 4, max(run.processors for run in runs) / 2)
 
 
 FAULTS = {"warned": "warn", "killed": "kill"}

@@ -142,7 +142,7 @@ def _planned(
 def _least_stages(
     parallel: Parallel, profile: ModelProfile, batch: int, device: str, topology: Topology, memory: float
 ) -> int:
-    """Stages of the shortest pipeline that fits into memory; 1 if the search is not worth its time."""
+    """Stages of the shortest pipeline that fits into memory; 1 if there is none."""
     if memory == inf:
         return 1
     links = topology.bandwidths[-1:]
@@ -152,7 +152,7 @@ def _least_stages(
         _planned(given, profile, batch, device, Topology((stages,), links), memory)
         for stages, given in zip(depths, alone, strict=True)
     )
-    return next((stages for stages, found in zip(depths, plans, strict=True) if isinstance(found, ParallelPlan)), 1)
+    return next((stages for stages, split in zip(depths, plans, strict=True) if isinstance(split, ParallelPlan)), 1)
 
 
 def as_trained(parallel: Parallel) -> Parallel:
