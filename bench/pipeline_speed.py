@@ -48,6 +48,7 @@ from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 from agileml.pipeline.run.fault_script import FaultScript
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training
+from agileml.pipeline.schedule.schemes import FLUSHING
 
 if TYPE_CHECKING:
     from torch import nn
@@ -129,7 +130,14 @@ def measure_updates(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Up
     """A run on processes of this computer; all nodes take part from the beginning."""
     assert steps.layouts is not None
     ends: list[tuple[int, float, float]] = []
-    watch = Watch(lambda update: ends.append((update, time.monotonic(), processor_seconds())))
+    # Updates of a segment count, and are reported, together.
+    segment = 1 if steps.scheme in FLUSHING else steps.every
+
+    def note(update: int) -> None:
+        if update % segment == 0:
+            ends.append((update, time.monotonic(), processor_seconds()))
+
+    watch = Watch(note)
     train_local(model, SGD, replace(steps, layouts={nodes: steps.layouts[nodes]}), nodes, faults=watch)
     counted = ends[WARM - 1 :] if len(ends) > WARM else ends
     first, last = counted[0], counted[-1]
