@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from agileml.pipeline.builtin import transformer
-from agileml.pipeline.local import LocalPipeline
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.seats import PipelineLayout
-from agileml.pipeline.training import PipelinePlan, train_local, train_simulated
+from agileml.pipeline.training import PipelinePlan, parse_faults, train_local, train_simulated
 
 # Layers 0 to 5: an embedding, four blocks, a projection. Four microbatches per update, for any number of stages.
 STAGES = {
@@ -24,26 +23,8 @@ STAGES = {
     2: PipelineLayout((((0, 2), (3, 5)),), (4,)),
     1: PipelineLayout((((0, 5),),), (4,)),
 }
-UPDATES = 6
+UPDATES = 40
 ADAM = Optimizer("adam", 0.003)
-
-
-class Evictions:
-    """After update 2 the first node is killed, and another one may join; after update 4 the last one is warned."""
-
-    def __init__(self, replace: bool) -> None:
-        self.replace, self.due = replace, [4, 2]
-
-    def __call__(self, pipeline: LocalPipeline) -> None:
-        if not self.due or pipeline.controller.batch < self.due[-1]:
-            return
-        update, nodes = self.due.pop(), pipeline.controller.history[-1].nodes
-        if update == 2:
-            pipeline.kill(nodes[0])
-            if self.replace:
-                pipeline.join("joined")
-        else:
-            pipeline.warn(nodes[-1])
 
 
 def main() -> None:
@@ -53,7 +34,9 @@ def main() -> None:
     print(f"undisturbed: loss {calm.losses[0]:.4f} at first, {calm.losses[4 * UPDATES - 1]:.4f} at the end")
     for nodes in (4, 2):
         plan = PipelinePlan(UPDATES, 4, layouts={count: layout for count, layout in STAGES.items() if count <= nodes})
-        trained = train_local(model, ADAM, plan, nodes, after_batch=Evictions(replace=nodes == 2))
+        # In two stages, another node joins: fewer than two could not go on.
+        faults = parse_faults("kill 2, warn 4" if nodes == 4 else "join 1, kill 8, join 9, warn 20")
+        trained = train_local(model, ADAM, plan, nodes, faults=faults)
         for change in trained.history:
             if change.running is not None:
                 print(f"  from update {change.batch}: nodes {', '.join(change.nodes)}, a stage on each")

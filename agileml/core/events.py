@@ -39,6 +39,7 @@ class Iteration:
     `redone`: chunks that were computed in vain since the clock before, because of a loss. For a node that died, the
     chunks count that its last heartbeat reported.
     Logs of earlier versions do not say what was accepted: every chunk was.
+    `details`: more for the caller of a job without workers and servers, as JSON.
     """
 
     clock: int
@@ -50,6 +51,7 @@ class Iteration:
     redone: int
     events: tuple[str, ...]
     accepted: tuple[Cover, ...] = ()
+    details: str = ""
 
     @property
     def loss(self) -> float | None:

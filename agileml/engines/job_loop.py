@@ -37,13 +37,22 @@ class JobLoop:
     """
 
     def __init__(
-        self, fleet: Fleet, link: ControllerLink, script: Script, output: Output, *, replaces: bool = True
+        self,
+        fleet: Fleet,
+        link: ControllerLink,
+        script: Script,
+        output: Output,
+        *,
+        replaces: bool = True,
+        least: int = 1,
     ) -> None:
+        """A job without reliable machines ends with its last stable model if fewer than `least` stay."""
         self._fleet = fleet
         self._link = link
         self._script = script
         self._output = output
         self._replaces = replaces
+        self._least = least
         self._machines: dict[str, RunningMachine] = {}
         self._stopping: set[str] = set()
         self._present: tuple[RunningMachine, ...] = ()
@@ -107,6 +116,11 @@ class JobLoop:
             raise Unrecoverable(self._failure)
         return self._link.result
 
+    @property
+    def _over(self) -> bool:
+        """Whether the job has ended, or is to end before its last clock."""
+        return bool(self._left_at_end or self._failure)
+
     def handle_events(self) -> None:
         """Reacts to what happened to the fleet. Raises Unrecoverable if processes fail again and again."""
         # A machine that is started in place of another is reported in the next round.
@@ -119,6 +133,12 @@ class JobLoop:
             what = "reliable machine" if self._machines else "machine"
             why = self._last_failure or "all were evicted"
             raise Unrecoverable(f"no {what} is left, and none will come; {why}")
+        staying = sum(not machine.warned for machine in self._machines.values())
+        # A single machine would be replaced.
+        if self._replaces and not self._has_reliable and not self._over and staying < self._least > 1:
+            why = self._last_failure or "the others were taken away"
+            at, least = self._link.last_clock + 1, self._least
+            self._give_up(f"{staying} nodes are left in update {at}, and the model needs at least {least} ({why})")
 
     # -- faults that are injected --------------------------------------------------------------------------------------
 
@@ -205,11 +225,14 @@ class JobLoop:
         if gone.status is None or self._failure:
             return
         if why := self._crashes.add(ProcessFailure(gone.name, gone.status, gone.output, self._machines)):
-            self._give_up(gone.name, f"{gone.name} is {why}: it {gone.how}")
+            why = f"{gone.name} is {why}: it {gone.how}"
+            if gone.name == CONTROLLER or not self._replaces:
+                raise Unrecoverable(why)
+            self._give_up(why)
 
-    def _give_up(self, name: str, why: str) -> None:
+    def _give_up(self, why: str) -> None:
         """Ends the job with its last stable model. Raises Unrecoverable if there is none, or it cannot be fetched."""
-        if name == CONTROLLER or not self._replaces or not self._link.last_clock:
+        if not self._link.last_clock:
             raise Unrecoverable(why)
         self._failure, self._model_until = why, self._fleet.seconds + FAILED_SECONDS
         self._link.stop()

@@ -1,12 +1,15 @@
 """Pipeline trainings from Python."""
 
-from agileml.pipeline.run.training import (
-    PipelinePlan,
-    PipelineStopped,
-    TrainedPipeline,
-    save_weights,
-    train_local,
-    train_simulated,
-)
+from agileml.pipeline.run.fault_script import parse_faults
+from agileml.pipeline.run.local import PipelineStopped, save_weights, train_local
+from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated
 
-__all__ = ["PipelinePlan", "PipelineStopped", "TrainedPipeline", "save_weights", "train_local", "train_simulated"]
+__all__ = [
+    "PipelinePlan",
+    "PipelineStopped",
+    "TrainedPipeline",
+    "parse_faults",
+    "save_weights",
+    "train_local",
+    "train_simulated",
+]

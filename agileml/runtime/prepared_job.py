@@ -23,6 +23,11 @@ class RunnableJob(Protocol):
         """The initial number of nodes, when to stop, and settings."""
         ...
 
+    @property
+    def least_nodes(self) -> int:
+        """The model does not fit on fewer nodes."""
+        ...
+
     def controller_role(
         self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
     ) -> ControllerRole:
@@ -44,6 +49,10 @@ class PreparedJob:
 
     job: TrainingJob
     shape: JobShape
+
+    @property
+    def least_nodes(self) -> int:
+        return 1
 
     def controller_role(
         self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False

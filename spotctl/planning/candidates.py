@@ -64,7 +64,10 @@ def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) 
         raise _nothing_usable(job, facts, matches)
     measured = measured_for(spec, facts.earlier.get(spec.name, {}))
     if (split := _split(job, facts, kinds)) is not None:
-        measured = {name: replace(measured.get(name, speed), split=speed.split) for name, speed in split.items()}
+        measured = {
+            name: replace(measured.get(name, speed), split=speed.split, least_stages=speed.least_stages)
+            for name, speed in split.items()
+        }
         kinds = [kind for kind in kinds if snapshot.kinds[kind].type in measured]
     names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
     speeds = speeds_of((machine for machine in snapshot.catalog.types if machine.name in names), measured)
@@ -79,7 +82,7 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Me
     program = job.spec.program
     if program.parallel is None:
         return None
-    from spotctl.planning.parallel import split_speeds
+    from spotctl.planning.parallel import as_trained, split_speeds
 
     machines = [machine for kind in kinds if (machine := facts.snapshot.machine[kind]) is not None]
     try:
@@ -88,7 +91,8 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Me
         resources = job.spec.resources
         nodes = (resources.machines.most or resources.machines.least) + (resources.reliable.machines or 0)
         speed = job.spec.local.speed if job.spec.is_local else 1.0
-        return split_speeds(program.parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed)
+        parallel = as_trained(program.parallel)
+        return split_speeds(parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed)
     except BadRequest as error:
         raise BadRequest(f"{job.spec.name}: {error}") from None
 

@@ -1,10 +1,10 @@
-"""How a command's model is split over the devices of each machine type, and how fast that is expected to be. Pure."""
+"""How a job's model is split over the devices of each machine type, and how fast that is expected to be. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import log
+from math import inf, log
 
 from agileml.errors import BadInput
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
@@ -14,6 +14,7 @@ from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import CostRules
 from agileml.pipeline.profile.model_profile import ModelProfile
 from pricing_data.catalog import InstanceType
+from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.programs import Elastic, Parallel
 from spotctl.home.errors import BadRequest
@@ -25,8 +26,17 @@ _MICROBATCHES = 8
 _WITHIN_SERVER, _BETWEEN_SERVERS = 10e9, 10e9 / 8
 """Bytes per second between devices of a server, and between servers whose network the catalog does not describe."""
 
+_CHUNKS = 2
+"""Chunks per machine of a training that is interleaved, if the job does not set them."""
+
 _MOST_DEVICES = 16
 """Devices of one machine that are used; more cores do not speed up models of this size."""
+
+_HELD = 0.5
+"""The share of a machine's memory for the layers of its nodes; the rest is for copies of their neighbors' layers."""
+
+_COPIES = 8
+"""More weights than any plan keeps of a layer: versions, gradients, and the optimizer's state."""
 
 _NORMAL_P90 = 1.2816
 _GIB = 2**30
@@ -49,20 +59,23 @@ def split_speeds(
     batch = samples_of(parallel, profile)
     speeds: dict[str, Measured] = {}
     too_small: list[str] = []
-    plans: dict[tuple[str, Topology], ParallelPlan | BadInput] = {}
+    plans: dict[tuple[str, Topology, float], Measured | BadInput] = {}
     for machine in types:
         device = machine.accelerator or CPU
         if not _comparable(parallel.device, device):
             continue
-        shape = device, _topology(machine, nodes, parallel.elastic, most_devices)
-        if parallel.elastic.nodes is not None and shape[1].devices < parallel.elastic.nodes.least:
+        topology = _topology(machine, nodes, parallel.elastic, most_devices)
+        if parallel.elastic.nodes is not None and topology.devices < parallel.elastic.nodes.least:
             too_small.append(machine.name)
             continue
+        memory = _memory(machine, topology.counts[0])
+        # Types on whose devices the whole model fits share a plan.
+        shape = device, topology, memory if memory < _whole_bytes(profile, batch) else inf
         if shape not in plans:
-            plans[shape] = _planned(parallel, profile, batch, *shape)
+            plans[shape] = _speed(parallel, profile, batch, shape, market_speed)
         result = plans[shape]
-        if isinstance(result, ParallelPlan):
-            speeds[machine.name] = _measured(result, batch, nodes, market_speed)
+        if isinstance(result, Measured):
+            speeds[machine.name] = result
     if not speeds:
         refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
         none = f"no machine type that the job may use has the device of the profile, {parallel.device}"
@@ -87,13 +100,25 @@ def _topology(machine: InstanceType, nodes: int, elastic: Elastic, most_devices:
     return Topology((devices, nodes), (_WITHIN_SERVER, min(between, _WITHIN_SERVER)))
 
 
+def _memory(machine: InstanceType, devices: int) -> float:
+    """Bytes for the layers of one of `devices` devices of a machine."""
+    if machine.accelerator is not None:
+        return ACCELERATOR_SPEEDS[machine.accelerator].memory_gib * _GIB
+    return machine.memory_gib * _GIB * _HELD / devices
+
+
+def _whole_bytes(profile: ModelProfile, batch: int) -> float:
+    """More than a device needs that has all layers and all microbatches of an update."""
+    passing = profile.input_bytes + sum(layer.stash_bytes + layer.output_bytes for layer in profile.layers)
+    return _COPIES * sum(layer.weight_bytes for layer in profile.layers) + batch / profile.microbatch * passing
+
+
 def _planned(
-    parallel: Parallel, profile: ModelProfile, batch: int, device: str, topology: Topology
+    parallel: Parallel, profile: ModelProfile, batch: int, device: str, topology: Topology, memory: float
 ) -> ParallelPlan | BadInput:
     slower = 1.0
     if device != parallel.device:
         slower = ACCELERATOR_SPEEDS[parallel.device].tflops / ACCELERATOR_SPEEDS[device].tflops
-    memory = float("inf") if device == CPU else ACCELERATOR_SPEEDS[device].memory_gib * _GIB
     rules = CostRules(memory_bytes=memory, optimizer=parallel.optimizer)
     try:
         request = SplitRequest(
@@ -112,6 +137,32 @@ def _planned(
         return replace(split, every=parallel.elastic.every)
     except BadInput as error:
         return error
+
+
+def _least_stages(
+    parallel: Parallel, profile: ModelProfile, batch: int, device: str, topology: Topology, memory: float
+) -> int:
+    """Stages of the shortest pipeline that fits into memory; 1 if there is none."""
+    if memory == inf:
+        return 1
+    links = topology.bandwidths[-1:]
+    depths = range(1, min(topology.devices, len(profile.layers)) + 1)
+    alone = (replace(parallel, stages=stages, replicas=1, chunks=1, scheme="flush") for stages in depths)
+    plans = (
+        _planned(given, profile, batch, device, Topology((stages,), links), memory)
+        for stages, given in zip(depths, alone, strict=True)
+    )
+    return next((stages for stages, split in zip(depths, plans, strict=True) if isinstance(split, ParallelPlan)), 1)
+
+
+def as_trained(parallel: Parallel) -> Parallel:
+    """The settings that the nodes of a training follow: they change their layout as machines come and go, but nothing
+    else is left to a plan."""
+    scheme = "flush" if parallel.scheme == AUTO else parallel.scheme
+    chunks = parallel.chunks or (_CHUNKS if scheme == "interleaved" else 1)
+    return replace(
+        parallel, scheme=scheme, chunks=chunks, recompute=bool(parallel.recompute), tensor=parallel.tensor or 1
+    )
 
 
 def samples_of(parallel: Parallel, profile: ModelProfile) -> int:
@@ -140,6 +191,17 @@ def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
         for layer in profile.layers
     )
     return replace(profile, layers=tuple(layers))
+
+
+def _speed(
+    parallel: Parallel, profile: ModelProfile, batch: int, shape: tuple[str, Topology, float], market_speed: float
+) -> Measured | BadInput:
+    split = _planned(parallel, profile, batch, *shape)
+    if isinstance(split, BadInput):
+        return split
+    nodes = shape[1].counts[1]
+    least = _least_stages(parallel, profile, batch, *shape)
+    return replace(_measured(split, batch, nodes, market_speed), least_stages=least)
 
 
 def _measured(split: ParallelPlan, batch: int, nodes: int, market_speed: float) -> Measured:

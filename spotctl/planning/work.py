@@ -26,7 +26,8 @@ class Measured:
     """Measured work per hour of one machine of a type, and the source.
 
     `spread` is the standard deviation of the logarithm of a run's own speed. With `scaling` s, n machines do n^(1 + s)
-    times the work of one. `split` is how the job's model is split over the devices of its machines.
+    times the work of one. `split` is how the job's model is split over the devices of its machines, and `least_stages`
+    the number of stages without which it does not fit.
     """
 
     per_hour: float
@@ -34,12 +35,13 @@ class Measured:
     spread: float = 0.0
     scaling: float = 0.0
     split: ParallelPlan | None = None
+    least_stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TypeSpeed:
     """nu of a machine type, its source in words, and whether it is in units of the job's own work; `spread`,
-    `scaling` and `split`: see `Measured`."""
+    `scaling`, `split` and `least_stages`: see `Measured`."""
 
     nu: float
     source: str
@@ -47,6 +49,7 @@ class TypeSpeed:
     spread: float = 0.0
     scaling: float = 0.0
     split: ParallelPlan | None = None
+    least_stages: int = 1
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, Measured]) -> dict[str, Measured]:
@@ -76,7 +79,8 @@ def speeds_of(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> d
 
 def _speed_of(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, float]) -> TypeSpeed:
     if known is not None:
-        return TypeSpeed(known.per_hour, known.source, True, known.spread, known.scaling, known.split)
+        rest = known.spread, known.scaling, known.split, known.least_stages
+        return TypeSpeed(known.per_hour, known.source, True, *rest)
     if not per_vcpu:
         return TypeSpeed(machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False)
     family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]

@@ -69,5 +69,6 @@ def run_job(
     """Runs a job to its end on a fleet; `earlier` are the nodes of a process that has begun it."""
     job = plan.job
     with closing(ControllerClient(rendezvous, Clocks(listener), output, job.transport)) as client:
-        result = JobLoop(fleet, client, script, output).run(job.reliable, job.transient, earlier)
+        loop = JobLoop(fleet, client, script, output, least=plan.least_nodes)
+        result = loop.run(job.reliable, job.transient, earlier)
     return plan.trained(result, rendezvous.blobs)

@@ -35,6 +35,11 @@ main(connection, [alive, *map(int, filter(None, sys.argv[5:]))], folder, keep)
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Each node gets one processor: with more threads the nodes of a computer would slow each other down."""
 
+_KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+"""For glibc: the next arrays are as large as the last ones, and the system clears memory that was freed."""
+
+NODE_ENVIRONMENT = {**_ONE_THREAD, **_KEPT_MEMORY}
+
 _PRELOADED = ("torch", "torch._dynamo")
 """Slow to import; if this process has imported them for the trainer, the fork server does so once for all nodes."""
 
@@ -75,7 +80,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), alive, *filter(None, [self._lock])],
-                env={**os.environ, **_ONE_THREAD},
+                env={**os.environ, **NODE_ENVIRONMENT},
                 # A Ctrl-C is for the command alone, also while this process starts.
                 start_new_session=True,
             )

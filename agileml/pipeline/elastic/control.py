@@ -33,6 +33,7 @@ from agileml.core.senders import may_send
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, Instructions
 from agileml.pipeline.elastic.messages import LeavePipeline, NodeGone, NodeJoined, NodeReport, NodeWarned, PipelineEvent
+from agileml.pipeline.elastic.update_details import UpdateDetails
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken, Leave
@@ -59,7 +60,10 @@ class PipelineControl:
         self._updates = self._saved = self.elastic.batch
         self._logged_at: float | None = None
         self._redone = self._work = 0
-        self._over = False
+        self._losses: dict[int, float] = {}
+        """Losses of microbatches that were not reported yet."""
+        self._reported_epochs = 0
+        self._stopping = self._over = False
 
     @classmethod
     def resumed(
@@ -111,14 +115,20 @@ class PipelineControl:
         elif isinstance(event, Broken):
             self._end(Failed(event.message), event.message)
         elif isinstance(event, StopJob):
-            # With the last state in the store, as a training ends with the last one that is safe.
-            if self.elastic.backup:
-                self._finish()
-            else:
-                self.elastic.end_soon()
+            self._stopping = True
+            self._stop_if_safe()
         elif isinstance(event, get_args(NodeEvent)):
             for answer in self._roll_call.handle(event, now, self.epoch):
                 self._follow(answer, now)
+
+    def _stop_if_safe(self) -> None:
+        """Ends with the last state in the store, as a training ends with the last one that is safe."""
+        if self.elastic.rescuing:
+            return
+        if self.elastic.backup:
+            self._finish()
+        else:
+            self.elastic.end_soon()
 
     # -- who is there --------------------------------------------------------------------------------------------------
 
@@ -165,6 +175,8 @@ class PipelineControl:
             self._out.append(RememberCheckpoint(self._saved))
         if self.elastic.finished:
             self._finish()
+        elif self._stopping:
+            self._stop_if_safe()
 
     def _pass_on(self, instructions: Instructions) -> None:
         for node, instruction in instructions:
@@ -180,6 +192,7 @@ class PipelineControl:
     def _log(self, update: int, now: float) -> None:
         size = self.elastic.settings.batch
         losses = {k: self.elastic.losses[k] for k in range((update - 1) * size, update * size)}
+        self._losses |= losses
         self._out.append(RememberDecision([[k, loss] for k, loss in losses.items()]))
         if update <= self.logged:
             self._out.append(ClockRepeated(update))
@@ -187,10 +200,16 @@ class PipelineControl:
         self.logged = update
         sums = ClockSums(chunks=size, loss_sum=sum(losses.values()), loss_count=size)
         seconds = 0.0 if self._logged_at is None else now - self._logged_at
-        here = [len(self.members.active(reliable=reliable)) for reliable in (True, False)]
+        reliable, transient = (len(self.members.active(reliable=kind)) for kind in (True, False))
         redone = (self.elastic.redone - self._redone) * size
-        iteration = Iteration(update, seconds, 1, here[0], here[1], sums, redone, tuple(self._notes))
-        self._logged_at, self._redone, self._notes = now, self.elastic.redone, []
+        # The one that has just begun is reported once it trains.
+        begun = len(self.elastic.history) - (self.elastic.phase is ElasticPhase.MOVING)
+        epochs = tuple(self.elastic.history[self._reported_epochs : begun])
+        details = UpdateDetails(self._losses, epochs).text()
+        notes = tuple(self._notes)
+        iteration = Iteration(update, seconds, 1, reliable, transient, sums, redone, notes, details=details)
+        self._logged_at, self._redone, self._notes, self._losses = now, self.elastic.redone, [], {}
+        self._reported_epochs = begun
         self._out.append(iteration)
         if update < self.elastic.limit and self.settings.stop(iteration):
             self.elastic.end_soon()

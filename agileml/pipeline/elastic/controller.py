@@ -166,6 +166,11 @@ class ElasticController:
         self.limit = min(self.limit, max(self._last, self.batch + 1))
 
     @property
+    def rescuing(self) -> bool:
+        """Whether nodes save what would be lost with them, because too few stay."""
+        return self.phase is ElasticPhase.WAITING and self._saving is not None
+
+    @property
     def finished(self) -> bool:
         return self.phase is ElasticPhase.FINISHED
 

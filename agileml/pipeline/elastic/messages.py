@@ -102,16 +102,6 @@ class FramesLost:
 
 
 @dataclass(frozen=True)
-class AreYouThere:
-    """A node that waits for frames, or has finished one, answers this."""
-
-
-@dataclass(frozen=True)
-class StillThere:
-    """The answer to `AreYouThere`; like every message, a sign that the node does not hang."""
-
-
-@dataclass(frozen=True)
 class NodeFailed:
     """The user's code failed on a node; the message says how."""
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from agileml.checks import check_whole
 from agileml.engines.interrupts import ignored_by_children
+from agileml.engines.local.processes import NODE_ENVIRONMENT
 from agileml.errors import JobFailed
 from agileml.extras import torch_module
 from agileml.pipeline.measure.loopback import Loopback, loopback
@@ -28,7 +29,6 @@ from agileml.pipeline.model.torch_layers import TorchLayer
 from agileml.pipeline.model.user_model import ModelFactory
 from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 from agileml.pipeline.profile.model_profile import FORMAT, LayerCost, ModelProfile
-from agileml.pipeline.run.local import NODE_ENVIRONMENT
 
 Stopwatch = Callable[[], float]
 

@@ -41,9 +41,16 @@ class _FlatSearch:
         self._tables, self._topology, self._stages_of = tables, topology, StageTables(tables, rules)
         self._count = len(tables.outputs)
         self._table: dict[tuple[int, int], _Suffix] = {}
+        self._after: dict[int, Matrix] = {}
+        """By a number of workers: for each cut, the seconds of what follows on them, the most replicas first."""
+        devices = range(topology.devices)
+        self._slowest = np.array([[topology.slowest(*sorted((a, b))) for b in devices] for a in devices])
         for workers in range(1, topology.devices + 1):
             for replicas in range(1, workers + 1):
                 self._table[workers, replicas] = self._solve(workers, replicas)
+            self._after[workers] = np.full((workers, self._count), np.inf)
+            for row, r in enumerate(range(workers, 0, -1)):
+                self._after[workers][row, :-1] = self._table[workers, r].seconds[1:]
 
     def best(self, workers: int) -> ModelSplit | None:
         seconds, replicas = min((self._table[workers, r].seconds[0], -r) for r in range(1, workers + 1))
@@ -62,7 +69,7 @@ class _FlatSearch:
 
     def _stage_times(self, workers: int, replicas: int) -> Matrix:
         """Seconds per input of a stage on the first `replicas` of `workers`, for all spans; infinite if too large."""
-        bandwidth = self._topology.slowest(workers - replicas, workers - 1)
+        bandwidth = float(self._slowest[workers - replicas, workers - 1])
         return self._stages_of.fitting(self._stages_of.seconds(replicas, bandwidth), ceil(workers / replicas))
 
     def _solve(self, workers: int, replicas: int) -> _Suffix:
@@ -80,10 +87,7 @@ class _FlatSearch:
         """For a cut after each layer: seconds of the cut and all that follows, and the replicas of the next stage."""
         # The most replicas first: among equals they make the fewest stages.
         replicas = np.arange(rest, 0, -1)
-        bandwidths = np.array([self._topology.slowest(rest - r, workers - 1) for r in replicas.tolist()])
-        after = np.full((rest, self._count), np.inf)
-        for row, r in enumerate(replicas.tolist()):
-            after[row, :-1] = self._table[rest, r].seconds[1:]
-        seconds = np.maximum(2 * self._tables.outputs / bandwidths[:, np.newaxis], after)
+        bandwidths = self._slowest[rest - replicas, workers - 1]
+        seconds = np.maximum(2 * self._tables.outputs / bandwidths[:, np.newaxis], self._after[rest])
         best = seconds.argmin(axis=0)
         return seconds[best, np.arange(self._count)], replicas[best]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agileml.pipeline.plan.splits import ModelSplit, PipelineStage
-from agileml.pipeline.plan.stage_tables import StageTables
+from agileml.pipeline.plan.stage_tables import Block, StageTables
 from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, stage_seconds
 
@@ -80,24 +80,36 @@ class _LevelSearch:
         rows = 1 if place.level == self._top else len(self._tables.outputs)
         seconds = self._stage(place)[:rows].copy()
         best = _Pipelines(seconds, np.full(seconds.shape, -1), np.full(seconds.shape, place.parts))
+        starts, ends = self._window(place)
+        starts = slice(0, min(starts.stop, rows))
         lasts = range(1, place.parts)
-        if lasts:
+        if lasts and starts.stop and ends.start < ends.stop:
             links = 2 * self._tables.outputs / self._topology.bandwidths[place.level]
-            heads = np.array([self.pipelines(self._before(place, last)).seconds for last in lasts])
-            _improve(best, np.maximum(heads, links), np.array([self._stage(replace(place, parts=m)) for m in lasts]))
+            heads = np.empty((len(lasts), starts.stop, len(links)))
+            stages = np.empty((len(lasts), len(links), ends.stop - ends.start))
+            for k, last in enumerate(lasts):
+                np.maximum(self.pipelines(self._before(place, last)).seconds[starts], links, out=heads[k])
+                stages[k] = self._stage(replace(place, parts=last))[:, ends]
+            _improve(best, heads, stages, ends.start)
         if self._most < inf:
-            seconds[~self._may_win(place)[:rows]] = inf
+            block = (starts, ends)
+            seconds[block][self._tables.seconds[block] > self._most * self._workers(place)] = inf
         return best
 
-    def _may_win(self, place: _Place) -> NDArray[np.bool_]:
-        """Spans that leave no more compute to the workers of the place, or before or behind it, than they can do."""
-        compute, own = self._tables.seconds, place.parts * self._sizes[place.level] * place.copies
+    def _workers(self, place: _Place) -> int:
+        return place.parts * self._sizes[place.level] * place.copies
+
+    def _window(self, place: _Place) -> Block:
+        """Spans that leave no more compute to the workers before and behind the place than they can do."""
+        compute, own = self._tables.seconds, self._workers(place)
+        count = len(compute)
+        if self._most == inf:
+            return slice(0, count), slice(0, count)
         behind = place.following * place.copies
         ahead = self._sizes[-1] - own - max(behind - place.copies + 1, 0)
-        enough = compute <= self._most * own
-        enough[1:] &= (compute[0, :-1] <= self._most * ahead)[:, np.newaxis]
-        enough[:, :-1] &= compute[1:, -1] <= self._most * behind
-        return enough
+        rest = np.append(compute[1:, -1], 0.0) <= self._most * behind
+        starts = 1 + int(np.count_nonzero(compute[0, :-1] <= self._most * ahead))
+        return slice(0, starts), slice(int(rest.argmax()), count)
 
     def _before(self, place: _Place, last: int) -> _Place:
         """All but the last stage, which takes `last` components."""
@@ -113,14 +125,19 @@ class _LevelSearch:
     def _stage(self, place: _Place) -> Matrix:
         """Seconds of a single stage on all components of a place."""
         within, bandwidth = self._within(place), self._topology.bandwidths[place.level]
+        block, spans = self._window(place), self._stages_of.spans
         if place.level:
-            compute, spans = self.pipelines(within).seconds, self._stages_of.spans
-            seconds = stage_seconds(compute, spans.weights, place.parts, bandwidth, self._stages_of.rules)
+            compute, weights = self.pipelines(within).seconds[block], spans.weights[block]
+            seconds = stage_seconds(compute, weights, place.parts, bandwidth, self._stages_of.rules)
         else:
-            seconds = self._stages_of.fitting(self._stages_of.seconds(place.parts, bandwidth), 1 + within.following)
+            seconds = self._stages_of.seconds(place.parts, bandwidth)[block]
+            seconds = self._stages_of.fitting(seconds, 1 + within.following, block)
         if self._most == inf:
             return seconds
-        return np.where((seconds <= self._most * place.copies) & self._may_win(place), seconds, inf)
+        may_win = (seconds <= self._most * place.copies) & (spans.seconds[block] <= self._most * self._workers(place))
+        whole = np.full(spans.seconds.shape, inf)
+        whole[block] = np.where(may_win, seconds, inf)
+        return whole
 
     def stages(self, place: _Place, first: int, last: int) -> Iterator[PipelineStage]:
         """The stages of the best pipeline for layers `first` to `last`, each with the replicas of all levels."""
@@ -134,17 +151,21 @@ class _LevelSearch:
         yield from self.stages(self._within(replace(place, parts=parts)), max(first, cut + 1), last)
 
 
-def _improve(best: _Pipelines, heads: Cube, stages: Cube) -> None:
-    """Tries a last stage after every layer s; row k of `heads` and `stages` is for a last stage on k + 1 components."""
+def _improve(best: _Pipelines, heads: Cube, stages: Cube, offset: int) -> None:
+    """Tries a last stage after every layer s; row k of `heads` and `stages` is for a last stage on k + 1 components.
+
+    `stages` has the spans that end at layer `offset` or later.
+    """
     starts, ends = np.isfinite(heads.min(axis=0)), np.isfinite(stages.min(axis=0))
     for s in np.flatnonzero(starts.any(axis=0)[:-1] & ends.any(axis=1)[1:]).tolist():
         # Only the block of spans that both parts may have.
-        from_, to = int(starts[:, s].argmax()), len(ends) - int(ends[s + 1, ::-1].argmax())
-        block = (slice(from_, s + 1), slice(s + 1, to))
-        slowest = np.maximum(heads[:, block[0], s, np.newaxis], stages[:, np.newaxis, s + 1, block[1]])
+        from_, to = int(starts[:, s].argmax()), ends.shape[1] - int(ends[s + 1, ::-1].argmax())
+        after = max(s + 1 - offset, 0)
+        block = (slice(from_, min(s + 1, len(starts))), slice(after + offset, to + offset))
+        slowest = np.maximum(heads[:, block[0], s, np.newaxis], stages[:, np.newaxis, s + 1, after:to])
         least = slowest.min(axis=0)
         better = least < best.seconds[block]
         if better.any():
             best.seconds[block][better] = least[better]
             best.cuts[block][better] = s
-            best.last_parts[block][better] = slowest.argmin(axis=0)[better] + 1
+            best.last_parts[block][better] = slowest[:, better].argmin(axis=0) + 1

@@ -3,9 +3,12 @@
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, stage_seconds, versioned_bytes
+
+Block = tuple[slice, slice]
+"""Spans by their first and their last layer."""
+WHOLE: Block = (slice(None), slice(None))
 
 
 class StageTables:
@@ -14,7 +17,8 @@ class StageTables:
     def __init__(self, tables: SpanTables, rules: CostRules) -> None:
         self.spans, self.rules = tables, rules
         self._seconds: dict[tuple[int, float], Matrix] = {}
-        self._fits: dict[int, NDArray[np.bool_]] = {}
+        self._surcharge: dict[int, Matrix] = {}
+        """0 where a stage fits, by inputs in flight, and infinite where not: adding is faster than choosing."""
 
     def seconds(self, replicas: int, bandwidth: float) -> Matrix:
         """Seconds per input of a stage on some workers, in memory or not."""
@@ -24,11 +28,11 @@ class StageTables:
             self._seconds[key] = stage_seconds(spans.seconds, spans.weights, replicas, bandwidth, self.rules)
         return self._seconds[key]
 
-    def fitting(self, seconds: Matrix, in_flight: int) -> Matrix:
-        """These seconds, infinite where a worker with `in_flight` inputs does not fit into memory."""
+    def fitting(self, seconds: Matrix, in_flight: int, block: Block = WHOLE) -> Matrix:
+        """These seconds of a block, infinite where a worker with `in_flight` inputs does not fit into memory."""
         if self.rules.memory_bytes == inf:
             return seconds
-        if in_flight not in self._fits:
+        if in_flight not in self._surcharge:
             need = versioned_bytes(self.spans.weights, self.spans.stash, in_flight, self.rules.optimizer)
-            self._fits[in_flight] = need <= self.rules.memory_bytes
-        return np.where(self._fits[in_flight], seconds, inf)
+            self._surcharge[in_flight] = np.where(need <= self.rules.memory_bytes, 0.0, inf)
+        return seconds + self._surcharge[in_flight][block]

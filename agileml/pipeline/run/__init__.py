@@ -1,1 +1,1 @@
-"""Training: nodes as state machines, run in virtual time (`sim`) or as processes (`local`)."""
+"""Training: nodes as state machines, run in virtual time (`sim`) or on any fleet (`fleet_job`)."""

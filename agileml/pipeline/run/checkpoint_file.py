@@ -1,45 +1,54 @@
-"""The controller's copies in a file, from which another process can go on."""
+"""A file with a complete copy of a run, from which another process can go on."""
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 
 from agileml.errors import BadArgument
-from agileml.pipeline.elastic.controller import ElasticController
-from agileml.pipeline.run.copies import Copies
+from agileml.pipeline.elastic.controller import ElasticSettings
 from agileml.pipeline.run.node import STATE, PipelineFrame
 from agileml.pipeline.schedule.schemes import FLUSHING
 
 _ABOUT = "about"
 
 
-def save_checkpoint(path: Path, controller: ElasticController, copies: Copies) -> None:
+@dataclass(frozen=True)
+class Checkpoint:
+    """The losses before a batch, and the layers in order."""
+
+    batch: int
+    losses: Mapping[int, float]
+    layers: Sequence[PipelineFrame]
+
+
+def save_checkpoint(path: Path, settings: ElasticSettings, kept: Checkpoint) -> None:
     """Replaces the file in one step."""
-    batch = controller.backup
     about = {
-        "batch": batch,
-        "as": _terms(controller),
-        "losses": {str(k): loss for k, loss in controller.losses.items() if k < batch * controller.settings.batch},
-        "layers": {str(layer): (frame.versions, frame.counts) for layer, frame in copies[batch].items()},
+        "batch": kept.batch,
+        "as": _terms(settings),
+        "losses": {str(k): loss for k, loss in kept.losses.items() if k < kept.batch * settings.batch},
+        "layers": {str(layer): (frame.versions, frame.counts) for layer, frame in enumerate(kept.layers)},
     }
-    arrays = {f"{layer}/{i}": array for layer, frame in copies[batch].items() for i, array in enumerate(frame.arrays)}
+    arrays = {f"{layer}/{i}": array for layer, frame in enumerate(kept.layers) for i, array in enumerate(frame.arrays)}
     new = path.with_suffix(".new")
     with new.open("wb") as file:
         np.savez(file, **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
     new.replace(path)
 
 
-def _terms(controller: ElasticController) -> str:
+def _terms(settings: ElasticSettings) -> str:
     """The settings on which the result depends; flushing schemes count as one."""
-    settings = controller.settings
     scheme = "flush" if settings.scheme in FLUSHING else settings.scheme
     return f"{scheme} with {settings.batch} microbatches"
 
 
-def load_checkpoint(path: Path, controller: ElasticController, copies: Copies) -> None:
-    """Lets a new controller go on where the file was written."""
+def load_checkpoint(path: Path, settings: ElasticSettings) -> Checkpoint:
+    """The content of a file. Raises BadArgument if it is of another run."""
+    frames: dict[int, PipelineFrame] = {}
     try:
         with np.load(path) as file:
             about = json.loads(file[_ABOUT].tobytes())
@@ -47,19 +56,19 @@ def load_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
             for name, (versions, counts) in about["layers"].items():
                 count = sum(1 for key in file.files if key.startswith(f"{name}/"))
                 arrays = tuple(file[f"{name}/{i}"] for i in range(count))
-                frame = PipelineFrame(0, (STATE, int(name), batch), arrays, tuple(versions), tuple(counts))
-                copies.setdefault(batch, {})[int(name)] = frame
+                frames[int(name)] = PipelineFrame(
+                    0, (STATE, int(name), batch), arrays, tuple(versions), (counts[0], counts[1])
+                )
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise BadArgument(
             f"checkpoint {path}: cannot be read ({error}); remove it to start from the beginning"
         ) from None
-    if len(copies[batch]) != len(controller.settings.layer_bytes):
-        raise BadArgument(
-            f"checkpoint {path} belongs to a model of {len(copies[batch])} layers; remove it or name another"
-        )
-    if about.get("as") != _terms(controller):
+    if len(frames) != len(settings.layer_bytes):
+        raise BadArgument(f"checkpoint {path} belongs to a model of {len(frames)} layers; remove it or name another")
+    if about.get("as") != _terms(settings):
         raise BadArgument(
             f"checkpoint {path} was written by {about.get('as', 'an older version')}, and this run is"
-            f" {_terms(controller)}: use the same scheme and number of microbatches, or name another file"
+            f" {_terms(settings)}: use the same scheme and number of microbatches, or name another file"
         )
-    controller.resume(batch, {int(k): loss for k, loss in about["losses"].items()})
+    losses = {int(k): loss for k, loss in about["losses"].items()}
+    return Checkpoint(batch, losses, [frame for _, frame in sorted(frames.items())])

@@ -1,10 +1,12 @@
 """Faults at given updates, for trying out what an elastic pipeline survives."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agileml.engines.chaos import WARNING_SECONDS
+from agileml.engines.script import Act, Evict, Join, KillNodes, RunningMachine
 from agileml.errors import BadArgument
-from agileml.pipeline.run.local import LocalPipeline
 
 _FAULT = re.compile(r"(kill|warn|join) (\d+)")
 
@@ -14,15 +16,21 @@ class FaultScript:
     """Kills or warns the node of the first seat, or adds a node, once each update is reached."""
 
     faults: list[tuple[int, str]]
+    seated: tuple[str, ...] = ()
+    """The nodes of the present epoch, by seat."""
 
-    def after_batch(self, pipeline: LocalPipeline) -> None:
-        while self.faults and self.faults[0][0] <= pipeline.controller.batch:
-            batch, kind = self.faults.pop(0)
-            if kind == "join":
-                pipeline.join(f"joined{batch}")
-                continue
-            node = pipeline.controller.history[-1].nodes[0]
-            (pipeline.kill if kind == "kill" else pipeline.warn)(node)
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
+        staying = {machine.name for machine in machines if not machine.warned}
+        nodes = [node for node in self.seated if node in staying]
+        acts: list[Act] = []
+        while self.faults and self.faults[0][0] <= clock and (nodes or self.faults[0][1] == "join"):
+            _, kind = self.faults.pop(0)
+            acts.append(Join(1) if kind == "join" else _taken(kind, nodes.pop(0)))
+        return acts
+
+
+def _taken(kind: str, node: str) -> Act:
+    return KillNodes((node,)) if kind == "kill" else Evict((node,), WARNING_SECONDS)
 
 
 def parse_faults(text: str) -> FaultScript:

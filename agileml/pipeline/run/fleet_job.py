@@ -51,6 +51,10 @@ class PreparedPipeline:
     task: ModelSource
     settings: ElasticSettings
 
+    @property
+    def least_nodes(self) -> int:
+        return min(self.settings.layouts)
+
     def controller_role(
         self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
     ) -> ControllerRole:

@@ -40,9 +40,8 @@ class SavedLayers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _write(self, frame: PipelineFrame, then: Callable[[], None]) -> None:
-        _, layer, batch = frame.key
-        head = np.array([*frame.counts, *frame.versions], np.int64)
-        version = Version(batch, Tally(0, 0), [head, *frame.arrays])
+        _, layer, _ = frame.key
+        version = version_of(frame)
         while not self._closed:
             try:
                 self._checkpoints.save(layer, version)
@@ -52,6 +51,13 @@ class SavedLayers:
             else:
                 self._done(then)
                 return
+
+
+def version_of(frame: PipelineFrame) -> Version:
+    """The checkpoint of a layer."""
+    _, _, batch = frame.key
+    head = np.array([*frame.counts, *frame.versions], np.int64)
+    return Version(batch, Tally(0, 0), [head, *frame.arrays])
 
 
 def layer_frame(layer: int, version: Version) -> PipelineFrame:

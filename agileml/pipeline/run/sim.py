@@ -21,8 +21,6 @@ from agileml.pipeline.elastic.messages import (
     RunBatches,
     TakeSeat,
 )
-from agileml.pipeline.model.base import Weights
-from agileml.pipeline.run.copies import Copies, final_weights, store_copy
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 
 SimulatedMessage = NodeInstruction | PipelineFrame | NodeReport
@@ -53,13 +51,14 @@ class SimulatedPipeline:
         self._faults = sorted(faults, key=lambda fault: fault.at, reverse=True)
         self._nodes: dict[str, PipelineNode] = {}
         self._links: dict[tuple[str, str], list[SimulatedMessage]] = {}
-        self.copies: Copies = {}
+        self.copies: dict[int, dict[int, PipelineFrame]] = {}
+        """Frames with the state of layers, by batch and layer."""
         self.delivered = 0
         for node in nodes:
             self._join(node)
 
-    def run(self) -> dict[int, Weights]:
-        """Trains to the end; returns the weights of all layers."""
+    def run(self) -> None:
+        """Trains to the end, after which `copies` has all layers."""
         while not self.controller.finished or self._links:
             while self._faults and (self._faults[-1].at <= self.delivered or not self._links):
                 self._inject(self._faults.pop())
@@ -68,7 +67,6 @@ class SimulatedPipeline:
                     break
                 raise AgileMLError(f"the pipeline stands still in batch {self.controller.batch}: no messages are left")
             self._deliver()
-        return final_weights(self.copies, self.controller.settings.batches)
 
     def _inject(self, fault: PipelineFault) -> None:
         if fault.kind == "join":
@@ -139,7 +137,11 @@ class SimulatedStore:
     pipeline: SimulatedPipeline
 
     def save(self, frame: PipelineFrame, then: Callable[[], None]) -> None:
-        store_copy(self.pipeline.copies, frame, self.pipeline.controller.backup)
+        _, layer, batch = frame.key
+        copies, backup = self.pipeline.copies, self.pipeline.controller.backup
+        copies.setdefault(batch, {})[layer] = frame
+        for old in [number for number in copies if number < backup]:
+            del copies[old]
         then()
 
     def load(self, layer: int, batch: int) -> PipelineFrame | None:

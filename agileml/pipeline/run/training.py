@@ -1,14 +1,11 @@
-"""`train_local` and `train_simulated`: an elastic pipeline in one call."""
+"""How a pipeline is trained; `train_simulated` trains in this process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
-
-import numpy as np
 
 from agileml.checks import check_whole
-from agileml.errors import BadArgument, JobFailed
+from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, EpochRecord
 from agileml.pipeline.elastic.layouts import (
     LayoutRules,
@@ -22,10 +19,8 @@ from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import BufferedLayer, PipelineModel, UpdateRule, Weights, users_code
 from agileml.pipeline.model.tensor_parts import TensorPart, pieces
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
-from agileml.pipeline.run.copies import Copies, final_buffers, final_weights
 from agileml.pipeline.run.joint_update import check_joint_update
-from agileml.pipeline.run.local import HANG_SECONDS, AfterBatch, LocalPipeline
-from agileml.pipeline.run.node import PipelineTask
+from agileml.pipeline.run.node import PipelineTask, layer_state
 from agileml.pipeline.run.sim import PipelineFault, SimulatedPipeline
 from agileml.pipeline.schedule.schemes import STASHING, check_scheme
 
@@ -59,14 +54,6 @@ class TrainedPipeline:
     history: tuple[EpochRecord, ...]
     redone: int
     buffers: dict[int, Weights] = field(default_factory=dict)
-
-
-class PipelineStopped(JobFailed):
-    """The training cannot go on. `trained` has the newest complete copy of its weights, of `update`."""
-
-    def __init__(self, why: str, trained: TrainedPipeline, update: int) -> None:
-        super().__init__(why)
-        self.trained, self.update = trained, update
 
 
 def controller_for(model: PipelineModel, plan: PipelinePlan) -> ElasticController:
@@ -161,12 +148,13 @@ def _costs(model: PipelineModel, cuts: Sequence[range], seconds: Sequence[float]
     return seconds
 
 
-def _controller_on(nodes: int, model: PipelineModel, plan: PipelinePlan) -> ElasticController:
-    controller = controller_for(model, plan)
-    least = min(controller.settings.layouts)
+def check_nodes(nodes: int, settings: ElasticSettings) -> None:
+    """Raises BadArgument if there are fewer nodes than the model needs."""
+    least = min(settings.layouts)
     if nodes < least:
-        raise BadArgument(f"nodes is {nodes}: {plan.scheme} needs at least {least} with these stages and microbatches")
-    return controller
+        raise BadArgument(
+            f"nodes is {nodes}: {settings.scheme} needs at least {least} with these stages and microbatches"
+        )
 
 
 def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, every: int | None = None) -> PipelinePlan:
@@ -195,38 +183,6 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
     )
 
 
-def train_local(
-    model: PipelineModel,
-    optimizer: UpdateRule,
-    plan: PipelinePlan,
-    nodes: int,
-    *,
-    after_batch: AfterBatch | None = None,
-    checkpoint: Path | None = None,
-    hang_timeout: float = HANG_SECONDS,
-) -> TrainedPipeline:
-    """Trains on processes of this computer. `after_batch` may warn, kill and add nodes.
-
-    A node that neither answers nor computes for `hang_timeout` seconds is killed, and another one takes its place.
-    PipelineStopped: the training cannot go on after its first backup.
-    """
-    check_whole("nodes", nodes, 1)
-    check_joint_update(model.layers, optimizer.clip_norm, plan.scheme, plan.tensor)
-    controller = _controller_on(nodes, model, plan)
-    task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
-    with LocalPipeline(task, controller, checkpoint, hang_timeout) as pipeline:
-        for i in range(nodes):
-            pipeline.join(f"n{i}")
-        try:
-            pipeline.run(after_batch)
-        except JobFailed as error:
-            if not controller.backup:
-                raise
-            kept = _result(controller, pipeline.copies, controller.backup)
-            raise PipelineStopped(str(error), kept, controller.backup) from error
-        return _result(controller, pipeline.copies, plan.batches)
-
-
 def train_simulated(
     model: PipelineModel,
     optimizer: UpdateRule,
@@ -239,20 +195,12 @@ def train_simulated(
     """Trains in this process, with messages in random order and the given faults."""
     check_whole("nodes", nodes, 1)
     check_joint_update(model.layers, optimizer.clip_norm, plan.scheme, plan.tensor)
-    controller = _controller_on(nodes, model, plan)
+    controller = controller_for(model, plan)
+    check_nodes(nodes, controller.settings)
     task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
     pipeline = SimulatedPipeline(task, controller, [f"n{i}" for i in range(nodes)], faults, seed)
     pipeline.run()
-    return _result(controller, pipeline.copies, plan.batches)
-
-
-def save_weights(path: Path, weights: dict[int, Weights]) -> None:
-    """Writes the weights of layer i as arrays `i/0`, `i/1` and so on."""
-    named = {f"{layer}/{i}": array for layer, arrays in weights.items() for i, array in enumerate(arrays)}
-    with path.open("wb") as file:
-        np.savez(file, **named)  # type: ignore[arg-type]
-
-
-def _result(controller: ElasticController, copies: Copies, batches: int) -> TrainedPipeline:
-    weights, buffers = final_weights(copies, batches), final_buffers(copies, batches)
+    states = {layer: layer_state(frame) for layer, frame in sorted(pipeline.copies[plan.batches].items())}
+    weights = {layer: state.newest() for layer, state in states.items()}
+    buffers = {layer: state.buffers for layer, state in states.items() if state.buffers}
     return TrainedPipeline(weights, dict(controller.losses), tuple(controller.history), controller.redone, buffers)

@@ -65,14 +65,8 @@ def train(
     from agileml.pipeline.model.optimizers import Optimizer
     from agileml.pipeline.model.user_model import model_factory
     from agileml.pipeline.run.fault_script import parse_faults
-    from agileml.pipeline.run.training import (
-        PipelinePlan,
-        PipelineStopped,
-        planned_training,
-        save_weights,
-        train_local,
-        train_simulated,
-    )
+    from agileml.pipeline.run.local import PipelineStopped, save_weights, train_local
+    from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
     from spotctl.files.parallel_files import check_folder, load_plan
     from spotctl.lab.parallel import tables as parallel_tables
 
@@ -108,7 +102,7 @@ def train(
                 rule,
                 steps,
                 nodes,
-                after_batch=script.after_batch,
+                faults=script,
                 checkpoint=checkpoint,
                 hang_timeout=hang_timeout,
             )

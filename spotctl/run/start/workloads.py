@@ -30,7 +30,7 @@ def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], J
         return CommandWorkload(spec, environment, _mean_life(plan), split_text=_split_text(spec.program, plan))
     from spotctl.run.work.training_workload import TrainingWorkload
 
-    return TrainingWorkload(spec, environment)
+    return TrainingWorkload(spec, environment, lambda: max(rate.least_stages for rate in plan().built.rates.values()))
 
 
 def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int], float]:

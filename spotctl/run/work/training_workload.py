@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -75,8 +75,9 @@ class TrainingWorkload:
     The trainer's code runs in the nodes, and once in a process of its own; never in this one.
     """
 
-    def __init__(self, spec: JobSpec, environment: RunEnvironment) -> None:
-        self._environment = environment
+    def __init__(self, spec: JobSpec, environment: RunEnvironment, least_stages: Callable[[], int] = lambda: 1) -> None:
+        """`least_stages` is asked how many machines, at least, hold the model of a pipeline."""
+        self._environment, self._least_stages = environment, least_stages
         self._setup = spec.setup or ""
         self._container = container_of(spec)
         assert isinstance(spec.program, Training)
@@ -201,7 +202,10 @@ class TrainingWorkload:
         """The job as its processes need it; another process loads the user's code for that."""
         program, workdir = self._program, self._environment.workdir
         if program.parallel is not None:
-            return split_training.prepared(self._job, program.parallel, self._most, workdir, variables)
+            parallel = program.parallel
+            if parallel.stages is None and parallel.elastic.nodes is None:
+                parallel = replace(parallel, stages=self._least_stages())
+            return split_training.prepared(self._job, parallel, self._most, workdir, variables)
         return PreparedJob(self._job, isolated_shape_of(self._job, workdir, variables))
 
     def _read_earlier_lines(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:

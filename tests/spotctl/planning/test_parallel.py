@@ -18,7 +18,7 @@ from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.home.errors import BadRequest
-from spotctl.planning.parallel import split_speeds
+from spotctl.planning.parallel import as_trained, split_speeds
 from spotctl.planning.work import Measured
 from tests.spotctl.command_line import spotctl
 
@@ -68,6 +68,31 @@ def test_machines_with_several_accelerators_are_faster_and_others_are_scaled() -
     assert (found["p3.8xlarge"].split.basis, found["p2.8xlarge"].split.basis) == ("profiled", "scaled")  # type: ignore[union-attr]
     assert found["p2.8xlarge"].spread > found["p3.8xlarge"].spread > 0
     assert "profiled" in found["p3.8xlarge"].source
+
+
+def test_machines_without_accelerators_have_the_memory_of_the_catalog() -> None:
+    """The eight layers have weights of 8 GB, and with Adam several times as much: half of a machine is for them."""
+    layers = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 1e9) for i in range(8))
+    heavy = [ModelProfile("net", 4, layers, 1e5)]
+    small, large, huge = (InstanceType("aws", f"r.{size}", 4, size) for size in (8, 40, 200))
+    given = as_trained(Parallel(batch=32))
+    found = split_speeds(given, heavy, 4, [small, large, huge], most_devices=1)
+    assert found.keys() == {"r.40", "r.200"}
+    assert [found[name].least_stages for name in ("r.40", "r.200")] == [2, 1]
+    assert found["r.40"].split is not None
+    assert found["r.40"].split.memory_bytes <= 20 * 2**30
+    with pytest.raises(BadRequest, match=r"memory|fits"):
+        split_speeds(given, heavy, 4, [small], most_devices=1)
+
+
+def test_a_training_is_planned_as_its_nodes_run_it() -> None:
+    (found,) = split_speeds(as_trained(Parallel(batch=64)), PROFILES, 4, [CORES], most_devices=1).values()
+    assert found.split is not None
+    assert (found.split.scheme, found.split.chunks, found.split.recompute) == ("flush", 1, False)
+    assert as_trained(Parallel(scheme="interleaved")).chunks == 2
+    assert as_trained(Parallel(scheme="2bw", recompute=True)) == Parallel(
+        scheme="2bw", recompute=True, chunks=1, tensor=1
+    )
 
 
 def test_a_gang_of_machines_shares_the_work() -> None:

@@ -17,7 +17,8 @@ from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.user_model import model_factory
 from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 from agileml.pipeline.profile.model_profile import profiles_from_json
-from agileml.pipeline.run.training import PipelinePlan, train_local, train_simulated
+from agileml.pipeline.run.local import train_local
+from agileml.pipeline.run.training import PipelinePlan, train_simulated
 from tests.agileml.pipeline.oracle import same, trained
 
 

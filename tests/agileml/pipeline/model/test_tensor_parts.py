@@ -24,8 +24,9 @@ from agileml.pipeline.plan.requests import SplitRequest
 from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import CostRules
 from agileml.pipeline.profile.model_profile import BadProfile, LayerCost, ModelProfile
-from agileml.pipeline.run.local import LocalPipeline
-from agileml.pipeline.run.training import PipelinePlan, planned_training, train_local, train_simulated
+from agileml.pipeline.run.fault_script import parse_faults
+from agileml.pipeline.run.local import train_local
+from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
 from tests.agileml.pipeline.oracle import same, split_model, trained
 from tests.spotctl.command_line import spotctl
 
@@ -224,19 +225,11 @@ def test_what_cannot_be_split() -> None:
 
 def test_processes_share_layers_through_a_kill() -> None:
     """Four processes in two stages, and a fifth that takes the place of one that is killed."""
-    killed: list[str] = []
-
-    def disturb(pipeline: LocalPipeline) -> None:
-        if pipeline.controller.batch >= 3 and not killed:
-            killed.append(pipeline.controller.history[-1].nodes[1])
-            pipeline.kill(killed[0])
-
     layout = over_layers(PipelineLayout((((0, 1), (2, 4)),), (4,)), pieces(MODEL.layers), 2)
-    plan = PipelinePlan(6, 4, every=2, layouts={4: layout}, tensor=2)
-    result = train_local(MODEL, ADAM, plan, 5, after_batch=disturb)
-    assert len(killed) == 1
-    assert killed[0] not in result.history[-1].nodes
-    assert same(result.weights, trained(MODEL, ADAM, 6, 4, lambda _, t: t)[0])
+    plan = PipelinePlan(20, 4, every=2, layouts={4: layout}, tensor=2)
+    result = train_local(MODEL, ADAM, plan, 5, faults=parse_faults("kill 3"))
+    assert result.history[0].nodes[0] not in result.history[-1].nodes
+    assert same(result.weights, trained(MODEL, ADAM, 20, 4, lambda _, t: t)[0])
 
 
 FILE = """

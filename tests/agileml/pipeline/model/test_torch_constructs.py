@@ -23,7 +23,8 @@ from agileml.pipeline.model.optimizers import Optimizer  # noqa: E402
 from agileml.pipeline.model.tensor_parts import split_layer  # noqa: E402
 from agileml.pipeline.model.torch_layers import TorchLayer, TorchLoss, modules_with, torch_layers  # noqa: E402
 from agileml.pipeline.model.torch_optimizers import TorchOptimizer  # noqa: E402
-from agileml.pipeline.run.training import PipelinePlan, train_local, train_simulated  # noqa: E402
+from agileml.pipeline.run.local import train_local  # noqa: E402
+from agileml.pipeline.run.training import PipelinePlan, train_simulated  # noqa: E402
 from tests.agileml.pipeline.model.torch_constructs import (  # noqa: E402
     CONSTRUCTS,
     MICROBATCHES,

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,9 @@ from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.plan.requests import SplitRequest
 from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
-from agileml.pipeline.run.local import LocalPipeline
-from agileml.pipeline.run.training import PipelinePlan, planned_training, train_local, train_simulated
+from agileml.pipeline.run.fault_script import parse_faults
+from agileml.pipeline.run.local import PipelineStopped, train_local
+from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
 from tests.agileml.pipeline.oracle import Waves, same, small_model, trained
 from tests.agileml.pipeline.run.elastic_schedules import problem
 from tests.waiting import eventually
@@ -46,51 +46,34 @@ def undisturbed(batches: int, late: int = 0) -> dict[int, Weights]:
 
 def test_evictions_with_and_without_warning_and_joins() -> None:
     """Real processes: kills with and without another replica, a warned node, and new nodes for all of them."""
-    done: set[int] = set()
-
-    def disturb(pipeline: LocalPipeline) -> None:
-        batch = pipeline.controller.batch
-        if batch not in (2, 4, 7) or batch in done:
-            return
-        done.add(batch)
-        seats = pipeline.controller.history[-1].nodes
-        if batch == 4:
-            pipeline.warn(seats[-1])
-        else:
-            pipeline.kill(seats[0])
-        pipeline.join(f"late{batch}")
-
-    plan = PipelinePlan(10, 4, "flush", every=3, layouts={3: STRAIGHT[3], 4: TWICE})
-    result = train_local(MODEL, MOMENTUM, plan, 4, after_batch=disturb)
-    assert same(result.weights, undisturbed(10))
-    assert result.losses.keys() == set(range(40))
-    assert done == {2, 4, 7}
+    plan = PipelinePlan(60, 4, "flush", every=3, layouts={3: STRAIGHT[3], 4: TWICE})
+    faults = parse_faults("kill 2, join 2, warn 20, join 20, kill 40, join 40")
+    result = train_local(MODEL, MOMENTUM, plan, 4, faults=faults)
+    assert same(result.weights, undisturbed(60))
+    assert result.losses.keys() == set(range(240))
+    assert faults.faults == []
     assert len(result.history) >= 4
 
 
 def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
     """One of two stages is killed, and a spare node takes its place: both go back to the last backup."""
-    killed: list[str] = []
-
-    def disturb(pipeline: LocalPipeline) -> None:
-        if pipeline.controller.batch == 4 and not killed:
-            killed.append(pipeline.controller.history[-1].nodes[1])
-            pipeline.kill(killed[0])
-
-    plan = PipelinePlan(10, 4, "2bw", every=2, layouts={2: STRAIGHT[2]})
-    result = train_local(MODEL, MOMENTUM, plan, 3, after_batch=disturb)
-    assert same(result.weights, undisturbed(10, late=1))
-    assert len(killed) == 1
-    assert killed[0] not in result.history[-1].nodes
+    plan = PipelinePlan(20, 4, "2bw", every=2, layouts={2: STRAIGHT[2]})
+    result = train_local(MODEL, MOMENTUM, plan, 3, faults=parse_faults("kill 4"))
+    assert same(result.weights, undisturbed(20, late=1))
+    assert result.history[0].nodes[0] not in result.history[-1].nodes
 
 
-def test_too_few_nodes_end_the_run_with_their_exit_status() -> None:
-    def kill(pipeline: LocalPipeline) -> None:
-        pipeline.kill(pipeline.controller.history[-1].nodes[0])
-
-    plan = PipelinePlan(100_000, 4, layouts={2: STRAIGHT[2]})
-    with pytest.raises(JobFailed, match=r"1 nodes are left in update \d+, and the model needs at least 2 .*: -9\)"):
-        train_local(MODEL, MOMENTUM, plan, 2, after_batch=kill)
+@pytest.mark.parametrize("fault", ["kill", "warn"])
+def test_too_few_nodes_end_the_run_with_the_newest_copy(fault: str) -> None:
+    """Those that stay save it: the store gets one every 1000 updates only."""
+    plan = PipelinePlan(100_000, 4, save_every=1000, layouts={2: STRAIGHT[2]})
+    with pytest.raises(
+        PipelineStopped, match=r"1 nodes are left in update \d+, and the model needs at least 2"
+    ) as ended:
+        train_local(MODEL, MOMENTUM, plan, 2, faults=parse_faults(f"{fault} 3"))
+    assert 1 <= ended.value.update < 1000
+    assert same(ended.value.trained.weights, undisturbed(ended.value.update))
+    assert ended.value.trained.losses.keys() == set(range(4 * ended.value.update))
     with pytest.raises(BadArgument, match="nodes is 1: flush needs at least 2"):
         train_local(MODEL, MOMENTUM, plan, 1)
 
@@ -109,57 +92,41 @@ def test_a_plan_is_trained_as_it_says() -> None:
         planned_training(best_plan([ModelProfile("small", 2, layers[:5])], request), MODEL, 3)
 
 
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    pids: list[int] = []
-
-    def look(pipeline: LocalPipeline) -> None:
-        pids.extend(process.pid for process in pipeline._processes.values())
-
-    train_local(MODEL, MOMENTUM, PipelinePlan(2, 4, layouts={2: STRAIGHT[2]}), 2, after_batch=look)
-    assert len(pids) == 2
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    assert list(tmp_path.iterdir()) == []
-
-
 _SCRIPT = """
 import sys
 from pathlib import Path
-from agileml.pipeline.run.training import PipelinePlan, train_local
+from agileml.pipeline.run.local import train_local
+from agileml.pipeline.run.training import PipelinePlan
 from tests.agileml.pipeline.run.test_elastic import MODEL, MOMENTUM, STRAIGHT
-def show(pipeline):
-    print(pipeline.controller.batch, pipeline._folder, *(p.pid for p in pipeline._processes.values()), flush=True)
 plan = PipelinePlan(100_000, 4, layouts={2: STRAIGHT[2]})
-train_local(MODEL, MOMENTUM, plan, 2, after_batch=show, checkpoint=Path(sys.argv[1]))
+train_local(MODEL, MOMENTUM, plan, 2, checkpoint=Path(sys.argv[1]))
 """
 
 
-def test_a_killed_controller_is_replaced(tmp_path: Path) -> None:
-    """Its nodes end by themselves, and the next controller goes on from the checkpoint."""
-    file = tmp_path / "run.npz"
-    with subprocess.Popen(
-        [sys.executable, "-c", _SCRIPT, str(file)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as first:
-        assert first.stdout is not None
-        lines: Iterator[bytes] = iter(first.stdout)
-        batch, folder, *pids = next(line.split() for line in lines if int(line.split()[0]) >= 3)
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """Its processes end by themselves and leave nothing; the next one ends where the first has been, or later."""
+    file, folders = tmp_path / "run.npz", tmp_path / "folders"
+    folders.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folders)}
+    with subprocess.Popen([sys.executable, "-c", _SCRIPT, str(file)], env=environment) as first:
+        eventually(lambda: file.exists() and kept_batch(file) >= 3)
         first.send_signal(signal.SIGKILL)
-    eventually(lambda: not any(Path(f"/proc/{int(pid)}").exists() for pid in pids))
-    assert not Path(folder.decode()).exists()
-    begun: list[int] = []
-    assert int(batch) >= 3
-    with np.load(file) as saved:
-        at = int(saved["about"].tobytes().split(b'"batch": ')[1].split(b",")[0])
+    eventually(lambda: not list(folders.iterdir()))
+    at = kept_batch(file)
     plan = PipelinePlan(at + 2, 4, layouts={2: STRAIGHT[2]})
-    result = train_local(
-        MODEL, MOMENTUM, plan, 2, after_batch=lambda pipeline: begun.append(pipeline.controller.batch), checkpoint=file
-    )
-    assert begun == [at + 1]
-    assert same(result.weights, undisturbed(at + 2))
+    for _ in range(2):
+        result = train_local(MODEL, MOMENTUM, plan, 2, checkpoint=file)
+        assert [epoch.batch for epoch in result.history] in ([at], [])
+        assert same(result.weights, undisturbed(at + 2))
+        assert result.losses.keys() == set(range(4 * at + 8))
+    assert kept_batch(file) == at + 2
+    with pytest.raises(BadArgument, match="written by flush with 4 microbatches, and this run is flush with 2"):
+        train_local(MODEL, MOMENTUM, PipelinePlan(at + 2, 2), 2, checkpoint=file)
+
+
+def kept_batch(file: Path) -> int:
+    with np.load(file) as saved:
+        return int(saved["about"].tobytes().split(b'"batch": ')[1].split(b",")[0])
 
 
 def test_two_one_one_equals_one_process_with_its_rounds() -> None:

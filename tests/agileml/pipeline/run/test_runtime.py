@@ -12,7 +12,7 @@ from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import Array, PipelineModel, Values, Weights
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.tensor_parts import Awaiting
-from agileml.pipeline.run.node import PipelineTask
+from agileml.pipeline.run.node import PipelineTask, layer_state
 from agileml.pipeline.run.sim import SimulatedPipeline
 from agileml.pipeline.run.stage_state import StageState, initial_state
 from tests.agileml.pipeline.oracle import same, small_model, trained
@@ -42,8 +42,10 @@ def piped(
     nodes = [f"n{i}" for i in range(len(layout.seats()))]
     settings = ElasticSettings(scheme, batches, {len(nodes): layout}, [1.0] * len(model.layers), every)
     controller = ElasticController(settings)
-    weights = SimulatedPipeline(PipelineTask(model, optimizer, scheme, recompute), controller, nodes).run()
-    return weights, controller.losses
+    pipeline = SimulatedPipeline(PipelineTask(model, optimizer, scheme, recompute), controller, nodes)
+    pipeline.run()
+    last = sorted(pipeline.copies[batches].items())
+    return {layer: layer_state(frame).newest() for layer, frame in last}, controller.losses
 
 
 def stage_version(layout: PipelineLayout, scheme: str) -> Callable[[int, int], int]:
