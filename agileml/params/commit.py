@@ -71,14 +71,22 @@ class CommitRule:
         segments = self.layout.partitions[partition]
         update = dense(after[: len(segments)], summed)
         count = self.declared.slots + self.declared.row_slots
+        parts = []
         for index, segment in enumerate(segments):
-            values, first = after[index], len(segments) + index * count
-            where = f"{self.declared.name}, clock {clock}, parameter {segment.name!r}"
-            slots, given = after[first : first + count], update[index][:]
+            first = len(segments) + index * count
+            given = update[index][:]
             given.flags.writeable = False
-            call(f"{where}: apply", partial(apply, segment.name, values, given, slots, clock))
+            parts.append((segment.name, after[index], given, after[first : first + count]))
+        where = f"{self.declared.name}, clock {clock}"
+        if self.declared.apply_all is not None:
+            call(f"{where}: apply_all", partial(self.declared.apply_all, parts, clock))
+        else:
+            for part in parts:
+                call(f"{where}, parameter {part[0]!r}: apply", partial(apply, *part, clock))
+        for name, values, *_ in parts:
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise NotFinite(
-                    f"{where}: apply produced NaN or infinity; lower the step size, or look for a division by 0"
+                    f"{where}, parameter {name!r}: apply produced NaN or infinity; lower the step size, or look for a"
+                    " division by 0"
                 )
         return after

@@ -19,6 +19,9 @@ T = TypeVar("T")
 Apply = Callable[[str, Array, Array, Sequence[Array], int], None]
 """`apply(name, values, update, slots, clock)`: changes values and slots in place. All have the same rows."""
 
+ApplyAll = Callable[[Sequence[tuple[str, Array, Array, Sequence[Array]]], int], None]
+"""`apply_all(parts, clock)`: `apply` for several parts at once, each a name, values, update and slots."""
+
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
@@ -26,7 +29,8 @@ class Declarations:
 
     `name`: its name in errors and logs. `batch`: items of a shard per clock; 0 for all. `chunk`: items per call of
     `step`. `aggregation`: `add`, `max` or `min`. `apply`: called once per clock with the summed updates, instead of
-    adding them; receives some rows of an array at a time, and must treat all rows alike. `slots`: number of arrays
+    adding them; receives some rows of an array at a time, and must treat all rows alike. `apply_all`: called instead of
+    it with all rows that a server updates at a time, where that is faster. `slots`: number of arrays
     of the parameter's shape that `apply` keeps between clocks; they start as zeros. `row_slots`: further slots with one
     number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
     `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`).
@@ -37,6 +41,7 @@ class Declarations:
     chunk: int | None
     aggregation: Aggregation
     apply: Apply | None
+    apply_all: ApplyAll | None
     slots: int
     row_slots: int
     wire: str
@@ -66,6 +71,7 @@ class Declarations:
             numbers["chunk"],
             AGGREGATIONS[aggregation],
             apply,
+            getattr(trainer, "apply_all", None),
             numbers["slots"] or 0,
             numbers["row_slots"] or 0,
             wire,

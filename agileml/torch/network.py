@@ -45,6 +45,7 @@ class TorchNetwork:
             **self._owned,
         }
         self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
+        self._plain = {torch_module().float32, torch_module().float64}
         self.sparse = sparse_names(module)
 
     def arrays(self) -> Params:
@@ -56,7 +57,7 @@ class TorchNetwork:
         torch = torch_module()
         for name, tensor in [*self._trained.items(), *self._moved.items()]:
             values = read(name)
-            if tensor.device.type == "cpu" and tensor.is_contiguous() and str(tensor.dtype) in _FLOATS:
+            if tensor.device.type == "cpu" and tensor.dtype in self._plain and tensor.is_contiguous():
                 np.copyto(tensor.detach().numpy(), values.reshape(tensor.shape))
             else:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))

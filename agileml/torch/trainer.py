@@ -25,7 +25,7 @@ from agileml.params.wire_names import FULL, WIRES
 from agileml.torch.batches import Batches, BatchPart, Numbers
 from agileml.torch.first_clock import compare_first_clock
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
-from agileml.torch.row_optimizers import RowOptimizers
+from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Sample, init_rng
 from agileml.user_code import beginning_of, described
@@ -145,12 +145,19 @@ class TorchModule:
 
     def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
         """Runs the optimizer on rows of a parameter."""
-        if name in self._optimizers.trained:
-            self._optimizers.step(name, values, update, slots, clock)
-        elif name == SEED:
-            values[:, 1] = clock
-        else:
-            values += update
+        self.apply_all([(name, values, update, slots)], clock)
+
+    def apply_all(self, parts: Sequence[tuple[str, Array, Array, Sequence[Array]]], clock: int) -> None:
+        """Runs the optimizer on rows of parameters."""
+        trained = []
+        for name, values, update, slots in parts:
+            if name in self._optimizers.trained:
+                trained.append(ParameterPart(name, values, update, slots))
+            elif name == SEED:
+                values[:, 1] = clock
+            else:
+                np.add(values, update, out=values)
+        self._optimizers.step(trained, clock)
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean loss, without dropout and with running statistics."""
@@ -306,6 +313,9 @@ class TorchModule:
         return Batches(samples, self.batch_size, self.parts, self.shuffle)
 
     def _fetch_batch(self, numbers: Numbers, where: str) -> object:
+        if self.collate is None and (tensors := _whole_tensors(self._samples)):
+            chosen = torch_module().from_numpy(numbers)
+            return [tensor[chosen] for tensor in tensors]
         collate = self.collate or torch_module().utils.data.default_collate
         samples = self._fetch_samples(numbers.tolist(), where)
         try:
@@ -335,6 +345,21 @@ class TorchModule:
             except Exception as error:
                 raise _unreadable(number, where, error) from error
         return samples
+
+
+def _whole_tensors(dataset: object) -> Sequence[torch.Tensor]:
+    """The tensors of a dataset that has its samples in tensors, where a batch can be taken of each at a time.
+
+    The batch is the same as that of its samples one by one, if the numbers of a sample lie in their usual order.
+    """
+    if type(dataset) is not torch_module().utils.data.TensorDataset:
+        return ()
+    tensors: Sequence[torch.Tensor] = dataset.tensors
+    plain = all(
+        tensor.is_contiguous() and tensor.layout == torch_module().strided and not tensor.requires_grad
+        for tensor in tensors
+    )
+    return tensors if plain else ()
 
 
 def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
