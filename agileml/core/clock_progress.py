@@ -35,7 +35,7 @@ class ClockProgress:
     def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
         """Before the first clock."""
         ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
-        checkpoints = CheckpointSchedule(partitions, settings.checkpoint_every)
+        checkpoints = CheckpointSchedule(partitions, settings.checkpoint_every, settings.checkpoint_pause)
         return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints)
 
     def add(self, report: ClockReport, epoch: int) -> None:
@@ -62,13 +62,15 @@ class ClockProgress:
         accept = Accept(epoch, decided.accepted.clock, decided.accepted.covers)
         return [RememberDecision(decided.line()), *(Send(name, accept) for name in members.names(*IN_EPOCH))]
 
-    def advance_stable(self, assignment: Assignment, members: Members, limit: int, epoch: int) -> list[Send]:
+    def advance_stable(
+        self, assignment: Assignment, members: Members, limit: int, epoch: int, now: float
+    ) -> list[Send]:
         """Advances the stable version, if a later one is safe, and informs the nodes that hold versions."""
         # At most the last clock: its versions are the result of the job.
         safe = min(self.ledger.safe(assignment.table.backups), limit)
         if safe <= self.stable:
             return []
-        stable = Stable(epoch, safe, self.checkpoints.request(safe, self.stable))
+        stable = Stable(epoch, safe, self.checkpoints.request(safe, self.stable, now))
         self.stable = safe
         self.ledger.forget_before(safe)
         holders = {*assignment.table.owners, *assignment.table.backups}

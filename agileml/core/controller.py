@@ -289,7 +289,8 @@ class Controller:
         epoch, limit = self.epochs.number, self.last_clock.limit
         self.clocks.add(event, epoch)
         if self.epochs.mode is Mode.RUNNING:
-            self._out.extend(self.clocks.advance_stable(self.planned.assignment, self.members, limit, epoch))
+            stable = self.clocks.advance_stable(self.planned.assignment, self.members, limit, epoch, self._now)
+            self._out.extend(stable)
 
     def _report_saved(self, event: Saved) -> None:
         if self.clocks.checkpoints.add(event.clock, event.partition):

@@ -132,7 +132,8 @@ class ControllerSettings:
     """Settings of the controller. `stop` receives each finished clock and returns whether the job should end.
 
     `loss_sample`: the number of items over which the loss is computed, as nodes do. If `uneven` is not 0, half of the
-    nodes get that fraction of the work, as an experiment.
+    nodes get that fraction of the work, as an experiment. At least `checkpoint_pause` seconds lie between two
+    checkpoints.
     """
 
     reliable: int
@@ -145,3 +146,4 @@ class ControllerSettings:
     loss_sample: int = 0
     stragglers: Stragglers = field(default_factory=Stragglers)
     uneven: float = 0.0
+    checkpoint_pause: float = 0.0

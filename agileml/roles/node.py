@@ -75,11 +75,12 @@ class JobSettings:
     """Settings that all nodes of a job share. Messages with more than `frame_bytes` of arrays are sent in buckets.
 
     With `wire` `bf16` or `fp16`, the parameters that trainers read and the updates that they push are rounded to 16
-    bits; `fp32` leaves them as they are. None: as the trainer declares.
+    bits; `fp32` leaves them as they are. None: as the trainer declares. `partitions` None: as many as suit the size of
+    the model.
     """
 
     seed: int = 0
-    partitions: int = 8
+    partitions: int | None = None
     deterministic: bool = False
     slack: int | None = 0
     loss_sample: int = 256
@@ -90,7 +91,8 @@ class JobSettings:
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
-        check_whole("partitions", self.partitions, 1, MOST_PARTITIONS)
+        if self.partitions is not None:
+            check_whole("partitions", self.partitions, 1, MOST_PARTITIONS)
         check_flag("deterministic", self.deterministic)
         if self.slack is not None:
             check_whole("slack", self.slack, 0)

@@ -23,6 +23,9 @@ from agileml.work.plan import WorkPlan
 SLOWEST_BYTES_PER_SECOND = 32 << 20
 """The rate at which a node on a busy computer handles a large model: 32 s for each GiB."""
 
+CHECKPOINT_PAUSE = 0.1
+"""Seconds between two checkpoints, at least: so much work is done again if every copy of a model is lost."""
+
 UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
 
@@ -175,4 +178,5 @@ def controller_settings(
         job.settings.loss_sample,
         job.settings.stragglers,
         uneven_share(job.slowdowns),
+        CHECKPOINT_PAUSE,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ class TorchNetwork:
         self._device = device
         self._trained = {name: parameter for name, parameter in module.named_parameters() if name in trained}
         self._parameters = list(module.parameters())
-        self._forms = {name: _form(parameter) for name, parameter in self._trained.items()}
+        self._forms = {name: (parameter.dtype, parameter.shape) for name, parameter in self._trained.items()}
         self._owned = dict(_declared(module, "owned_buffers"))
         self._moved = {
             **dict(_running_statistics(module)),
@@ -90,16 +90,18 @@ class TorchNetwork:
             change = (self._moved[name].double() - old.double()) * share
             yield name, None, change.cpu().numpy().reshape(old.shape or 1)
 
-    def mean_loss(self, objective: BatchObjective, batch: object, where: str) -> float:
-        """The loss of a batch, as in use: without dropout, and with running statistics."""
+    def mean_losses(self, objective: BatchObjective, batches: Iterable[object], where: str) -> list[float]:
+        """The losses of batches, as in use: without dropout, and with running statistics."""
+        losses = []
         self.module.eval()
-        with torch_module().no_grad():
-            loss = self._loss(objective, batch, where).item()
+        for batch in batches:
+            with torch_module().no_grad():
+                losses.append(self._loss(objective, batch, where).item())
+            if not isfinite(losses[-1]):
+                gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
+                raise NotFinite(_diverged(losses[-1], gradients, objective, where))
         self._check_parameters(dict(self.module.named_parameters()), where)
-        if not isfinite(loss):
-            gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
-            raise NotFinite(_diverged(loss, gradients, objective, where))
-        return loss
+        return losses
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """All parameters and buffers, as plain PyTorch loads them."""
@@ -138,11 +140,11 @@ class TorchNetwork:
 
     def _check_parameters(self, now: Mapping[str, torch.Tensor], where: str) -> None:
         for name, parameter in self._trained.items():
-            if now.get(name) is not parameter or _form(parameter) != self._forms[name]:
-                became = _form(now[name]) if name in now else "nothing"
+            if now.get(name) is not parameter or (parameter.dtype, parameter.shape) != self._forms[name]:
+                became = _form(now[name].dtype, now[name].shape) if name in now else "nothing"
                 raise BadTrainer(
-                    f"{where}, parameter {name!r}: the module replaced it ({self._forms[name]} became {became});"
-                    f" {beginning_of(self.module.forward)}"
+                    f"{where}, parameter {name!r}: the module replaced it ({_form(*self._forms[name])} became"
+                    f" {became}); {beginning_of(self.module.forward)}"
                 )
 
     def _check_kept(self, now: Mapping[str, torch.Tensor], where: str) -> None:
@@ -251,8 +253,8 @@ def _kept(module: torch.nn.Module, averaged: set[str]) -> Iterator[tuple[str, to
     yield from ((name, buffer) for name, buffer in module.named_buffers() if name not in averaged)
 
 
-def _form(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+def _form(dtype: torch.dtype, shape: torch.Size) -> str:
+    return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"
 
 
 def _array(tensor: torch.Tensor) -> Array:

@@ -218,14 +218,14 @@ def _tried(
     optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool, parts: Sequence[slice]
 ) -> list[tuple[list[torch.Tensor], dict[str, Any]]]:
     """For each part of a small parameter, its values after each of two steps on all of them, and its state."""
-    torch = torch_module()
+    from_numpy = torch_module().from_numpy
     values, *gradients = (_waves(phase) for phase in range(3))
     gradients[1] *= 1e6
-    steps = [_RowStep(torch.from_numpy(values[rows].copy()), hyperparameters, _NO_STATE, (), (), {}) for rows in parts]
+    steps = [_RowStep(from_numpy(values[rows].copy()), hyperparameters, _NO_STATE, (), (), {}) for rows in parts]
     reached: list[list[torch.Tensor]] = [[] for _ in parts]
     for gradient in gradients:
         for step, rows in zip(steps, parts, strict=True):
-            dense = torch.from_numpy(gradient[rows].copy())
+            dense = from_numpy(gradient[rows].copy())
             step.parameter.grad = dense.to_sparse(1) if sparse else dense
         _run_step(optimizer, steps)
         for step, values_reached in zip(steps, reached, strict=True):

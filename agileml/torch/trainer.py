@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from inspect import isclass
 from math import isinf
+from operator import mul
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,8 +27,9 @@ from agileml.torch.batches import Batches, BatchPart, Numbers
 from agileml.torch.first_clock import compare_first_clock
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
+from agileml.torch.sampled import SampledBatches
 from agileml.torch.surroundings import surroundings
-from agileml.trainer import ParamReader, ParamView, Sample, init_rng
+from agileml.trainer import ParamReader, ParamView, Piece, Sample, init_rng
 from agileml.user_code import beginning_of, described
 
 if TYPE_CHECKING:
@@ -39,6 +41,12 @@ SEED = "(seed, clock)"
 """The array of a model that holds the seed of its samples' order and of what does not travel, and the clock."""
 
 MOST_SEEDS = 2**31
+
+LOSS_BATCH = 64
+"""Samples over which the loss is computed at a time, at least: without gradients they take little memory."""
+
+MOST_LOSS_BYTES = 256 << 20
+"""Samples for the loss that a node keeps: reading them in every clock would take longer than those of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,16 +171,29 @@ class TorchModule:
         """Mean loss, without dropout and with running statistics."""
         seed, clock = params.read(SEED)[0].tolist()
         where = f"{self.name}, clock {clock}, loss"
-        total, count = 0.0, 0
         network = self._load_network(seed, params)
-        with surroundings(seed, self.threads):
-            for piece in sample:
-                items = self._batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
-                for first in range(0, len(items), self.chunk):
-                    some = items[first : first + self.chunk]
-                    total += len(some) * network.mean_loss(self.objective, self._fetch_batch(some, where), where)
-                    count += len(some)
+        total, count = 0.0, 0
+        for piece in sample:
+            batches = self._sampled(piece, seed, where)
+            with surroundings(seed, self.threads):
+                losses = network.mean_losses(self.objective, batches.contents, where)
+            total += sum(map(mul, losses, batches.lengths))
+            count += len(piece)
         return total / count
+
+    def _sampled(self, piece: Piece, seed: int, where: str) -> SampledBatches:
+        """The batches of a piece of the loss sample, which is the same in every clock."""
+        place = seed, piece.shard.number, piece.lo, piece.hi
+        kept = self._loss_batches.get(place)
+        if kept is None or kept.changed:
+            items = self._batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
+            most = self.microbatch or max(self.batch, LOSS_BATCH)
+            chosen = [items[first : first + most] for first in range(0, len(items), most)]
+            with surroundings(seed, self.threads):
+                kept = SampledBatches.of([self._fetch_batch(some, where) for some in chosen], list(map(len, chosen)))
+            if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MOST_LOSS_BYTES:
+                self._loss_batches[place] = kept
+        return kept
 
     def state_dict(self, model: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         """The module's state_dict with the values of a trained model, such as `agileml.train(...).model`."""
@@ -220,6 +241,11 @@ class TorchModule:
             trained = self._optimizers.trained
             self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device)
         return self._networks[seed]
+
+    @cached_property
+    def _loss_batches(self) -> dict[tuple[int, ...], SampledBatches]:
+        """By seed, part and items."""
+        return {}
 
     @cached_property
     def _networks(self) -> dict[int, TorchNetwork]:
@@ -347,7 +373,7 @@ class TorchModule:
         return samples
 
 
-def _whole_tensors(dataset: object) -> Sequence[torch.Tensor]:
+def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401 - what the user's dataset is
     """The tensors of a dataset that has its samples in tensors, where a batch can be taken of each at a time.
 
     The batch is the same as that of its samples one by one, if the numbers of a sample lie in their usual order.

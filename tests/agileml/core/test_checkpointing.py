@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.epochs import Mode
 from agileml.core.events import ClockRepeated, Iteration, NodeLost, RememberCheckpoint
 from agileml.core.recovery import CHECKPOINT
@@ -28,6 +29,16 @@ def test_no_checkpoint_is_requested_while_one_is_written_unless_it_is_overdue() 
         if clock == 3:
             handle(control, Saved("r", 1, 0, 1), Saved("r", 1, 1, 1))
     assert requested == [1, 4, 8]
+
+
+def test_checkpoints_are_no_closer_than_their_pause() -> None:
+    schedule = CheckpointSchedule(1, every=1, pause=0.1)
+    requested = []
+    for clock in range(1, 41):
+        if schedule.request(clock, clock - 1, now=clock * 0.03):
+            requested.append(clock)
+            schedule.add(clock, 0)
+    assert requested == list(range(1, 41, 4))
 
 
 def test_a_checkpoint_never_mixes_versions_from_before_and_after_a_rollback() -> None:

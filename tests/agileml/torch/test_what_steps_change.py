@@ -337,4 +337,4 @@ def test_a_named_tuple_reaches_the_device_as_one() -> None:
     batch = torch.utils.data.default_collate([Batch(*data()[number]) for number in range(4)])
     network = TorchNetwork(Shared(), frozenset(), "meta")
     with pytest.raises(AgileMLError, match="Batch on meta and meta"):
-        network.mean_loss(by_name, batch, "here")
+        network.mean_losses(by_name, [batch], "here")
