@@ -104,10 +104,10 @@ def iterate(
         counted = (accepted or {}).get(clock) or worker.plan.accept_all(clock)
         summed = worker.summed(counted) if deterministic else worker.aggregated(counted)
         scale = worker.plan.scale(counted)
-        states = [
-            rule.advance(number, state, scaled(summed.get(number), scale), clock)[0]
-            for number, state in enumerate(states)
-        ]
+        updates = [scaled(summed.get(number), scale) for number in range(len(states))]
+        parts = list(zip(states, updates, strict=True))
+        square = sum(rule.square(number, *part) for number, part in enumerate(parts)) if rule.clips_together else None
+        states = [rule.advance(number, *part, clock, square)[0] for number, part in enumerate(parts)]
 
 
 class _ReferenceWorker:

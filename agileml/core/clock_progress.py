@@ -12,6 +12,7 @@ from agileml.core.clock_log import ClockLog
 from agileml.core.deciding import Decisions
 from agileml.core.events import ControllerSettings, RememberDecision
 from agileml.core.members import IN_EPOCH, Members
+from agileml.core.update_norms import UpdateNorms
 from agileml.core.version_ledger import VersionLedger
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Accept, Contributed, Helped, PartitionProgress, Stable, WorkDone
@@ -29,14 +30,15 @@ class ClockProgress:
     decisions: Decisions
     log: ClockLog
     checkpoints: CheckpointSchedule
+    norms: UpdateNorms
     stable: int = 0
 
     @classmethod
     def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
         """Before the first clock."""
         ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
-        checkpoints = CheckpointSchedule(partitions, settings.checkpoint_every, settings.checkpoint_pause)
-        return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints)
+        checkpoints = CheckpointSchedule(partitions, settings.checkpoints.every, settings.checkpoints.pause)
+        return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions))
 
     def add(self, report: ClockReport, epoch: int) -> None:
         """Adds a report to its clock."""
@@ -73,6 +75,7 @@ class ClockProgress:
         stable = Stable(epoch, safe, self.checkpoints.request(safe, self.stable, now))
         self.stable = safe
         self.ledger.forget_before(safe)
+        self.norms.forget_until(safe)
         holders = {*assignment.table.owners, *assignment.table.backups}
         holders.update(move.to for move in assignment.moving.values())
         return [Send(name, stable) for name in members.names(*IN_EPOCH) if name in holders]
@@ -82,6 +85,7 @@ class ClockProgress:
         self.stable = clock
         self.checkpoints.roll_back(clock)
         self.log.roll_back(clock)
+        self.norms.roll_back()
         self.decisions.roll_back()
 
     def record(self) -> dict[str, Any]:

@@ -128,12 +128,19 @@ class NodeRules:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRules:
+    """A checkpoint every `every` clocks (0: none), and at least `pause` seconds between two."""
+
+    every: int = 1
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Settings of the controller. `stop` receives each finished clock and returns whether the job should end.
 
     `loss_sample`: the number of items over which the loss is computed, as nodes do. If `uneven` is not 0, half of the
-    nodes get that fraction of the work, as an experiment. At least `checkpoint_pause` seconds lie between two
-    checkpoints.
+    nodes get that fraction of the work, as an experiment.
     """
 
     reliable: int
@@ -141,9 +148,8 @@ class ControllerSettings:
     clocks: int
     policy: TrainingPolicy = field(default_factory=StageByRatio)
     nodes: NodeRules = NodeRules()
-    checkpoint_every: int = 1
+    checkpoints: CheckpointRules = CheckpointRules()
     stop: Callable[[Iteration], bool] = lambda _: False
     loss_sample: int = 0
     stragglers: Stragglers = field(default_factory=Stragglers)
     uneven: float = 0.0
-    checkpoint_pause: float = 0.0

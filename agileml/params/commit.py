@@ -13,9 +13,10 @@ from functools import partial
 import numpy as np
 
 from agileml.errors import NotFinite
+from agileml.params.clipping import clip_factor, shrunk, square_of
 from agileml.params.declarations import Apply, Declarations, call
 from agileml.params.deltas import Delta, RowDelta, dense
-from agileml.params.layout import Array, Layout, PartitionState
+from agileml.params.layout import Array, Layout, PartitionState, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,17 @@ class CommitRule:
         return state[: len(self.layout.partitions[partition])]
 
     def advance(
-        self, partition: int, state: PartitionState, summed: Delta | None, clock: int
+        self, partition: int, state: PartitionState, summed: Delta | None, clock: int, square: float | None = None
     ) -> tuple[PartitionState, Delta]:
         """The state after a clock, and the values of the rows that changed, slots included.
 
-        The previous state is not modified; arrays that did not change are shared with it.
+        The previous state is not modified; arrays that did not change are shared with it. `square` is the sum of the
+        squares of all partitions, if `clips_together`.
         """
         if self.declared.apply is not None:
+            if self.declared.clip_norm:
+                whole = self.square(partition, state, summed) if square is None else square
+                summed = self._clipped(partition, summed, clip_factor(whole, self.declared.clip_norm))
             after = self._applied(partition, state, summed, clock, self.declared.apply)
             return after, [RowDelta(None, array) for array in after]
         after, changed = list(state), list[RowDelta | None]([None] * len(state))
@@ -53,6 +58,29 @@ class CommitRule:
             if part is not None:
                 after[index], changed[index] = self._aggregated(state[index], part)
         return after, changed
+
+    @property
+    def clips_together(self) -> bool:
+        """Whether updates are clipped by a norm that no partition knows by itself."""
+        return bool(self.declared.clip_norm) and len(self.layout) > 1
+
+    def square(self, partition: int, state: PartitionState, summed: Delta | None) -> float:
+        """The squared norm of the updates that are clipped, in the order of the partition's segments."""
+        segments = self.layout.partitions[partition]
+        # Of all rows, so that the order of summing does not depend on how the updates travelled.
+        update = dense(state[: len(segments)], summed)
+        return sum(square_of(values) for segment, values in zip(segments, update, strict=True) if self._clips(segment))
+
+    def _clips(self, segment: Segment) -> bool:
+        return np.dtype(self.layout.spec(segment.name).dtype).kind == "f" and self.declared.is_clipped(segment.name)
+
+    def _clipped(self, partition: int, summed: Delta | None, factor: float) -> Delta | None:
+        if summed is None or factor == 1.0:
+            return summed
+        return [
+            RowDelta(part.rows, shrunk(part.values, factor)) if part is not None and self._clips(segment) else part
+            for segment, part in zip(self.layout.partitions[partition], summed, strict=True)
+        ]
 
     def _aggregated(self, array: Array, part: RowDelta) -> tuple[Array, RowDelta]:
         combined = self.declared.aggregation.combined

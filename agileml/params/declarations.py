@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -33,7 +34,8 @@ class Declarations:
     it with all rows that a server updates at a time, where that is faster. `slots`: number of arrays
     of the parameter's shape that `apply` keeps between clocks; they start as zeros. `row_slots`: further slots with one
     number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
-    `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`).
+    `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`). `clip_norm`: above 0, the largest norm
+    of the summed updates of a clock to the parameters for which `is_clipped(name)`; they are scaled before `apply`.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Declarations:
     slots: int
     row_slots: int
     wire: str
+    clip_norm: float = 0.0
+    is_clipped: Callable[[str], bool] = lambda _: True
 
     @classmethod
     def of(cls, trainer: object) -> Declarations:
@@ -62,6 +66,11 @@ class Declarations:
             least = 1 if item == "chunk" else 0
             if value is not None and (not isinstance(value, int) or value < least):
                 raise BadTrainer(f"{name}: {item} is {value!r}; it must be a whole number of at least {least}")
+        clip_norm = getattr(trainer, "clip_norm", None) or 0.0
+        if isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float) or not 0 <= clip_norm < inf:
+            raise BadTrainer(f"{name}: clip_norm is {clip_norm!r}; it must be a number above 0")
+        if clip_norm and apply is None:
+            raise BadTrainer(f"{name}: clip_norm needs an apply, for which it scales the updates")
         wire = getattr(trainer, "wire", FULL)
         if wire not in WIRES:
             raise BadTrainer(f"{name}: wire is {wire!r}; choose one of {', '.join(WIRES)}")
@@ -75,6 +84,8 @@ class Declarations:
             numbers["slots"] or 0,
             numbers["row_slots"] or 0,
             wire,
+            clip_norm,
+            getattr(trainer, "is_clipped", lambda _: True),
         )
 
     def check_sums(self, layout: Layout) -> None:

@@ -44,6 +44,7 @@ from agileml.protocol.messages import (
     Routed,
     Saved,
     Snapshot,
+    SquareOfAll,
     Stable,
     Table,
     TakeShard,
@@ -333,6 +334,7 @@ _IN_EPOCH = {
     Handover: Transition(Server.take_over, part="server"),
     Move: Transition(Server.move, part="server"),
     Collect: Transition(Server.collect, part="server"),
+    SquareOfAll: Transition(Server.take_square, part="server"),
     **dict.fromkeys(
         (Snapshot, TakeShard, GiveShard, Limit, Evaluate, *get_args(HelpMessage)),
         Transition(Worker.receive, part="worker"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agileml.core.controller import Controller
-from agileml.core.events import ControllerInstruction, ControllerSettings, Iteration, NodeRules
+from agileml.core.events import CheckpointRules, ControllerInstruction, ControllerSettings, Iteration, NodeRules
 from agileml.core.members import Members
 from agileml.job import TrainingJob
 from agileml.params.layout import Params
@@ -173,10 +173,9 @@ def controller_settings(
         job.stopping.last_clock or UNLIMITED,
         job.policy,
         nodes,
-        job.checkpoint_every,
+        CheckpointRules(job.checkpoint_every, CHECKPOINT_PAUSE),
         stop,
         job.settings.loss_sample,
         job.settings.stragglers,
         uneven_share(job.slowdowns),
-        CHECKPOINT_PAUSE,
     )

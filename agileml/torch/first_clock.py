@@ -16,6 +16,7 @@ import numpy as np
 
 from agileml.errors import BadTrainer
 from agileml.extras import torch_module
+from agileml.params.clipping import clip_factor, shrunk, square_of
 from agileml.params.layout import Array
 from agileml.torch.network import BatchObjective, TorchNetwork, has_running_statistics, on_device
 from agileml.torch.surroundings import surroundings
@@ -41,6 +42,9 @@ class ComparedTrainer(Protocol):
 
     @property
     def schedule(self) -> Any: ...  # noqa: ANN401 - of each of them, or None
+
+    @property
+    def clip_norm(self) -> float | None: ...
 
     @property
     def threads(self) -> int: ...
@@ -138,11 +142,14 @@ def _step(trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[
     named = {name: parameter for name, parameter in module.named_parameters() if name in trained}
     before = {name: _array(parameter) for name, parameter in named.items()}
     ours = {name: values.copy() for name, values in before.items()}
+    factor = clip_factor(sum(map(square_of, gradients.values())), trainer.clip_norm or 0.0)
+    if trainer.clip_norm:
+        torch_module().nn.utils.clip_grad_norm_(named.values(), trainer.clip_norm)
     for name, gradient in gradients.items():
         values = ours[name]
         slots = [np.zeros_like(values) for _ in range(trainer.slots)]
         slots += [np.zeros(len(values)) for _ in range(trainer.row_slots)]
-        trainer.apply(name, values, gradient.astype(values.dtype), slots, 1)
+        trainer.apply(name, values, shrunk(gradient.astype(values.dtype), factor), slots, 1)
     for optimizer in _optimizers(trainer, module):
         optimizer.step()
     moved = {name: _array(parameter) - before[name] for name, parameter in named.items()}

@@ -179,7 +179,7 @@ def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterat
         if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
             raise BadTrainer(
                 f"optimizer {kind} has a hook for its steps, which would not see the gradients: each server has those"
-                " of some rows; remove it"
+                " of some rows; remove it (to clip by the norm: TorchModule's clip_norm)"
             )
         for group, content in enumerate(optimizer.param_groups):
             for parameter in content["params"]:

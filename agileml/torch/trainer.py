@@ -64,8 +64,9 @@ class TorchModule:
     those of one node; 0 leaves them to PyTorch. Nodes agree bit for bit only on the same device with as many threads.
     Before a job starts, its first batch is compared with plain PyTorch in one process, and the job refused if gradient
     or step differ by more than the share `tolerance` of their lengths (`inf`: not compared).
-    With `wire` `bf16` or `fp16`, weights and gradients travel in 16 bits; the servers' weights and optimizers keep
-    theirs.
+    `clip_norm` is the largest norm of the gradient of a batch, over all trained parameters: a longer one is scaled, as
+    `torch.nn.utils.clip_grad_norm_` does. With `wire` `bf16` or `fp16`, weights and gradients travel in 16 bits; the
+    servers' weights and optimizers keep theirs.
     """
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
@@ -84,12 +85,15 @@ class TorchModule:
     name: str = "TorchModule"
     wire: str = FULL
     tolerance: float = 0.02
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         torch_module()
         for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0)):
             check_whole(f"{self.name}: {setting}", getattr(self, setting), least)
         check_number(f"{self.name}: tolerance", self.tolerance, 0.0, finite=False)
+        if self.clip_norm is not None:
+            check_number(f"{self.name}: clip_norm", self.clip_norm, 0.0, above=True)
         if self.wire not in WIRES:
             raise BadArgument(f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
         if self.batch_size % self.parts:
@@ -166,6 +170,10 @@ class TorchModule:
             else:
                 np.add(values, update, out=values)
         self._optimizers.step(trained, clock)
+
+    def is_clipped(self, name: str) -> bool:
+        """Whether a parameter is one of those whose gradients have the norm that is clipped."""
+        return name in self._optimizers.trained
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean loss, without dropout and with running statistics."""
@@ -307,6 +315,11 @@ class TorchModule:
             return RowOptimizers(module, each, self.schedule, sparse_names(module))
 
         optimizers = call(f"{self.name}: optimizer", made)
+        if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
+            raise BadTrainer(
+                f"{self.name}: clip_norm and the sparse gradient of {min(sparse)!r}, whose norm PyTorch does not take"
+                " either; use sparse=False"
+            )
         if not optimizers.trained:
             raise BadTrainer(f"{self.name}: the optimizer has no parameter of the module that requires a gradient")
         return optimizers

@@ -92,9 +92,11 @@ class TorchConstruct:
     dataset: Any = data
     parts: int = 4
     microbatch: int = 0
+    clip_norm: float | None = None
 
     def trainer(self) -> TorchModule:
         options = {"schedule": self.schedule, "parts": self.parts, "microbatch": self.microbatch}
+        options["clip_norm"] = self.clip_norm
         return trainer(self.module, self.optimizer, self.dataset, self.loss, **options)
 
 
@@ -104,6 +106,8 @@ CONSTRUCTS = [
     TorchConstruct("AdamW by groups, StepLR", optimizer=adamw, schedule=partial(lr_scheduler.StepLR, step_size=3)),
     TorchConstruct("OneCycleLR", schedule=CYCLE),
     TorchConstruct("gradients added up over microbatches", microbatch=2),
+    TorchConstruct("clipping by the norm", clip_norm=0.1),
+    TorchConstruct("clipping by the norm, AdamW", optimizer=adamw, clip_norm=0.1),
     TorchConstruct("bfloat16 by autocast", loss=lowered),
     TorchConstruct("batch normalization, in one part", Normalized, parts=1),
     TorchConstruct("batch normalization, in four parts", Normalized),
@@ -129,6 +133,8 @@ def plain(given: TorchConstruct, seed: int) -> nn.Module:
         chosen = order.chosen(seed, clock, 0, low, low + order.length(clock))
         optimizer.zero_grad()
         torch.autograd.backward(given.loss(net, list(samples[torch.from_numpy(chosen)])))
+        if given.clip_norm is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), given.clip_norm)
         optimizer.step()
         if scheduler is not None:
             scheduler.step()
