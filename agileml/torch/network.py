@@ -32,9 +32,10 @@ class TorchNetwork:
     same on every node and stay.
     """
 
-    def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str) -> None:
+    def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str, loss_scale: float = 1.0) -> None:
         self.module = module.to(device)
         self._device = device
+        self._scale = loss_scale
         self._trained = {name: parameter for name, parameter in module.named_parameters() if name in trained}
         self._parameters = list(module.parameters())
         self._forms = {name: (parameter.dtype, parameter.shape) for name, parameter in self._trained.items()}
@@ -129,7 +130,7 @@ class TorchNetwork:
             raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
         self._forget_gradients()
         # Not `autograd.grad`: with that, layers under a reentrant checkpoint of activations have no gradient.
-        torch_module().autograd.backward(loss)
+        torch_module().autograd.backward(loss if self._scale == 1 else loss * self._scale)
         gradients = {name: parameter.grad for name, parameter in self._trained.items()}
         self._forget_gradients()
         return gradients
@@ -179,7 +180,7 @@ class TorchNetwork:
         if gradient.is_sparse:
             gradient = gradient.coalesce()
             rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
-        values = gradient.mul(weight).add_(0.0).cpu().numpy()
+        values = gradient.mul(weight / self._scale).add_(0.0).cpu().numpy()
         return name, rows, values.reshape(values.shape or 1)
 
 

@@ -12,6 +12,13 @@ from agileml.extras import torch_module
 _LOCK = RLock()
 """The generators belong to the whole process, whose server and worker are different threads."""
 
+
+def renew_lock() -> None:
+    """Forgets, in a forked process, who held the lock."""
+    global _LOCK  # noqa: PLW0603
+    _LOCK = RLock()
+
+
 _SPARE: list[np.random.MT19937] = []
 """Generators for `numpy.random` within `surroundings`."""
 

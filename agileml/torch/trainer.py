@@ -9,8 +9,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from inspect import isclass
-from math import isinf
+from math import frexp, isinf
 from operator import mul
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -18,19 +17,21 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from agileml.checks import check_number, check_whole
-from agileml.errors import BadArgument, BadTrainer, NotFinite, TrainerFailed
+from agileml.errors import BadArgument, BadTrainer, NotFinite
 from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
-from agileml.torch.batches import Batches, BatchPart, Numbers
+from agileml.torch.batches import BatchPart, Numbers
+from agileml.torch.data import TorchData
 from agileml.torch.first_clock import compare_first_clock
+from agileml.torch.loaders import BatchKey
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
 from agileml.torch.sampled import SampledBatches
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Piece, Sample, init_rng
-from agileml.user_code import beginning_of, described
+from agileml.user_code import beginning_of
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,9 @@ class TorchModule:
     """Trains `module` on batches of `dataset`, data-parallel through the parameter server.
 
     `module` and `dataset` are objects, or functions that make them (on every node). A dataset has a length and samples
-    by number. `objective(module, batch)` returns the mean loss over a batch, as a tensor with one number.
+    by number; a DataLoader stands for its dataset, collate_fn, workers and order. With `workers`, that many processes
+    of a node read its batches ahead. `objective(module, batch)` returns the mean loss over a batch, as a tensor with
+    one number.
     `optimizer(module)` returns an optimizer of `torch.optim` that treats all numbers of a parameter alike, or a list of
     several; `schedule(optimizer)` returns its learning-rate schedule, in clocks.
 
@@ -65,8 +68,9 @@ class TorchModule:
     Before a job starts, its first batch is compared with plain PyTorch in one process, and the job refused if gradient
     or step differ by more than the share `tolerance` of their lengths (`inf`: not compared).
     `clip_norm` is the largest norm of the gradient of a batch, over all trained parameters: a longer one is scaled, as
-    `torch.nn.utils.clip_grad_norm_` does. With `wire` `bf16` or `fp16`, weights and gradients travel in 16 bits; the
-    servers' weights and optimizers keep theirs.
+    `torch.nn.utils.clip_grad_norm_` does. The loss is multiplied by `loss_scale`, a power of two, and its gradient
+    divided by it again, so that float16 under `torch.autocast` keeps small gradients. With `wire` `bf16` or `fp16`,
+    weights and gradients travel in 16 bits; the servers' weights and optimizers keep theirs.
     """
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
@@ -86,14 +90,19 @@ class TorchModule:
     wire: str = FULL
     tolerance: float = 0.02
     clip_norm: float | None = None
+    workers: int = 0
+    loss_scale: float = 1.0
 
     def __post_init__(self) -> None:
         torch_module()
-        for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0)):
+        for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0), ("workers", 0)):
             check_whole(f"{self.name}: {setting}", getattr(self, setting), least)
         check_number(f"{self.name}: tolerance", self.tolerance, 0.0, finite=False)
         if self.clip_norm is not None:
             check_number(f"{self.name}: clip_norm", self.clip_norm, 0.0, above=True)
+        check_number(f"{self.name}: loss_scale", self.loss_scale, 0.0, above=True)
+        if frexp(self.loss_scale)[0] != 0.5:
+            raise BadArgument(f"{self.name}: loss_scale is {self.loss_scale}; it must be a power of two, such as 1024")
         if self.wire not in WIRES:
             raise BadArgument(f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
         if self.batch_size % self.parts:
@@ -136,19 +145,21 @@ class TorchModule:
         return {SEED: np.array([[seed, 0]]), **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
-        return self._batches.shards()
+        return self._data.batches.shards()
 
     def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         """Adds this chunk's share of the batch's gradient."""
         seed = int(params.read(SEED)[0, 0])
-        chosen = self._batches.chosen(seed, clock, shard.number, lo, hi)
+        chosen = self._data.batches.chosen(seed, clock, shard.number, lo, hi)
         if not len(chosen):
             return
         where = f"{self.name}, clock {clock}, shard {shard.number}"
-        weight = len(chosen) / self._batches.length(clock)
+        weight = len(chosen) / self._data.batches.length(clock)
         network, owns = self._load_network(seed, params), shard.number == 0 and lo % self.batch == 0
-        with surroundings(int(rng.integers(2**62)), self.threads):
-            batch = self._fetch_batch(chosen, where)
+        drawn = int(rng.integers(2**62))
+        batch = self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi)) if self._data.worker_count else None
+        with surroundings(drawn, self.threads):
+            batch = self._data.fetch(chosen, where) if batch is None else batch
             for name, rows, values in network.gradients(self.objective, batch, weight, where, owns=owns):
                 try:
                     params.update(name, rows, values)
@@ -194,11 +205,11 @@ class TorchModule:
         place = seed, piece.shard.number, piece.lo, piece.hi
         kept = self._loss_batches.get(place)
         if kept is None or kept.changed:
-            items = self._batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
+            items = self._data.batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
             most = self.microbatch or max(self.batch, LOSS_BATCH)
             chosen = [items[first : first + most] for first in range(0, len(items), most)]
             with surroundings(seed, self.threads):
-                kept = SampledBatches.of([self._fetch_batch(some, where) for some in chosen], list(map(len, chosen)))
+                kept = SampledBatches.of([self._data.fetch(some, where) for some in chosen], list(map(len, chosen)))
             if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MOST_LOSS_BYTES:
                 self._loss_batches[place] = kept
         return kept
@@ -222,17 +233,19 @@ class TorchModule:
         """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
         chosen = self._first_samples(seed)
         total = sum(map(len, chosen))
-        return [(len(numbers) / total, self._fetch_batch(numbers, f"{self.name}, clock 1")) for numbers in chosen]
+        return [(len(numbers) / total, self._data.fetch(numbers, f"{self.name}, clock 1")) for numbers in chosen]
 
     def whole(self, seed: int) -> object:
         """The samples of these chunks as one batch."""
-        return self._fetch_batch(np.concatenate(self._first_samples(seed)), f"{self.name}, clock 1")
+        return self._data.fetch(np.concatenate(self._first_samples(seed)), f"{self.name}, clock 1")
 
     def _first_samples(self, seed: int) -> list[Numbers]:
         chunks = [(part, low) for part in range(self.parts) for low in range(0, self.batch, self.chunk)]
         # Microbatches are for batches that do not fit into memory.
         some = chunks[:2] if self.microbatch else chunks
-        chosen = (self._batches.chosen(seed, 1, part, low, min(low + self.chunk, self.batch)) for part, low in some)
+        chosen = (
+            self._data.batches.chosen(seed, 1, part, low, min(low + self.chunk, self.batch)) for part, low in some
+        )
         return [numbers for numbers in chosen if len(numbers)]
 
     # -- what is made from the arguments, once in each process -------------------------------------------------------
@@ -247,7 +260,7 @@ class TorchModule:
         if seed not in self._networks:
             self._networks.clear()
             trained = self._optimizers.trained
-            self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device)
+            self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device, self.loss_scale)
         return self._networks[seed]
 
     @cached_property
@@ -325,81 +338,6 @@ class TorchModule:
         return optimizers
 
     @cached_property
-    def _samples(self) -> Any:  # noqa: ANN401 - what the user's dataset is
-        torch = torch_module()
-        dataset = self.dataset
-        if isclass(dataset) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
-            dataset = dataset if isinstance(dataset, torch.utils.data.IterableDataset) else self._make_dataset()
-        by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
-        if isinstance(dataset, torch.utils.data.IterableDataset) or not (by_number and hasattr(dataset, "__len__")):
-            raise BadTrainer(
-                f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by number, which are needed"
-                " to continue on another node; use a map-style dataset, with __len__ and __getitem__"
-            )
-        return dataset
-
-    def _make_dataset(self) -> Any:  # noqa: ANN401
-        if not callable(self.dataset):
-            raise BadArgument(f"{self.name}: dataset is {type(self.dataset).__name__}; pass a dataset or a function")
-        with surroundings(0, self.threads):
-            return call(f"{self.name}: dataset", self.dataset)
-
-    @cached_property
-    def _batches(self) -> Batches:
-        samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
-        if samples < self.parts:
-            raise BadArgument(f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples")
-        return Batches(samples, self.batch_size, self.parts, self.shuffle)
-
-    def _fetch_batch(self, numbers: Numbers, where: str) -> object:
-        if self.collate is None and (tensors := _whole_tensors(self._samples)):
-            chosen = torch_module().from_numpy(numbers)
-            return [tensor[chosen] for tensor in tensors]
-        collate = self.collate or torch_module().utils.data.default_collate
-        samples = self._fetch_samples(numbers.tolist(), where)
-        try:
-            return collate(samples)
-        except Exception as error:
-            text = " ".join(described(error).split())
-            first, last = numbers[0], numbers[-1]
-            raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error
-
-    def _fetch_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
-        """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that offers it."""
-        together = getattr(self._samples, "__getitems__", None)
-        try:
-            if together is not None:
-                return together(numbers)
-        except Exception as error:
-            if len(numbers) == 1:
-                raise _unreadable(numbers[0], where, error) from error
-            for number in numbers:
-                self._fetch_samples([number], where)
-            text = " ".join(described(error).split())
-            raise TrainerFailed(f"{where}: samples {numbers[0]} to {numbers[-1]} of the dataset: {text}") from error
-        samples = []
-        for number in numbers:
-            try:
-                samples.append(self._samples[number])
-            except Exception as error:
-                raise _unreadable(number, where, error) from error
-        return samples
-
-
-def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401 - what the user's dataset is
-    """The tensors of a dataset that has its samples in tensors, where a batch can be taken of each at a time.
-
-    The batch is the same as that of its samples one by one, if the numbers of a sample lie in their usual order.
-    """
-    if type(dataset) is not torch_module().utils.data.TensorDataset:
-        return ()
-    tensors: Sequence[torch.Tensor] = dataset.tensors
-    plain = all(
-        tensor.is_contiguous() and tensor.layout == torch_module().strided and not tensor.requires_grad
-        for tensor in tensors
-    )
-    return tensors if plain else ()
-
-
-def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
-    return TrainerFailed(f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}")
+    def _data(self) -> TorchData:
+        given = self.dataset, self.collate, self.batch_size, self.parts, self.chunk
+        return TorchData(self.name, *given, self.shuffle, self.workers, self.threads)
