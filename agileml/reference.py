@@ -48,7 +48,7 @@ class ReferenceClock:
 
 
 def replay(
-    trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int = 1, wire: str | None = None
+    trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int | None = 1, wire: str | None = None
 ) -> Params:
     """The model of a deterministic job with these decisions about its clocks, as its iteration log has them.
 
@@ -67,7 +67,7 @@ def replay(
     return next(islice(iterations, len(log), None)).params
 
 
-def run(trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, partitions: int = 1) -> Params:
+def run(trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, partitions: int | None = 1) -> Params:
     """The model after a number of clocks."""
     if clocks < 0:
         raise BadArgument(f"clocks is {clocks}; it must be at least 0")
@@ -79,7 +79,7 @@ def iterate(
     trainer: Trainer,
     seed: int,
     deterministic: bool = True,
-    partitions: int = 1,
+    partitions: int | None = 1,
     sample_items: int = SAMPLE_ITEMS,
     accepted: Mapping[int, Accepted] | None = None,
     wire: str | None = None,
@@ -95,7 +95,7 @@ def iterate(
     model, shards = initial_model(trainer, seed), list(shards_of(trainer))
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
     worker = _ReferenceWorker(trainer, shards, rule, seed, wire)
-    states = [rule.initial(number, model) for number in range(partitions)]
+    states = [rule.initial(number, model) for number in range(len(rule.layout))]
     clock = 0
     while True:
         worker.fill(states, clock)
@@ -104,10 +104,10 @@ def iterate(
         counted = (accepted or {}).get(clock) or worker.plan.accept_all(clock)
         summed = worker.summed(counted) if deterministic else worker.aggregated(counted)
         scale = worker.plan.scale(counted)
-        states = [
-            rule.advance(number, state, scaled(summed.get(number), scale), clock)[0]
-            for number, state in enumerate(states)
-        ]
+        updates = [scaled(summed.get(number), scale) for number in range(len(states))]
+        parts = list(zip(states, updates, strict=True))
+        square = sum(rule.square(number, *part) for number, part in enumerate(parts)) if rule.clips_together else None
+        states = [rule.advance(number, *part, clock, square)[0] for number, part in enumerate(parts)]
 
 
 class _ReferenceWorker:

@@ -48,7 +48,7 @@ class TrainOptions(TypedDict, total=False):
     loss: float
     converged: Convergence | float
     seed: int
-    partitions: int
+    partitions: int | None
     deterministic: bool
     slack: int | None
     loss_sample: int

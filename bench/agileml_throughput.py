@@ -71,7 +71,7 @@ class Processors:
         """A clock is done."""
         if iteration.clock in (WARM_CLOCKS, CLOCKS):
             own = time.process_time()
-            self.seconds[iteration.clock] = own + sum(_used(process) for process in descendants(os.getpid()))
+            self.seconds[iteration.clock] = own + sum(used_seconds(process) for process in descendants(os.getpid()))
 
     @property
     def items_per_second(self) -> float:
@@ -93,7 +93,7 @@ def _children(task: Path) -> list[str]:
     return (task / "children").read_text().split()
 
 
-def _used(process: int) -> float:
+def used_seconds(process: int) -> float:
     """User and system seconds."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -12,6 +12,7 @@ from agileml.core.clock_log import ClockLog
 from agileml.core.deciding import Decisions
 from agileml.core.events import ControllerSettings, RememberDecision
 from agileml.core.members import IN_EPOCH, Members
+from agileml.core.update_norms import UpdateNorms
 from agileml.core.version_ledger import VersionLedger
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Accept, Contributed, Helped, PartitionProgress, Stable, WorkDone
@@ -29,14 +30,15 @@ class ClockProgress:
     decisions: Decisions
     log: ClockLog
     checkpoints: CheckpointSchedule
+    norms: UpdateNorms
     stable: int = 0
 
     @classmethod
     def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
         """Before the first clock."""
         ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
-        checkpoints = CheckpointSchedule(partitions, settings.checkpoint_every)
-        return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints)
+        checkpoints = CheckpointSchedule(partitions, settings.checkpoints.every, settings.checkpoints.pause)
+        return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions))
 
     def add(self, report: ClockReport, epoch: int) -> None:
         """Adds a report to its clock."""
@@ -62,15 +64,18 @@ class ClockProgress:
         accept = Accept(epoch, decided.accepted.clock, decided.accepted.covers)
         return [RememberDecision(decided.line()), *(Send(name, accept) for name in members.names(*IN_EPOCH))]
 
-    def advance_stable(self, assignment: Assignment, members: Members, limit: int, epoch: int) -> list[Send]:
+    def advance_stable(
+        self, assignment: Assignment, members: Members, limit: int, epoch: int, now: float
+    ) -> list[Send]:
         """Advances the stable version, if a later one is safe, and informs the nodes that hold versions."""
         # At most the last clock: its versions are the result of the job.
         safe = min(self.ledger.safe(assignment.table.backups), limit)
         if safe <= self.stable:
             return []
-        stable = Stable(epoch, safe, self.checkpoints.request(safe, self.stable))
+        stable = Stable(epoch, safe, self.checkpoints.request(safe, self.stable, now))
         self.stable = safe
         self.ledger.forget_before(safe)
+        self.norms.forget_until(safe)
         holders = {*assignment.table.owners, *assignment.table.backups}
         holders.update(move.to for move in assignment.moving.values())
         return [Send(name, stable) for name in members.names(*IN_EPOCH) if name in holders]
@@ -80,6 +85,7 @@ class ClockProgress:
         self.stable = clock
         self.checkpoints.roll_back(clock)
         self.log.roll_back(clock)
+        self.norms.roll_back()
         self.decisions.roll_back()
 
     def record(self) -> dict[str, Any]:

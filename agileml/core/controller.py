@@ -289,7 +289,11 @@ class Controller:
         epoch, limit = self.epochs.number, self.last_clock.limit
         self.clocks.add(event, epoch)
         if self.epochs.mode is Mode.RUNNING:
-            self._out.extend(self.clocks.advance_stable(self.planned.assignment, self.members, limit, epoch))
+            stable = self.clocks.advance_stable(self.planned.assignment, self.members, limit, epoch, self._now)
+            self._out.extend(stable)
+
+    def _report_square(self, event: messages.SquareOfPart) -> None:
+        self._out.extend(self.clocks.norms.add(event, self.members))
 
     def _report_saved(self, event: Saved) -> None:
         if self.clocks.checkpoints.add(event.clock, event.partition):
@@ -412,6 +416,7 @@ ROUTES: dict[type, Callable[[Controller, Any], None]] = {
     messages.Taken: Controller._report_partition,
     messages.Adopted: Controller._report_shard,
     messages.Saved: Controller._report_saved,
+    messages.SquareOfPart: Controller._report_square,
     messages.Broken: Controller._report_broken,
     StopJob: Controller._interrupt,
 }

@@ -130,6 +130,14 @@ class NodeRules:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRules:
+    """A checkpoint every `every` clocks (0: none), and at least `pause` seconds between two."""
+
+    every: int = 1
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Settings of the controller. `stop` receives each finished clock and returns whether the job should end.
 
@@ -142,7 +150,7 @@ class ControllerSettings:
     clocks: int
     policy: TrainingPolicy = field(default_factory=StageByRatio)
     nodes: NodeRules = NodeRules()
-    checkpoint_every: int = 1
+    checkpoints: CheckpointRules = CheckpointRules()
     stop: Callable[[Iteration], bool] = lambda _: False
     loss_sample: int = 0
     stragglers: Stragglers = field(default_factory=Stragglers)

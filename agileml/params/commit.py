@@ -13,9 +13,10 @@ from functools import partial
 import numpy as np
 
 from agileml.errors import NotFinite
+from agileml.params.clipping import clip_factor, shrunk, square_of
 from agileml.params.declarations import Apply, Declarations, call
 from agileml.params.deltas import Delta, RowDelta, dense
-from agileml.params.layout import Array, Layout, PartitionState
+from agileml.params.layout import Array, Layout, PartitionState, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,17 @@ class CommitRule:
         return state[: len(self.layout.partitions[partition])]
 
     def advance(
-        self, partition: int, state: PartitionState, summed: Delta | None, clock: int
+        self, partition: int, state: PartitionState, summed: Delta | None, clock: int, square: float | None = None
     ) -> tuple[PartitionState, Delta]:
         """The state after a clock, and the values of the rows that changed, slots included.
 
-        The previous state is not modified; arrays that did not change are shared with it.
+        The previous state is not modified; arrays that did not change are shared with it. `square` is the sum of the
+        squares of all partitions, if `clips_together`.
         """
         if self.declared.apply is not None:
+            if self.declared.clip_norm:
+                whole = self.square(partition, state, summed) if square is None else square
+                summed = self._clipped(partition, summed, clip_factor(whole, self.declared.clip_norm))
             after = self._applied(partition, state, summed, clock, self.declared.apply)
             return after, [RowDelta(None, array) for array in after]
         after, changed = list(state), list[RowDelta | None]([None] * len(state))
@@ -53,6 +58,29 @@ class CommitRule:
             if part is not None:
                 after[index], changed[index] = self._aggregated(state[index], part)
         return after, changed
+
+    @property
+    def clips_together(self) -> bool:
+        """Whether updates are clipped by a norm that no partition knows by itself."""
+        return bool(self.declared.clip_norm) and len(self.layout) > 1
+
+    def square(self, partition: int, state: PartitionState, summed: Delta | None) -> float:
+        """The squared norm of the updates that are clipped, in the order of the partition's segments."""
+        segments = self.layout.partitions[partition]
+        # Of all rows, so that the order of summing does not depend on how the updates travelled.
+        update = dense(state[: len(segments)], summed)
+        return sum(square_of(values) for segment, values in zip(segments, update, strict=True) if self._clips(segment))
+
+    def _clips(self, segment: Segment) -> bool:
+        return np.dtype(self.layout.spec(segment.name).dtype).kind == "f" and self.declared.is_clipped(segment.name)
+
+    def _clipped(self, partition: int, summed: Delta | None, factor: float) -> Delta | None:
+        if summed is None or factor == 1.0:
+            return summed
+        return [
+            RowDelta(part.rows, shrunk(part.values, factor)) if part is not None and self._clips(segment) else part
+            for segment, part in zip(self.layout.partitions[partition], summed, strict=True)
+        ]
 
     def _aggregated(self, array: Array, part: RowDelta) -> tuple[Array, RowDelta]:
         combined = self.declared.aggregation.combined
@@ -71,14 +99,22 @@ class CommitRule:
         segments = self.layout.partitions[partition]
         update = dense(after[: len(segments)], summed)
         count = self.declared.slots + self.declared.row_slots
+        parts = []
         for index, segment in enumerate(segments):
-            values, first = after[index], len(segments) + index * count
-            where = f"{self.declared.name}, clock {clock}, parameter {segment.name!r}"
-            slots, given = after[first : first + count], update[index][:]
+            first = len(segments) + index * count
+            given = update[index][:]
             given.flags.writeable = False
-            call(f"{where}: apply", partial(apply, segment.name, values, given, slots, clock))
+            parts.append((segment.name, after[index], given, after[first : first + count]))
+        where = f"{self.declared.name}, clock {clock}"
+        if self.declared.apply_all is not None:
+            call(f"{where}: apply_all", partial(self.declared.apply_all, parts, clock))
+        else:
+            for part in parts:
+                call(f"{where}, parameter {part[0]!r}: apply", partial(apply, *part, clock))
+        for name, values, *_ in parts:
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise NotFinite(
-                    f"{where}: apply produced NaN or infinity; lower the step size, or look for a division by 0"
+                    f"{where}, parameter {name!r}: apply produced NaN or infinity; lower the step size, or look for a"
+                    " division by 0"
                 )
         return after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +20,9 @@ T = TypeVar("T")
 Apply = Callable[[str, Array, Array, Sequence[Array], int], None]
 """`apply(name, values, update, slots, clock)`: changes values and slots in place. All have the same rows."""
 
+ApplyAll = Callable[[Sequence[tuple[str, Array, Array, Sequence[Array]]], int], None]
+"""`apply_all(parts, clock)`: `apply` for several parts at once, each a name, values, update and slots."""
+
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
@@ -26,10 +30,12 @@ class Declarations:
 
     `name`: its name in errors and logs. `batch`: items of a shard per clock; 0 for all. `chunk`: items per call of
     `step`. `aggregation`: `add`, `max` or `min`. `apply`: called once per clock with the summed updates, instead of
-    adding them; receives some rows of an array at a time, and must treat all rows alike. `slots`: number of arrays
+    adding them; receives some rows of an array at a time, and must treat all rows alike. `apply_all`: called instead of
+    it with all rows that a server updates at a time, where that is faster. `slots`: number of arrays
     of the parameter's shape that `apply` keeps between clocks; they start as zeros. `row_slots`: further slots with one
     number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
-    `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`).
+    `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`). `clip_norm`: above 0, the largest norm
+    of the summed updates of a clock to the parameters for which `is_clipped(name)`; they are scaled before `apply`.
     """
 
     name: str
@@ -37,9 +43,12 @@ class Declarations:
     chunk: int | None
     aggregation: Aggregation
     apply: Apply | None
+    apply_all: ApplyAll | None
     slots: int
     row_slots: int
     wire: str
+    clip_norm: float = 0.0
+    is_clipped: Callable[[str], bool] = lambda _: True
 
     @classmethod
     def of(cls, trainer: object) -> Declarations:
@@ -57,6 +66,11 @@ class Declarations:
             least = 1 if item == "chunk" else 0
             if value is not None and (not isinstance(value, int) or value < least):
                 raise BadTrainer(f"{name}: {item} is {value!r}; it must be a whole number of at least {least}")
+        clip_norm = getattr(trainer, "clip_norm", None) or 0.0
+        if isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float) or not 0 <= clip_norm < inf:
+            raise BadTrainer(f"{name}: clip_norm is {clip_norm!r}; it must be a number above 0")
+        if clip_norm and apply is None:
+            raise BadTrainer(f"{name}: clip_norm needs an apply, for which it scales the updates")
         wire = getattr(trainer, "wire", FULL)
         if wire not in WIRES:
             raise BadTrainer(f"{name}: wire is {wire!r}; choose one of {', '.join(WIRES)}")
@@ -66,9 +80,12 @@ class Declarations:
             numbers["chunk"],
             AGGREGATIONS[aggregation],
             apply,
+            getattr(trainer, "apply_all", None),
             numbers["slots"] or 0,
             numbers["row_slots"] or 0,
             wire,
+            clip_norm,
+            getattr(trainer, "is_clipped", lambda _: True),
         )
 
     def check_sums(self, layout: Layout) -> None:

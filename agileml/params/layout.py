@@ -21,6 +21,12 @@ PartitionState = list[Array]
 MOST_BYTES_PER_NUMBER = 8
 """Longer floats differ from machine to machine."""
 
+USUAL_PARTITIONS = 8
+"""Partitions of a model, unless it is small or a job says how many."""
+
+LEAST_USUAL_BYTES = 256 << 10
+"""A partition takes messages and checkpoints of its own, which for fewer bytes than this cost more than the bytes."""
+
 MAX_ROWS = 2**31 - 1
 """Updates number rows with 32 bits."""
 
@@ -95,11 +101,16 @@ class Layout:
     partitions: tuple[tuple[Segment, ...], ...]
 
     @classmethod
-    def cut(cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int) -> Layout:
-        """Divides parameters into `count` partitions of nearly equal bytes; with fewer rows, some are empty."""
-        if count < 1:
+    def cut(cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int | None = None) -> Layout:
+        """Divides parameters into `count` partitions of nearly equal bytes; with fewer rows, some are empty.
+
+        None: as many as suit the size of the model.
+        """
+        if count is not None and count < 1:
             raise BadArgument(f"{count} partitions; there must be at least 1")
-        given = specs_of(params) if isinstance(params, Mapping) else params
+        given = specs_of(params) if isinstance(params, Mapping) else tuple(params)
+        if count is None:
+            count = min(USUAL_PARTITIONS, max(1, sum(spec.nbytes for spec in given) // LEAST_USUAL_BYTES))
         # Not the trainer's order: a dict built from a set differs from process to process.
         specs = tuple(sorted(given, key=lambda spec: spec.name))
         bounds = [_row_at(specs, number, count) for number in range(count + 1)]

@@ -1,4 +1,4 @@
-"""Messages by which late work is left out of a clock, in jobs with backup workers."""
+"""Messages by which late work is left out of a clock, with backup workers, and by which updates are clipped."""
 
 from __future__ import annotations
 
@@ -24,6 +24,26 @@ class Accept:
     epoch: int
     clock: int
     covers: tuple[Cover, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SquareOfPart:
+    """To the controller: the squared norm of all updates of a clock to a partition, which waits for `SquareOfAll`."""
+
+    node: str
+    epoch: int
+    partition: int
+    clock: int
+    square: float
+
+
+@dataclass(frozen=True, slots=True)
+class SquareOfAll:
+    """From the controller: the squared norm of all updates of a clock, by which they are clipped."""
+
+    epoch: int
+    clock: int
+    square: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ Version c of a partition is its state after clock c; version 0 is the initial mo
 from __future__ import annotations
 
 from agileml.protocol.balancing import ServerTimed
-from agileml.protocol.deciding import Accept, Contributed, GradientSums
+from agileml.protocol.deciding import Accept, Contributed, GradientSums, SquareOfAll, SquareOfPart
 from agileml.protocol.helping import (
     BegunHelping,
     CancelHelp,
@@ -120,6 +120,8 @@ __all__ = [
     "Saved",
     "ServerTimed",
     "Snapshot",
+    "SquareOfAll",
+    "SquareOfPart",
     "Stable",
     "Table",
     "TakeShard",

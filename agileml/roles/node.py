@@ -44,6 +44,7 @@ from agileml.protocol.messages import (
     Routed,
     Saved,
     Snapshot,
+    SquareOfAll,
     Stable,
     Table,
     TakeShard,
@@ -75,11 +76,12 @@ class JobSettings:
     """Settings that all nodes of a job share. Messages with more than `frame_bytes` of arrays are sent in buckets.
 
     With `wire` `bf16` or `fp16`, the parameters that trainers read and the updates that they push are rounded to 16
-    bits; `fp32` leaves them as they are. None: as the trainer declares.
+    bits; `fp32` leaves them as they are. None: as the trainer declares. `partitions` None: as many as suit the size of
+    the model.
     """
 
     seed: int = 0
-    partitions: int = 8
+    partitions: int | None = None
     deterministic: bool = False
     slack: int | None = 0
     loss_sample: int = 256
@@ -90,7 +92,8 @@ class JobSettings:
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
-        check_whole("partitions", self.partitions, 1, MOST_PARTITIONS)
+        if self.partitions is not None:
+            check_whole("partitions", self.partitions, 1, MOST_PARTITIONS)
         check_flag("deterministic", self.deterministic)
         if self.slack is not None:
             check_whole("slack", self.slack, 0)
@@ -331,6 +334,7 @@ _IN_EPOCH = {
     Handover: Transition(Server.take_over, part="server"),
     Move: Transition(Server.move, part="server"),
     Collect: Transition(Server.collect, part="server"),
+    SquareOfAll: Transition(Server.take_square, part="server"),
     **dict.fromkeys(
         (Snapshot, TakeShard, GiveShard, Limit, Evaluate, *get_args(HelpMessage)),
         Transition(Worker.receive, part="worker"),

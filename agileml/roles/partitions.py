@@ -44,6 +44,8 @@ class ServingRules:
     ordered: bool
     fresh: bool
     wire: HalfWire | None = None
+    squares: dict[int, float] = field(default_factory=dict)
+    """By clock, the squared norm of the updates to all partitions, if updates are clipped by it."""
 
     def sent(self, partition: int, state: PartitionState, clock: int) -> PartitionState:
         """The part of a state that workers see, as it travels."""
@@ -68,10 +70,14 @@ class Reply(NamedTuple):
 
 
 class PartitionOutcome(NamedTuple):
-    """Everything that follows from a message: versions, and then replies, in this order."""
+    """Everything that follows from a message: versions, and then replies, in this order.
+
+    `squares`: the clocks whose updates are complete, with their squared norms; they wait for those of other partitions.
+    """
 
     commits: Sequence[Commit] = ()
     replies: Sequence[Reply] = ()
+    squares: Sequence[tuple[int, float]] = ()
 
 
 NOTHING = PartitionOutcome()
@@ -103,6 +109,14 @@ class Readers:
 
 
 @dataclass(slots=True)
+class _CompleteClock:
+    """The summed updates of a clock, and the sums of contributions if some of them could be left out."""
+
+    update: Delta | None
+    sums: GradientSums | None
+
+
+@dataclass(slots=True)
 class ServedPartition:
     """A partition that this node serves. `stamped` is the last version that was sent to its backup; -1: none."""
 
@@ -116,6 +130,8 @@ class ServedPartition:
     readers: Readers = field(default_factory=Readers)
     _before: tuple[int, Delta | None] | None = None
     """The latest clock and the sum of its contributions, if some of them could be left out."""
+    _complete: _CompleteClock | None = None
+    """The next clock, if it waits for the norm of all updates."""
 
     @property
     def latest(self) -> Version:
@@ -144,10 +160,11 @@ class ServedPartition:
     def advance(self) -> PartitionOutcome:
         """Commits every version whose accepted chunks are there, and replies to the workers that waited for it."""
         commits: list[Commit] = []
-        while (commit := self._commit()) is not None:
+        squares: list[tuple[int, float]] = []
+        while (commit := self._commit(squares)) is not None:
             commits.append(commit)
         replies = self._replies()
-        return PartitionOutcome(commits, replies) if commits or replies else NOTHING
+        return PartitionOutcome(commits, replies, squares) if commits or replies or squares else NOTHING
 
     def continue_from(self, handover: Handover) -> PartitionOutcome:
         """Takes over the waiting workers and the contributions of a partition that moves here."""
@@ -184,24 +201,40 @@ class ServedPartition:
             raise InvalidTransition(f"partition {self.partition}, clock {clock}: chunks {clash} arrived twice")
         pending.add(covers, entries, clock)
 
-    def _commit(self) -> Commit | None:
-        """Commits the next version if all accepted chunks are there, else None."""
-        clock, work = self.clock + 1, self.rules.work
+    def _commit(self, squares: list[tuple[int, float]]) -> Commit | None:
+        """Commits the next version if all accepted chunks are there, else None.
+
+        If updates are clipped, it waits for the squares of all partitions, and adds its own to `squares` once.
+        """
+        clock, rule = self.clock + 1, self.rules.rule
+        if self._complete is None:
+            self._complete = self._summed(clock)
+            if self._complete is not None and rule.clips_together and clock not in self.rules.squares:
+                squares.append((clock, rule.square(self.partition, self.latest.state, self._complete.update)))
+        complete = self._complete
+        if complete is None or (rule.clips_together and clock not in self.rules.squares):
+            return None
+        square = self.rules.squares.get(clock)
+        self._complete = None
+        before, pending = self.latest, self.pending.pop(clock)
+        state, changed = rule.advance(self.partition, before.state, complete.update, clock, square)
+        fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
+        self.versions[clock] = Version(clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state)
+        self.clock = clock
+        return Commit(self.versions[clock], changed, complete.sums)
+
+    def _summed(self, clock: int) -> _CompleteClock | None:
+        """The updates of a clock, if all accepted chunks are there."""
+        work = self.rules.work
         accepted, pending = work.accepted(clock), self.pending.get(clock)
         if accepted is None or pending is None or not pending.coverage.complete(accepted):
             return None
-        before = self.latest
         sums = pending.choose(work, accepted, self._before) if work.awaits else None
         update = pending.summed()
         if work.awaits:
             self._before = clock, update
             update = scaled(update, work.plan.scale(accepted))
-        state, changed = self.rules.rule.advance(self.partition, before.state, update, clock)
-        fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
-        self.versions[clock] = Version(clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state)
-        self.clock = clock
-        del self.pending[clock]
-        return Commit(self.versions[clock], changed, sums)
+        return _CompleteClock(update, sums)
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ from agileml.protocol.messages import (
     Recover,
     Restore,
     Snapshot,
+    SquareOfAll,
+    SquareOfPart,
     Stable,
     Table,
     Taken,
@@ -128,6 +130,12 @@ class Server:
         for served in self.served.values():
             self._act(served, served.advance())
 
+    def take_square(self, message: SquareOfAll) -> None:
+        """From now on it is known by how much the updates of a clock are clipped."""
+        self.rules.squares[message.clock] = message.square
+        for served in self.served.values():
+            self._act(served, served.advance())
+
     def forget(self, worker: str) -> None:
         """Forgets what a leaving worker reads."""
         for served in self.served.values():
@@ -170,6 +178,8 @@ class Server:
             pulled = self.traffic.take_pulled(served.partition)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
             self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, *report)))
+        for clock, square in outcome.squares:
+            self.out.append(Send(CONTROLLER, SquareOfPart(self.node, self.epoch, served.partition, clock, square)))
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
         if outcome.replies:
@@ -216,6 +226,8 @@ class Server:
         """Forgets the versions before this one, and saves a checkpoint of it if the message says so."""
         self.stable = max(self.stable, message.clock)
         self.rules.work.forget_until(self.stable)
+        for clock in [clock for clock in self.rules.squares if clock <= self.stable]:
+            del self.rules.squares[clock]
         self.restoring.former.clear()
         for holder in self._holders():
             if message.checkpoint and self._saves(holder) and message.clock in holder.versions:
@@ -289,11 +301,13 @@ class Server:
     def enter(self, message: Enter) -> None:
         """Joins an epoch that has begun."""
         self.epoch, self.stable = message.epoch, message.stable
+        self.rules.squares.clear()
         self.rules.work.reset(message.stable, message.decided)
 
     def recover(self, message: Recover) -> None:
         """Starts an epoch: installs its version of the partitions that the table assigns to this node."""
         self.epoch, self.stable = message.epoch, message.clock
+        self.rules.squares.clear()
         self.rules.work.reset(message.clock, message.decided)
         held: dict[int, Holder] = {**self.backups.copies, **self.transit.shadows, **self.served}
         table = message.table

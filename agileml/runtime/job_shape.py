@@ -101,7 +101,7 @@ def _last_line(errors: BinaryIO) -> str:
     return lines[-1] if lines else ""
 
 
-def _shape(source: TrainerSource, seed: int, partitions: int) -> JobShape:
+def _shape(source: TrainerSource, seed: int, partitions: int | None) -> JobShape:
     trainer = source.load()
     plan = plan_of(trainer, shards_of(trainer))
     layout = Layout.cut(initial_model(trainer, seed), partitions)

@@ -63,7 +63,7 @@ class TrainerRole(NodeRole):
 
     @property
     def partitions(self) -> int:
-        return self.job.settings.partitions
+        return len(self.layout)
 
     def model(self, versions: Sequence[Version]) -> Params:
         return model_of(self.layout, versions)

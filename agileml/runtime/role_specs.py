@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agileml.core.controller import Controller
-from agileml.core.events import ControllerInstruction, ControllerSettings, Iteration, NodeRules
+from agileml.core.events import CheckpointRules, ControllerInstruction, ControllerSettings, Iteration, NodeRules
 from agileml.core.members import Members
 from agileml.job import TrainingJob
 from agileml.params.layout import Params
@@ -22,6 +22,9 @@ from agileml.work.plan import WorkPlan
 
 SLOWEST_BYTES_PER_SECOND = 32 << 20
 """The rate at which a node on a busy computer handles a large model: 32 s for each GiB."""
+
+CHECKPOINT_PAUSE = 0.1
+"""Seconds between two checkpoints, at least: so much work is done again if every copy of a model is lost."""
 
 UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
@@ -170,7 +173,7 @@ def controller_settings(
         job.stopping.last_clock or UNLIMITED,
         job.policy,
         nodes,
-        job.checkpoint_every,
+        CheckpointRules(job.checkpoint_every, CHECKPOINT_PAUSE),
         stop,
         job.settings.loss_sample,
         job.settings.stragglers,

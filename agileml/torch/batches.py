@@ -28,18 +28,19 @@ class BatchPart:
 class Batches:
     """Cuts each epoch into batches of `size` samples, in random order if `shuffle`, and each batch into parts.
 
-    The last batch of an epoch may be shorter. `size` is a multiple of `parts`.
+    The last batch of an epoch may be shorter, or is left out with `drop_last`. `size` is a multiple of `parts`.
     """
 
     samples: int
     size: int
     parts: int
     shuffle: bool
+    drop_last: bool = False
 
     @property
     def per_epoch(self) -> int:
         """Batches of an epoch; a clock is one batch."""
-        return -(-self.samples // self.size)
+        return self.samples // self.size if self.drop_last else -(-self.samples // self.size)
 
     def length(self, clock: int) -> int:
         """The number of samples in the batch of a clock."""
@@ -69,7 +70,7 @@ class Batches:
 
     @property
     def _last(self) -> int:
-        return self.samples - (self.per_epoch - 1) * self.size
+        return min(self.size, self.samples - (self.per_epoch - 1) * self.size)
 
     def _of_last(self, part: int) -> range:
         return range(self._last * part // self.parts, self._last * (part + 1) // self.parts)

@@ -8,14 +8,17 @@ samples, or where something depends on other samples of the batch or on how ofte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Protocol
+from unittest.mock import patch
 
 import numpy as np
 
 from agileml.errors import BadTrainer
 from agileml.extras import torch_module
+from agileml.params.clipping import clip_factor, shrunk, square_of
 from agileml.params.layout import Array
 from agileml.torch.network import BatchObjective, TorchNetwork, has_running_statistics, on_device
 from agileml.torch.surroundings import surroundings
@@ -41,6 +44,12 @@ class ComparedTrainer(Protocol):
 
     @property
     def schedule(self) -> Any: ...  # noqa: ANN401 - of each of them, or None
+
+    @property
+    def loss_scale(self) -> float: ...
+
+    @property
+    def clip_norm(self) -> float | None: ...
 
     @property
     def threads(self) -> int: ...
@@ -114,14 +123,33 @@ def _plain_gradients(
     """The gradient of the first batch as a whole, which stays in the module; `luck` is the seed of what is random."""
     module.train()
     with surroundings(luck, trainer.threads):
-        loss = trainer.objective(module, on_device(trainer.whole(seed), device))
-        torch_module().autograd.backward(loss)
+        batch = on_device(trainer.whole(seed), device)
+        with _no_scaler(trainer.name):
+            loss = trainer.objective(module, batch)
+        torch_module().autograd.backward(loss * trainer.loss_scale)
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= trainer.loss_scale
     return {name: _dense(p.grad) for name, p in module.named_parameters() if name in trained and p.grad is not None}
+
+
+@contextmanager
+def _no_scaler(name: str) -> Iterator[None]:
+    """Raises BadTrainer where the objective scales its loss: its steps would be those of a far larger gradient."""
+
+    def scale(*_: object) -> None:
+        raise BadTrainer(
+            f"{name}: the objective scales its loss (GradScaler), which nothing would undo; return the loss itself, and"
+            " use TorchModule's loss_scale=1024"
+        )
+
+    with patch.object(torch_module().amp.GradScaler, "scale", scale):
+        yield
 
 
 def _summed(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> Gradients:
     """The gradients of the parts, added up as servers do."""
-    network = TorchNetwork(trainer.build(seed), trained, device)
+    network = TorchNetwork(trainer.build(seed), trained, device, trainer.loss_scale)
     shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
     sums: Gradients = {}
     for weight, batch in trainer.pieces(seed):
@@ -138,11 +166,14 @@ def _step(trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[
     named = {name: parameter for name, parameter in module.named_parameters() if name in trained}
     before = {name: _array(parameter) for name, parameter in named.items()}
     ours = {name: values.copy() for name, values in before.items()}
+    factor = clip_factor(sum(map(square_of, gradients.values())), trainer.clip_norm or 0.0)
+    if trainer.clip_norm:
+        torch_module().nn.utils.clip_grad_norm_(named.values(), trainer.clip_norm)
     for name, gradient in gradients.items():
         values = ours[name]
         slots = [np.zeros_like(values) for _ in range(trainer.slots)]
         slots += [np.zeros(len(values)) for _ in range(trainer.row_slots)]
-        trainer.apply(name, values, gradient.astype(values.dtype), slots, 1)
+        trainer.apply(name, values, shrunk(gradient.astype(values.dtype), factor), slots, 1)
     for optimizer in _optimizers(trainer, module):
         optimizer.step()
     moved = {name: _array(parameter) - before[name] for name, parameter in named.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,13 @@ class TorchNetwork:
     same on every node and stay.
     """
 
-    def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str) -> None:
+    def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str, loss_scale: float = 1.0) -> None:
         self.module = module.to(device)
         self._device = device
+        self._scale = loss_scale
         self._trained = {name: parameter for name, parameter in module.named_parameters() if name in trained}
         self._parameters = list(module.parameters())
-        self._forms = {name: _form(parameter) for name, parameter in self._trained.items()}
+        self._forms = {name: (parameter.dtype, parameter.shape) for name, parameter in self._trained.items()}
         self._owned = dict(_declared(module, "owned_buffers"))
         self._moved = {
             **dict(_running_statistics(module)),
@@ -45,6 +46,7 @@ class TorchNetwork:
             **self._owned,
         }
         self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
+        self._plain = {torch_module().float32, torch_module().float64}
         self.sparse = sparse_names(module)
 
     def arrays(self) -> Params:
@@ -56,7 +58,7 @@ class TorchNetwork:
         torch = torch_module()
         for name, tensor in [*self._trained.items(), *self._moved.items()]:
             values = read(name)
-            if tensor.device.type == "cpu" and tensor.is_contiguous() and str(tensor.dtype) in _FLOATS:
+            if tensor.device.type == "cpu" and tensor.dtype in self._plain and tensor.is_contiguous():
                 np.copyto(tensor.detach().numpy(), values.reshape(tensor.shape))
             else:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
@@ -89,16 +91,18 @@ class TorchNetwork:
             change = (self._moved[name].double() - old.double()) * share
             yield name, None, change.cpu().numpy().reshape(old.shape or 1)
 
-    def mean_loss(self, objective: BatchObjective, batch: object, where: str) -> float:
-        """The loss of a batch, as in use: without dropout, and with running statistics."""
+    def mean_losses(self, objective: BatchObjective, batches: Iterable[object], where: str) -> list[float]:
+        """The losses of batches, as in use: without dropout, and with running statistics."""
+        losses = []
         self.module.eval()
-        with torch_module().no_grad():
-            loss = self._loss(objective, batch, where).item()
+        for batch in batches:
+            with torch_module().no_grad():
+                losses.append(self._loss(objective, batch, where).item())
+            if not isfinite(losses[-1]):
+                gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
+                raise NotFinite(_diverged(losses[-1], gradients, objective, where))
         self._check_parameters(dict(self.module.named_parameters()), where)
-        if not isfinite(loss):
-            gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
-            raise NotFinite(_diverged(loss, gradients, objective, where))
-        return loss
+        return losses
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """All parameters and buffers, as plain PyTorch loads them."""
@@ -126,7 +130,7 @@ class TorchNetwork:
             raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
         self._forget_gradients()
         # Not `autograd.grad`: with that, layers under a reentrant checkpoint of activations have no gradient.
-        torch_module().autograd.backward(loss)
+        torch_module().autograd.backward(loss if self._scale == 1 else loss * self._scale)
         gradients = {name: parameter.grad for name, parameter in self._trained.items()}
         self._forget_gradients()
         return gradients
@@ -137,11 +141,11 @@ class TorchNetwork:
 
     def _check_parameters(self, now: Mapping[str, torch.Tensor], where: str) -> None:
         for name, parameter in self._trained.items():
-            if now.get(name) is not parameter or _form(parameter) != self._forms[name]:
-                became = _form(now[name]) if name in now else "nothing"
+            if now.get(name) is not parameter or (parameter.dtype, parameter.shape) != self._forms[name]:
+                became = _form(now[name].dtype, now[name].shape) if name in now else "nothing"
                 raise BadTrainer(
-                    f"{where}, parameter {name!r}: the module replaced it ({self._forms[name]} became {became});"
-                    f" {beginning_of(self.module.forward)}"
+                    f"{where}, parameter {name!r}: the module replaced it ({_form(*self._forms[name])} became"
+                    f" {became}); {beginning_of(self.module.forward)}"
                 )
 
     def _check_kept(self, now: Mapping[str, torch.Tensor], where: str) -> None:
@@ -176,7 +180,7 @@ class TorchNetwork:
         if gradient.is_sparse:
             gradient = gradient.coalesce()
             rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
-        values = gradient.mul(weight).add_(0.0).cpu().numpy()
+        values = gradient.mul(weight / self._scale).add_(0.0).cpu().numpy()
         return name, rows, values.reshape(values.shape or 1)
 
 
@@ -250,8 +254,8 @@ def _kept(module: torch.nn.Module, averaged: set[str]) -> Iterator[tuple[str, to
     yield from ((name, buffer) for name, buffer in module.named_buffers() if name not in averaged)
 
 
-def _form(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+def _form(dtype: torch.dtype, shape: torch.Size) -> str:
+    return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"
 
 
 def _array(tensor: torch.Tensor) -> Array:

@@ -40,8 +40,33 @@ class StateNames:
     numbers: tuple[str, ...]
 
 
+_NO_STATE = StateNames((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterPart:
+    """Rows of a parameter on their server: values, the summed gradient, and the state of the optimizer."""
+
+    name: str
+    values: Array
+    gradient: Array
+    slots: Sequence[Array]
+
+
+@dataclass(slots=True)
+class _RowStep:
+    """A step of an optimizer on rows of a parameter: its `state` before, and then after it."""
+
+    parameter: torch.Tensor
+    hyperparameters: Hyperparameters
+    names: StateNames
+    arrays: Sequence[Array]
+    numbers: Sequence[Array]
+    state: dict[str, Any]
+
+
 class RowOptimizers:
-    """The optimizers of a module, by parameter. One of them updates the rows of a parameter at a time."""
+    """The optimizers of a module, by parameter."""
 
     def __init__(
         self,
@@ -56,6 +81,7 @@ class RowOptimizers:
         self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
         self._schedule = _Schedule(optimizers, schedule)
         self._names = {group: self._probe(group) for group in sorted(set(self._groups.values()))}
+        self._joint = [self._is_joint(number) for number in range(len(self._optimizers))]
 
     @property
     def trained(self) -> frozenset[str]:
@@ -73,50 +99,76 @@ class RowOptimizers:
             return 0
         return 1 + max(len(names.numbers) for names in self._names.values())
 
-    def step(self, name: str, values: Array, gradient: Array, slots: Sequence[Array], clock: int) -> None:
-        """Updates rows of a parameter and their state in place. Without a gradient they stay as they are."""
+    def step(self, parts: Sequence[ParameterPart], clock: int) -> None:
+        """Updates rows of parameters and their state in place. Those without a gradient stay as they are.
+
+        One step of an optimizer for all of its parameters: each takes longer than the arithmetic of a small network.
+        """
+        for number, optimizer in enumerate(self._optimizers):
+            mine = [part for part in parts if self._groups[part.name][0] == number]
+            running = [self._begin(part, clock) for part in mine if self._has_gradient(part)]
+            for together in [running] if self._joint[number] else [[each] for each in running]:
+                if together:
+                    _run_step(optimizer, together)
+                    for step in together:
+                        self._end(step, type(optimizer).__name__)
+
+    def _has_gradient(self, part: ParameterPart) -> bool:
+        return part.name in self._sparse or not _is_untouched(part.gradient).all()
+
+    def _begin(self, part: ParameterPart, clock: int) -> _RowStep:
         torch = torch_module()
-        touched = ~_is_untouched(gradient)
-        if name not in self._sparse and not touched.any():
-            return
-        number, group = self._groups[name]
-        parameter = torch.from_numpy(values)
-        parameter.grad = _sparse(gradient, touched) if name in self._sparse else torch.from_numpy(gradient.copy())
+        number, group = self._groups[part.name]
+        parameter = torch.from_numpy(part.values)
+        parameter.grad = (
+            _sparse(part.gradient, ~_is_untouched(part.gradient))
+            if part.name in self._sparse
+            else torch.from_numpy(part.gradient.copy())
+        )
         names = self._names[number, group]
-        arrays, numbers = slots[: len(names.arrays)], slots[self.slots :]
-        hyperparameters = self._schedule.at(clock)[number][group]
-        state = self._restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
-        after = _run_step(self._optimizers[number], parameter, hyperparameters, state)
+        arrays, numbers = part.slots[: len(names.arrays)], part.slots[self.slots :]
+        state = _restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
+        return _RowStep(parameter, self._schedule.at(clock)[number][group], names, arrays, numbers, state)
+
+    def _end(self, step: _RowStep, kind: str) -> None:
+        """Keeps the state that a step has left."""
+        after, names = step.state, step.names
         if new := after.keys() - {*names.arrays, *names.numbers}:
-            kind = type(self._optimizers[number]).__name__
             raise BadTrainer(
                 f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use another one"
             )
-        if numbers:
-            numbers[0][:] += 1
-        for slot, key in zip(arrays, names.arrays, strict=True):
-            if key in after:
+        if step.numbers:
+            step.numbers[0][:] += 1
+        for slot, key in zip(step.arrays, names.arrays, strict=True):
+            # Most optimizers change their state in place, which is the slot.
+            if key in after and after[key].data_ptr() != slot.ctypes.data:
                 slot[:] = after[key].numpy()
-        for slot, key in zip(numbers[1:], names.numbers, strict=False):
+        for slot, key in zip(step.numbers[1:], names.numbers, strict=False):
             slot[:] = float(after[key])
-
-    def _restored(self, names: StateNames, arrays: Sequence[Array], numbers: Sequence[Array]) -> dict[str, Any]:
-        torch = torch_module()
-        state: dict[str, Any] = {key: torch.from_numpy(slot) for key, slot in zip(names.arrays, arrays, strict=True)}
-        return state | {
-            key: torch.tensor(slot[0], dtype=torch.get_default_dtype())
-            for key, slot in zip(names.numbers, numbers[1:], strict=False)
-        }
 
     def _probe(self, group: OptimizerGroup) -> StateNames:
         """Tries an optimizer on small parameters like those of a group; BadTrainer if a server cannot run it."""
-        optimizer, hyperparameters = self._optimizers[group[0]], self._schedule.at(1)[group[0]][group[1]]
-        if not hyperparameters.get("lr", 1):
-            # A schedule that begins at 0. Nothing would change, whatever a row depends on.
-            hyperparameters = {**hyperparameters, "lr": 0.1}
+        optimizer, hyperparameters = self._optimizers[group[0]], self._hyperparameters_of_probe(group)
         kinds = {name in self._sparse for name, number_and_group in self._groups.items() if number_and_group == group}
         tried = [_probe(optimizer, hyperparameters, sparse) for sparse in sorted(kinds)]
         return max(tried, key=lambda names: len(names.arrays + names.numbers))
+
+    def _hyperparameters_of_probe(self, group: OptimizerGroup) -> Hyperparameters:
+        hyperparameters = self._schedule.at(1)[group[0]][group[1]]
+        # A schedule may begin at 0. Nothing would change, whatever a row depends on.
+        return hyperparameters if hyperparameters.get("lr", 1) else {**hyperparameters, "lr": 0.1}
+
+    def _is_joint(self, number: int) -> bool:
+        """Whether a step on several parameters at once is that on each by itself, as it is with those of PyTorch."""
+        optimizer, hyperparameters = self._optimizers[number], self._hyperparameters_of_probe((number, 0))
+        sparse = {name in self._sparse for name, (owner, _) in self._groups.items() if owner == number}
+        halves = [slice(0, 1), slice(1, None)]
+        return all(
+            torch_module().equal(joint, alone)
+            for kind in sparse
+            for (together, _), half in zip(_tried(optimizer, hyperparameters, kind, halves), halves, strict=True)
+            for joint, alone in zip(together, _tried(optimizer, hyperparameters, kind, [half])[0][0], strict=True)
+        )
 
 
 def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, OptimizerGroup]]:
@@ -127,7 +179,7 @@ def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterat
         if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
             raise BadTrainer(
                 f"optimizer {kind} has a hook for its steps, which would not see the gradients: each server has those"
-                " of some rows; remove it"
+                " of some rows; remove it (to clip by the norm: TorchModule's clip_norm)"
             )
         for group, content in enumerate(optimizer.param_groups):
             for parameter in content["params"]:
@@ -147,31 +199,38 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
     """
     torch = torch_module()
     kind = type(optimizer).__name__
-    values, *gradients = (_waves(phase) for phase in range(3))
-    gradients[1] *= 1e6
-    steps, states = [], []
-    for rows in (slice(None), slice(0, 1), slice(1, None)):
-        parameter, state = torch.from_numpy(values[rows].copy()), dict[str, Any]()
-        reached = []
-        for gradient in gradients:
-            dense = torch.from_numpy(gradient[rows].copy())
-            parameter.grad = dense.to_sparse(1) if sparse else dense
-            try:
-                state = _run_step(optimizer, parameter, hyperparameters, state)
-            except Exception as error:
-                raise BadTrainer(
-                    f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}"
-                ) from error
-            reached.append(parameter.clone())
-        steps.append(reached)
-        states.append(state)
-    whole, upper, lower = (torch.cat(reached, dim=1) for reached in steps)
+    try:
+        tried = [
+            _tried(optimizer, hyperparameters, sparse, [rows]) for rows in (slice(None), slice(0, 1), slice(1, None))
+        ]
+    except Exception as error:
+        raise BadTrainer(f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}") from error
+    whole, upper, lower = (torch.cat(reached, dim=1) for ((reached, _),) in tried)
     if not torch.equal(whole, torch.cat([upper, lower])):
         raise BadTrainer(
             f"optimizer {kind}: its update of a row depends on other rows, but a server holds only some rows of a"
             " parameter; use one such as SGD, Adam or AdamW"
         )
-    return _state_names(kind, states[0])
+    return _state_names(kind, tried[0][0][1])
+
+
+def _tried(
+    optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool, parts: Sequence[slice]
+) -> list[tuple[list[torch.Tensor], dict[str, Any]]]:
+    """For each part of a small parameter, its values after each of two steps on all of them, and its state."""
+    from_numpy = torch_module().from_numpy
+    values, *gradients = (_waves(phase) for phase in range(3))
+    gradients[1] *= 1e6
+    steps = [_RowStep(from_numpy(values[rows].copy()), hyperparameters, _NO_STATE, (), (), {}) for rows in parts]
+    reached: list[list[torch.Tensor]] = [[] for _ in parts]
+    for gradient in gradients:
+        for step, rows in zip(steps, parts, strict=True):
+            dense = from_numpy(gradient[rows].copy())
+            step.parameter.grad = dense.to_sparse(1) if sparse else dense
+        _run_step(optimizer, steps)
+        for step, values_reached in zip(steps, reached, strict=True):
+            values_reached.append(step.parameter.clone())
+    return [(values_reached, step.state) for step, values_reached in zip(steps, reached, strict=True)]
 
 
 class _Schedule:
@@ -222,15 +281,27 @@ def _hyperparameters(group: Hyperparameters) -> Hyperparameters:
     return copy.deepcopy(left)
 
 
-def _run_step(
-    optimizer: Optimizer, parameter: torch.Tensor, hyperparameters: Hyperparameters, state: dict[str, Any]
-) -> dict[str, Any]:
-    """One step on one parameter, with a state from before; returns the state afterwards."""
-    optimizer.param_groups = [{**hyperparameters, "params": [parameter]}]
-    optimizer.state = defaultdict(dict, {parameter: state} if state else {})
+def _run_step(optimizer: Optimizer, steps: Sequence[_RowStep]) -> None:
+    """One step on parameters with their options and state."""
+    groups: dict[int, Hyperparameters] = {}
+    for step in steps:
+        group = groups.setdefault(id(step.hyperparameters), {**step.hyperparameters, "params": []})
+        group["params"].append(step.parameter)
+    optimizer.param_groups = list(groups.values())
+    optimizer.state = defaultdict(dict, {step.parameter: step.state for step in steps if step.state})
     optimizer.step()
-    after = dict(optimizer.state.get(parameter, {}))
-    return {key: value for key, value in after.items() if value is not None}
+    for step in steps:
+        after = optimizer.state.get(step.parameter, {})
+        step.state = {key: value for key, value in after.items() if value is not None}
+
+
+def _restored(names: StateNames, arrays: Sequence[Array], numbers: Sequence[Array]) -> dict[str, Any]:
+    torch = torch_module()
+    state: dict[str, Any] = {key: torch.from_numpy(slot) for key, slot in zip(names.arrays, arrays, strict=True)}
+    return state | {
+        key: torch.tensor(slot[0], dtype=torch.get_default_dtype())
+        for key, slot in zip(names.numbers, numbers[1:], strict=False)
+    }
 
 
 def _state_names(kind: str, state: dict[str, Any]) -> StateNames:

@@ -9,26 +9,29 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from inspect import isclass
-from math import isinf
+from math import frexp, isinf
+from operator import mul
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from agileml.checks import check_number, check_whole
-from agileml.errors import BadArgument, BadTrainer, NotFinite, TrainerFailed
+from agileml.errors import BadArgument, BadTrainer, NotFinite
 from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
-from agileml.torch.batches import Batches, BatchPart, Numbers
+from agileml.torch.batches import BatchPart, Numbers
+from agileml.torch.data import TorchData
 from agileml.torch.first_clock import compare_first_clock
+from agileml.torch.loaders import BatchKey
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
-from agileml.torch.row_optimizers import RowOptimizers
+from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
+from agileml.torch.sampled import SampledBatches
 from agileml.torch.surroundings import surroundings
-from agileml.trainer import ParamReader, ParamView, Sample, init_rng
-from agileml.user_code import beginning_of, described
+from agileml.trainer import ParamReader, ParamView, Piece, Sample, init_rng
+from agileml.user_code import beginning_of
 
 if TYPE_CHECKING:
     import torch
@@ -40,13 +43,21 @@ SEED = "(seed, clock)"
 
 MOST_SEEDS = 2**31
 
+LOSS_BATCH = 64
+"""Samples over which the loss is computed at a time, at least: without gradients they take little memory."""
+
+MOST_LOSS_BYTES = 256 << 20
+"""Samples for the loss that a node keeps: reading them in every clock would take longer than those of a batch."""
+
 
 @dataclass(frozen=True, eq=False)
 class TorchModule:
     """Trains `module` on batches of `dataset`, data-parallel through the parameter server.
 
     `module` and `dataset` are objects, or functions that make them (on every node). A dataset has a length and samples
-    by number. `objective(module, batch)` returns the mean loss over a batch, as a tensor with one number.
+    by number; a DataLoader stands for its dataset, collate_fn, workers and order. With `workers`, that many processes
+    of a node read its batches ahead. `objective(module, batch)` returns the mean loss over a batch, as a tensor with
+    one number.
     `optimizer(module)` returns an optimizer of `torch.optim` that treats all numbers of a parameter alike, or a list of
     several; `schedule(optimizer)` returns its learning-rate schedule, in clocks.
 
@@ -56,8 +67,10 @@ class TorchModule:
     those of one node; 0 leaves them to PyTorch. Nodes agree bit for bit only on the same device with as many threads.
     Before a job starts, its first batch is compared with plain PyTorch in one process, and the job refused if gradient
     or step differ by more than the share `tolerance` of their lengths (`inf`: not compared).
-    With `wire` `bf16` or `fp16`, weights and gradients travel in 16 bits; the servers' weights and optimizers keep
-    theirs.
+    `clip_norm` is the largest norm of the gradient of a batch, over all trained parameters: a longer one is scaled, as
+    `torch.nn.utils.clip_grad_norm_` does. The loss is multiplied by `loss_scale`, a power of two, and its gradient
+    divided by it again, so that float16 under `torch.autocast` keeps small gradients. With `wire` `bf16` or `fp16`,
+    weights and gradients travel in 16 bits; the servers' weights and optimizers keep theirs.
     """
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
@@ -76,12 +89,20 @@ class TorchModule:
     name: str = "TorchModule"
     wire: str = FULL
     tolerance: float = 0.02
+    clip_norm: float | None = None
+    workers: int = 0
+    loss_scale: float = 1.0
 
     def __post_init__(self) -> None:
         torch_module()
-        for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0)):
+        for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0), ("workers", 0)):
             check_whole(f"{self.name}: {setting}", getattr(self, setting), least)
         check_number(f"{self.name}: tolerance", self.tolerance, 0.0, finite=False)
+        if self.clip_norm is not None:
+            check_number(f"{self.name}: clip_norm", self.clip_norm, 0.0, above=True)
+        check_number(f"{self.name}: loss_scale", self.loss_scale, 0.0, above=True)
+        if frexp(self.loss_scale)[0] != 0.5:
+            raise BadArgument(f"{self.name}: loss_scale is {self.loss_scale}; it must be a power of two, such as 1024")
         if self.wire not in WIRES:
             raise BadArgument(f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
         if self.batch_size % self.parts:
@@ -124,19 +145,21 @@ class TorchModule:
         return {SEED: np.array([[seed, 0]]), **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
-        return self._batches.shards()
+        return self._data.batches.shards()
 
     def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         """Adds this chunk's share of the batch's gradient."""
         seed = int(params.read(SEED)[0, 0])
-        chosen = self._batches.chosen(seed, clock, shard.number, lo, hi)
+        chosen = self._data.batches.chosen(seed, clock, shard.number, lo, hi)
         if not len(chosen):
             return
         where = f"{self.name}, clock {clock}, shard {shard.number}"
-        weight = len(chosen) / self._batches.length(clock)
+        weight = len(chosen) / self._data.batches.length(clock)
         network, owns = self._load_network(seed, params), shard.number == 0 and lo % self.batch == 0
-        with surroundings(int(rng.integers(2**62)), self.threads):
-            batch = self._fetch_batch(chosen, where)
+        drawn = int(rng.integers(2**62))
+        batch = self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi)) if self._data.worker_count else None
+        with surroundings(drawn, self.threads):
+            batch = self._data.fetch(chosen, where) if batch is None else batch
             for name, rows, values in network.gradients(self.objective, batch, weight, where, owns=owns):
                 try:
                     params.update(name, rows, values)
@@ -145,27 +168,51 @@ class TorchModule:
 
     def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
         """Runs the optimizer on rows of a parameter."""
-        if name in self._optimizers.trained:
-            self._optimizers.step(name, values, update, slots, clock)
-        elif name == SEED:
-            values[:, 1] = clock
-        else:
-            values += update
+        self.apply_all([(name, values, update, slots)], clock)
+
+    def apply_all(self, parts: Sequence[tuple[str, Array, Array, Sequence[Array]]], clock: int) -> None:
+        """Runs the optimizer on rows of parameters."""
+        trained = []
+        for name, values, update, slots in parts:
+            if name in self._optimizers.trained:
+                trained.append(ParameterPart(name, values, update, slots))
+            elif name == SEED:
+                values[:, 1] = clock
+            else:
+                np.add(values, update, out=values)
+        self._optimizers.step(trained, clock)
+
+    def is_clipped(self, name: str) -> bool:
+        """Whether a parameter is one of those whose gradients have the norm that is clipped."""
+        return name in self._optimizers.trained
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean loss, without dropout and with running statistics."""
         seed, clock = params.read(SEED)[0].tolist()
         where = f"{self.name}, clock {clock}, loss"
-        total, count = 0.0, 0
         network = self._load_network(seed, params)
-        with surroundings(seed, self.threads):
-            for piece in sample:
-                items = self._batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
-                for first in range(0, len(items), self.chunk):
-                    some = items[first : first + self.chunk]
-                    total += len(some) * network.mean_loss(self.objective, self._fetch_batch(some, where), where)
-                    count += len(some)
+        total, count = 0.0, 0
+        for piece in sample:
+            batches = self._sampled(piece, seed, where)
+            with surroundings(seed, self.threads):
+                losses = network.mean_losses(self.objective, batches.contents, where)
+            total += sum(map(mul, losses, batches.lengths))
+            count += len(piece)
         return total / count
+
+    def _sampled(self, piece: Piece, seed: int, where: str) -> SampledBatches:
+        """The batches of a piece of the loss sample, which is the same in every clock."""
+        place = seed, piece.shard.number, piece.lo, piece.hi
+        kept = self._loss_batches.get(place)
+        if kept is None or kept.changed:
+            items = self._data.batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
+            most = self.microbatch or max(self.batch, LOSS_BATCH)
+            chosen = [items[first : first + most] for first in range(0, len(items), most)]
+            with surroundings(seed, self.threads):
+                kept = SampledBatches.of([self._data.fetch(some, where) for some in chosen], list(map(len, chosen)))
+            if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MOST_LOSS_BYTES:
+                self._loss_batches[place] = kept
+        return kept
 
     def state_dict(self, model: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         """The module's state_dict with the values of a trained model, such as `agileml.train(...).model`."""
@@ -186,17 +233,19 @@ class TorchModule:
         """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
         chosen = self._first_samples(seed)
         total = sum(map(len, chosen))
-        return [(len(numbers) / total, self._fetch_batch(numbers, f"{self.name}, clock 1")) for numbers in chosen]
+        return [(len(numbers) / total, self._data.fetch(numbers, f"{self.name}, clock 1")) for numbers in chosen]
 
     def whole(self, seed: int) -> object:
         """The samples of these chunks as one batch."""
-        return self._fetch_batch(np.concatenate(self._first_samples(seed)), f"{self.name}, clock 1")
+        return self._data.fetch(np.concatenate(self._first_samples(seed)), f"{self.name}, clock 1")
 
     def _first_samples(self, seed: int) -> list[Numbers]:
         chunks = [(part, low) for part in range(self.parts) for low in range(0, self.batch, self.chunk)]
         # Microbatches are for batches that do not fit into memory.
         some = chunks[:2] if self.microbatch else chunks
-        chosen = (self._batches.chosen(seed, 1, part, low, min(low + self.chunk, self.batch)) for part, low in some)
+        chosen = (
+            self._data.batches.chosen(seed, 1, part, low, min(low + self.chunk, self.batch)) for part, low in some
+        )
         return [numbers for numbers in chosen if len(numbers)]
 
     # -- what is made from the arguments, once in each process -------------------------------------------------------
@@ -211,8 +260,13 @@ class TorchModule:
         if seed not in self._networks:
             self._networks.clear()
             trained = self._optimizers.trained
-            self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device)
+            self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device, self.loss_scale)
         return self._networks[seed]
+
+    @cached_property
+    def _loss_batches(self) -> dict[tuple[int, ...], SampledBatches]:
+        """By seed, part and items."""
+        return {}
 
     @cached_property
     def _networks(self) -> dict[int, TorchNetwork]:
@@ -274,68 +328,16 @@ class TorchModule:
             return RowOptimizers(module, each, self.schedule, sparse_names(module))
 
         optimizers = call(f"{self.name}: optimizer", made)
+        if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
+            raise BadTrainer(
+                f"{self.name}: clip_norm and the sparse gradient of {min(sparse)!r}, whose norm PyTorch does not take"
+                " either; use sparse=False"
+            )
         if not optimizers.trained:
             raise BadTrainer(f"{self.name}: the optimizer has no parameter of the module that requires a gradient")
         return optimizers
 
     @cached_property
-    def _samples(self) -> Any:  # noqa: ANN401 - what the user's dataset is
-        torch = torch_module()
-        dataset = self.dataset
-        if isclass(dataset) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
-            dataset = dataset if isinstance(dataset, torch.utils.data.IterableDataset) else self._make_dataset()
-        by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
-        if isinstance(dataset, torch.utils.data.IterableDataset) or not (by_number and hasattr(dataset, "__len__")):
-            raise BadTrainer(
-                f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by number, which are needed"
-                " to continue on another node; use a map-style dataset, with __len__ and __getitem__"
-            )
-        return dataset
-
-    def _make_dataset(self) -> Any:  # noqa: ANN401
-        if not callable(self.dataset):
-            raise BadArgument(f"{self.name}: dataset is {type(self.dataset).__name__}; pass a dataset or a function")
-        with surroundings(0, self.threads):
-            return call(f"{self.name}: dataset", self.dataset)
-
-    @cached_property
-    def _batches(self) -> Batches:
-        samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
-        if samples < self.parts:
-            raise BadArgument(f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples")
-        return Batches(samples, self.batch_size, self.parts, self.shuffle)
-
-    def _fetch_batch(self, numbers: Numbers, where: str) -> object:
-        collate = self.collate or torch_module().utils.data.default_collate
-        samples = self._fetch_samples(numbers.tolist(), where)
-        try:
-            return collate(samples)
-        except Exception as error:
-            text = " ".join(described(error).split())
-            first, last = numbers[0], numbers[-1]
-            raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error
-
-    def _fetch_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
-        """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that offers it."""
-        together = getattr(self._samples, "__getitems__", None)
-        try:
-            if together is not None:
-                return together(numbers)
-        except Exception as error:
-            if len(numbers) == 1:
-                raise _unreadable(numbers[0], where, error) from error
-            for number in numbers:
-                self._fetch_samples([number], where)
-            text = " ".join(described(error).split())
-            raise TrainerFailed(f"{where}: samples {numbers[0]} to {numbers[-1]} of the dataset: {text}") from error
-        samples = []
-        for number in numbers:
-            try:
-                samples.append(self._samples[number])
-            except Exception as error:
-                raise _unreadable(number, where, error) from error
-        return samples
-
-
-def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
-    return TrainerFailed(f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}")
+    def _data(self) -> TorchData:
+        given = self.dataset, self.collate, self.batch_size, self.parts, self.chunk
+        return TorchData(self.name, *given, self.shuffle, self.workers, self.threads)

@@ -64,7 +64,12 @@ def train(
         int, typer.Option(metavar="N", help="Random seed for model, trainer and fault injection.", min=0)
     ] = 0,
     arg: Annotated[list[str] | None, typer.Option(help="Trainer argument as name=value. Repeatable.")] = None,
-    partitions: Annotated[int, typer.Option(metavar="N", help="Number of partitions of the parameters.", min=1)] = 8,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Number of partitions of the parameters; by default 1 to 8, by their size.", min=1
+        ),
+    ] = None,
     checkpoint_every: Annotated[
         int,
         typer.Option(

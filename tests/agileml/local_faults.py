@@ -75,7 +75,7 @@ class LocalSchedule:
         """The job."""
         chance = random.Random(-1 - self.seed)
         reliable, transient = chance.choice([(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (1, 4)])
-        settings = JobSettings(deterministic=True, loss_sample=0, keeps=chance.choice([1, 8]))
+        settings = JobSettings(partitions=8, deterministic=True, loss_sample=0, keeps=chance.choice([1, 8]))
         return TrainingJob(
             self.source,
             reliable,

@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from agileml.core.events import ControllerSettings, NodeLost
+from agileml.core.events import CheckpointRules, ControllerSettings, NodeLost
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.params.commit import CommitRule
@@ -166,7 +166,7 @@ class Schedule:
             transient,
             clocks=1000 if limited else CLOCKS,
             policy=HASTY if self.learning else StageByRatio(THRESHOLDS),
-            checkpoint_every=chance.choice([1, 2] if saves else [0, 1, 1, 2]),
+            checkpoints=CheckpointRules(chance.choice([1, 2] if saves else [0, 1, 1, 2])),
             stop=lambda iteration: limited and iteration.clock >= STOPPED_AT,
             loss_sample=SAMPLE,
             stragglers=self.stragglers,

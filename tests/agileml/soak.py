@@ -159,7 +159,7 @@ class Storm:
 def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
     """Trains under continuous faults."""
     source = TrainerSource("tests.agileml.soak:Paced", {"pause": pause})
-    settings = JobSettings(deterministic=True, loss_sample=0)
+    settings = JobSettings(partitions=8, deterministic=True, loss_sample=0)
     # A killed process is detected by its broken connections; heartbeats may be late on a busy computer.
     job = TrainingJob(source, 1, 4, stopping, settings, heartbeat_timeout=20.0, checkpoint_every=5)
     clocks = 0

@@ -75,11 +75,14 @@ STRAGGLERS = {
 }
 """Sent only by jobs that take measures against stragglers, which have schedules of their own."""
 
+CLIPPING = ("SquareOfPart", "SquareOfAll")
+"""Sent only by jobs that clip updates by their norm, which have schedules of their own, too."""
+
 KINDS = tuple(
     sorted(
         name
         for name, kind in vars(messages).items()
-        if isinstance(kind, type) and is_dataclass(kind) and name not in VALUES | STRAGGLERS | NEVER_SENT.keys()
+        if isinstance(kind, type) and is_dataclass(kind) and name not in {*VALUES, *STRAGGLERS, *CLIPPING, *NEVER_SENT}
     )
 )
 
@@ -172,7 +175,7 @@ WAYS = (
     Way("NeedVersion Restore", ABOVE, ("kill one", "kill half", "join reliable", "kill controller"), 1, True),
     Way("Recover Restored", ROOMY, ("kill one", "kill controller")),
     Way("Collect Collected Evaluate Evaluated Limit", AT_START, ()),
-    Way("PartitionProgress Pull Push Saved Snapshot Stable WorkDone", AT_START, ()),
+    Way("PartitionProgress Pull Push Saved Snapshot Stable WorkDone SquareOfPart SquareOfAll", AT_START, ()),
 )
 
 

@@ -130,7 +130,7 @@ def a_checkpoint_that_cannot_be_written_is_not_the_last(seed: int) -> None:
     schedule = CheckpointSchedule(2, every=1)
     full = range(3, 4 + seed % 5)
     for clock in range(1, 21):
-        if schedule.request(clock, clock - 1) and clock not in full:
+        if schedule.request(clock, clock - 1, clock) and clock not in full:
             schedule.add(clock, 0)
             schedule.add(clock, 1)
     assert schedule.latest == 20

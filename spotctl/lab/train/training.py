@@ -72,7 +72,7 @@ class Request:
     nodes: str
     ends: Ends
     seed: int
-    partitions: int
+    partitions: int | None
     deterministic: bool
     slack: str
     stage: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.epochs import Mode
-from agileml.core.events import ClockRepeated, Iteration, NodeLost, RememberCheckpoint
+from agileml.core.events import CheckpointRules, ClockRepeated, Iteration, NodeLost, RememberCheckpoint
 from agileml.core.recovery import CHECKPOINT
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Heartbeat, PartitionProgress, Recover, Restored, Saved, Stable, WorkDone
@@ -11,7 +12,7 @@ from tests.agileml.core.control import committed, handle, join, mode_of, running
 
 
 def test_a_checkpoint_is_requested_every_n_clocks_and_counts_when_complete() -> None:
-    control = running("r", "t", checkpoint_every=2)
+    control = running("r", "t", checkpoints=CheckpointRules(2))
     assert Send("r", Stable(1, 1, checkpoint=False)) in committed(control, 1)
     assert Send("r", Stable(1, 2, checkpoint=True)) in committed(control, 2)
     handle(control, Saved("r", 1, 0, 2))
@@ -21,7 +22,7 @@ def test_a_checkpoint_is_requested_every_n_clocks_and_counts_when_complete() -> 
 
 
 def test_no_checkpoint_is_requested_while_one_is_written_unless_it_is_overdue() -> None:
-    control = running("r", "t", clocks=20, checkpoint_every=1)
+    control = running("r", "t", clocks=20, checkpoints=CheckpointRules(1))
     requested = []
     for clock in range(1, 12):
         requested += [clock] * (Send("r", Stable(1, clock, checkpoint=True)) in committed(control, clock))
@@ -30,8 +31,18 @@ def test_no_checkpoint_is_requested_while_one_is_written_unless_it_is_overdue() 
     assert requested == [1, 4, 8]
 
 
+def test_checkpoints_are_no_closer_than_their_pause() -> None:
+    schedule = CheckpointSchedule(1, every=1, pause=0.1)
+    requested = []
+    for clock in range(1, 41):
+        if schedule.request(clock, clock - 1, now=clock * 0.03):
+            requested.append(clock)
+            schedule.add(clock, 0)
+    assert requested == list(range(1, 41, 4))
+
+
 def test_a_checkpoint_never_mixes_versions_from_before_and_after_a_rollback() -> None:
-    control = running("r", "t", checkpoint_every=2)
+    control = running("r", "t", checkpoints=CheckpointRules(2))
     committed(control, 1)
     committed(control, 2)
     handle(control, Saved("r", 1, 0, 2))

@@ -51,7 +51,7 @@ JOB = TrainingJob(
     reliable=1,
     transient=4,
     stopping=Stopping(clocks=CLOCKS),
-    settings=JobSettings(deterministic=True),
+    settings=JobSettings(partitions=8, deterministic=True),
     # The tests' machine may be busy; a killed process is noticed by its connections at once.
     heartbeat_timeout=20.0,
 )

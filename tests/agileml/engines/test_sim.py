@@ -39,7 +39,7 @@ EVERYTHING = (
 
 
 def job(source: TrainerSource = SMALL, nodes: tuple[int, int] = (1, 3), **given: Any) -> TrainingJob:  # noqa: ANN401
-    settings = JobSettings(deterministic=True, loss_sample=given.pop("loss_sample", 32))
+    settings = JobSettings(partitions=8, deterministic=True, loss_sample=given.pop("loss_sample", 32))
     return TrainingJob(source, *nodes, given.pop("stopping", Stopping(clocks=CLOCKS)), settings, **given)
 
 

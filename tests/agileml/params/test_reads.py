@@ -263,7 +263,9 @@ def run_schedules() -> None:
 
 def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
     """A job without faults, on one reliable and three transient nodes."""
-    simulation = Simulation(small(kind), ControllerSettings(1, 3, clocks), JobSettings(deterministic=True))
+    simulation = Simulation(
+        small(kind), ControllerSettings(1, 3, clocks), JobSettings(partitions=8, deterministic=True)
+    )
     for number in range(4):
         simulation.join(reliable=number == 0)
     return simulation.run()

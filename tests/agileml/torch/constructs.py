@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
 from agileml import reference
 from agileml.errors import AgileMLError
@@ -51,6 +51,25 @@ def lowered(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
         numbers, words, targets = batch
         scores = net(numbers, words)
     return nn.functional.cross_entropy(scores.float(), targets)
+
+
+def halved(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    """In float16, in which small gradients become 0."""
+    with torch.autocast("cpu", dtype=torch.float16):
+        numbers, words, targets = batch
+        scores = net(numbers, words)
+    return nn.functional.cross_entropy(scores.float(), targets)
+
+
+def scaled(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    """As a loop passes it to `backward`."""
+    loss: torch.Tensor = torch.amp.GradScaler("cpu").scale(objective(net, batch))
+    return loss
+
+
+def weighted() -> DataLoader[Any]:
+    """Draws some samples more often than others."""
+    return DataLoader(data(), BATCH, sampler=WeightedRandomSampler([1.0] * SAMPLES, SAMPLES))
 
 
 class Stream(IterableDataset[Any]):
@@ -92,9 +111,13 @@ class TorchConstruct:
     dataset: Any = data
     parts: int = 4
     microbatch: int = 0
+    clip_norm: float | None = None
+    workers: int = 0
+    loss_scale: float = 1.0
 
     def trainer(self) -> TorchModule:
         options = {"schedule": self.schedule, "parts": self.parts, "microbatch": self.microbatch}
+        options |= {"clip_norm": self.clip_norm, "workers": self.workers, "loss_scale": self.loss_scale}
         return trainer(self.module, self.optimizer, self.dataset, self.loss, **options)
 
 
@@ -104,7 +127,16 @@ CONSTRUCTS = [
     TorchConstruct("AdamW by groups, StepLR", optimizer=adamw, schedule=partial(lr_scheduler.StepLR, step_size=3)),
     TorchConstruct("OneCycleLR", schedule=CYCLE),
     TorchConstruct("gradients added up over microbatches", microbatch=2),
+    TorchConstruct("clipping by the norm", clip_norm=0.1),
+    TorchConstruct("clipping by the norm, AdamW", optimizer=adamw, clip_norm=0.1),
     TorchConstruct("bfloat16 by autocast", loss=lowered),
+    TorchConstruct("float16 by autocast, with a loss scale", loss=halved, loss_scale=1024.0),
+    TorchConstruct("a loss that GradScaler scales", loss=scaled),
+    TorchConstruct("DataLoader", dataset=lambda: DataLoader(data(), BATCH, shuffle=True)),
+    TorchConstruct(
+        "DataLoader with two workers", dataset=lambda: DataLoader(data(), BATCH, shuffle=True, num_workers=2)
+    ),
+    TorchConstruct("DataLoader with a sampler", dataset=weighted),
     TorchConstruct("batch normalization, in one part", Normalized, parts=1),
     TorchConstruct("batch normalization, in four parts", Normalized),
     TorchConstruct("dropout", partial(Normalized, dropout=0.3), parts=1),
@@ -128,7 +160,12 @@ def plain(given: TorchConstruct, seed: int) -> nn.Module:
         low = (clock - 1) % order.per_epoch * BATCH
         chosen = order.chosen(seed, clock, 0, low, low + order.length(clock))
         optimizer.zero_grad()
-        torch.autograd.backward(given.loss(net, list(samples[torch.from_numpy(chosen)])))
+        torch.autograd.backward(given.loss(net, list(samples[torch.from_numpy(chosen)])) * given.loss_scale)
+        for parameter in net.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= given.loss_scale
+        if given.clip_norm is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), given.clip_norm)
         optimizer.step()
         if scheduler is not None:
             scheduler.step()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 from agileml.torch import TorchModule
 
@@ -84,7 +84,7 @@ def momentum(net: nn.Module) -> torch.optim.Optimizer:
 def trainer(
     module: Callable[[], nn.Module] | nn.Module = Shared,
     optimizer: Callable[[nn.Module], Any] = adamw,
-    dataset: Callable[[], Dataset[Any]] | Dataset[Any] = data,
+    dataset: Any = data,  # noqa: ANN401 - a dataset, a DataLoader, or a function that makes one
     loss: Callable[[nn.Module, Any], torch.Tensor] = objective,
     **options: Any,  # noqa: ANN401
 ) -> TorchModule:

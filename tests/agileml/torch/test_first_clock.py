@@ -18,6 +18,8 @@ from tests.agileml.torch.nets import Normalized, Shared, momentum, objective, tr
 EXACT = (
     "tied and frozen weights, momentum",
     "gradients added up over microbatches",
+    "clipping by the norm",
+    "clipping by the norm, AdamW",
     "a buffer that the module declares",
 )
 

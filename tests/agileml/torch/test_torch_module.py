@@ -291,7 +291,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         rf"clock 1, shard \d, parameter 'scale': the loss is nan; lower .*{HERE}exploding_in_training",
     ),
     ({"loss": steep}, rf"clock 1, parameter 'scale': the update holds NaN or infinity; .*{HERE}steep"),
-    ({"loss": unreduced}, rf"clock 0, loss: the objective returned a tensor of shape \(6,\); .*{HERE}unreduced"),
+    ({"loss": unreduced}, rf"clock 0, loss: the objective returned a tensor of shape \(22,\); .*{HERE}unreduced"),
     (
         {"loss": mismatched},
         r"clock 0, loss, layer 'first' with parameter weight \(6, 4\), bias \(6,\): RuntimeError: mat1 and mat2"

@@ -1,0 +1,200 @@
+"""The data of a `TorchModule`: its dataset, the samples of each batch, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from inspect import isclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agileml.errors import BadArgument, BadTrainer, TrainerFailed
+from agileml.extras import torch_module
+from agileml.params.declarations import call
+from agileml.torch.batches import Batches, Numbers
+from agileml.torch.loaders import BatchKey, Loaders
+from agileml.torch.surroundings import surroundings
+from agileml.user_code import described
+from agileml.work.plan import WorkPlan
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import DataLoader
+
+
+@dataclass(frozen=True, eq=False)
+class TorchData:
+    """What a `TorchModule` is given to read batches: `dataset` may be a function that makes it, or a DataLoader."""
+
+    name: str
+    dataset: Any
+    collate: Callable[[list[Any]], Any] | None
+    batch_size: int
+    parts: int
+    chunk: int
+    shuffle: bool
+    workers: int
+    threads: int
+
+    @cached_property
+    def _given_data(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
+        data, given = torch_module().utils.data, self.dataset
+        if isinstance(given, data.DataLoader | data.IterableDataset):
+            return given
+        by_number = hasattr(given, "__getitem__") or hasattr(given, "__getitems__")
+        return given if by_number and not isclass(given) else self._make_dataset()
+
+    @cached_property
+    def _loader(self) -> DataLoader[Any] | None:
+        """The DataLoader that stands for its dataset, if there is one; BadTrainer if it does what nodes cannot."""
+        data = torch_module().utils.data
+        if not isinstance(self._given_data, data.DataLoader):
+            return None
+        loader: DataLoader[Any] = self._given_data
+        if isinstance(loader.dataset, data.IterableDataset):
+            return loader
+        if type(loader.sampler) not in (data.SequentialSampler, data.RandomSampler) or (
+            type(loader.batch_sampler) is not data.BatchSampler
+        ):
+            kind = type(loader.sampler).__name__
+            raise BadTrainer(
+                f"{self.name}: the DataLoader has a sampler of its own ({kind}), whose state other nodes do not have;"
+                " use shuffle=True or False"
+            )
+        if loader.batch_size != self.batch_size:
+            raise BadArgument(
+                f"{self.name}: batch_size is {self.batch_size}, and that of the DataLoader {loader.batch_size}"
+            )
+        return loader
+
+    @cached_property
+    def _samples(self) -> Any:  # noqa: ANN401 - what the user's dataset is
+        dataset = self._given_data if self._loader is None else self._loader.dataset
+        by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+        is_stream = isinstance(dataset, torch_module().utils.data.IterableDataset)
+        if is_stream or not (by_number and hasattr(dataset, "__len__")):
+            raise BadTrainer(
+                f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by number, which are needed"
+                " to continue on another node; use a map-style dataset, with __len__ and __getitem__"
+            )
+        return dataset
+
+    @cached_property
+    def _collate(self) -> Callable[[list[Any]], Any]:
+        default: Callable[[list[Any]], Any] = torch_module().utils.data.default_collate
+        return self.collate or (default if self._loader is None else self._loader.collate_fn)
+
+    def _make_dataset(self) -> Any:  # noqa: ANN401
+        if not callable(self.dataset):
+            raise BadArgument(f"{self.name}: dataset is {type(self.dataset).__name__}; pass a dataset or a function")
+        with surroundings(0, self.threads):
+            return call(f"{self.name}: dataset", self.dataset)
+
+    @cached_property
+    def batches(self) -> Batches:
+        samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
+        if samples < self.parts:
+            raise BadArgument(f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples")
+        if self._loader is None:
+            return Batches(samples, self.batch_size, self.parts, self.shuffle)
+        if self._loader.drop_last and samples < self.batch_size:
+            raise BadArgument(f"{self.name}: the DataLoader drops its only batch, which has {samples} samples")
+        shuffle = isinstance(self._loader.sampler, torch_module().utils.data.RandomSampler)
+        return Batches(samples, self.batch_size, self.parts, shuffle, self._loader.drop_last)
+
+    def fetch(self, numbers: Numbers, where: str) -> object:
+        default = torch_module().utils.data.default_collate
+        if self._collate is default and (tensors := _whole_tensors(self._samples)):
+            chosen = torch_module().from_numpy(numbers)
+            return [tensor[chosen] for tensor in tensors]
+        samples = self._fetch_samples(numbers.tolist(), where)
+        try:
+            return self._collate(samples)
+        except Exception as error:
+            text = " ".join(described(error).split())
+            first, last = numbers[0], numbers[-1]
+            raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error
+
+    def _fetch_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
+        """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that offers it."""
+        together = getattr(self._samples, "__getitems__", None)
+        try:
+            if together is not None:
+                return together(numbers)
+        except Exception as error:
+            if len(numbers) == 1:
+                raise _unreadable(numbers[0], where, error) from error
+            for number in numbers:
+                self._fetch_samples([number], where)
+            text = " ".join(described(error).split())
+            raise TrainerFailed(f"{where}: samples {numbers[0]} to {numbers[-1]} of the dataset: {text}") from error
+        samples = []
+        for number in numbers:
+            try:
+                samples.append(self._samples[number])
+            except Exception as error:
+                raise _unreadable(number, where, error) from error
+        return samples
+
+    # -- reading ahead -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def worker_count(self) -> int:
+        return self.workers or (0 if self._loader is None else self._loader.num_workers)
+
+    @cached_property
+    def _plan(self) -> WorkPlan:
+        return WorkPlan(tuple(map(len, self.batches.shards())), self.batch_size // self.parts, self.chunk)
+
+    @cached_property
+    def _loaders(self) -> dict[int, Loaders]:
+        """At most one, by seed."""
+        return {}
+
+    @cached_property
+    def _last_read(self) -> dict[tuple[int, int], int]:
+        """By part and chunk, the clock whose batch was read last."""
+        return {}
+
+    def read_ahead(self, seed: int, key: BatchKey) -> object:
+        """The batch of a chunk; if this node had the same chunk of the last clock, that of the next is read, too."""
+        if seed not in self._loaders:
+            self._loaders.clear()
+            self._loaders[seed] = Loaders(self.worker_count, partial(self._read_batch, seed))
+        chunk = (key.low - self._plan.items(key.part, key.clock)[0]) // self.chunk
+        again = self._last_read.get((key.part, chunk)) == key.clock - 1
+        self._last_read[key.part, chunk] = key.clock
+        following = []
+        if again and chunk < self._plan.chunks(key.part, key.clock + 1):
+            following = [BatchKey(key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk))]
+        return self._loaders[seed].take(key, [other for other in following if len(self._numbers(seed, other))])
+
+    def _numbers(self, seed: int, key: BatchKey) -> Numbers:
+        return self.batches.chosen(seed, key.clock, key.part, key.low, key.high)
+
+    def _read_batch(self, seed: int, key: BatchKey) -> object:
+        where = f"{self.name}, clock {key.clock}, shard {key.part}"
+        drawn = np.random.SeedSequence(seed, spawn_key=(2, *key)).generate_state(1, np.uint64)[0]
+        with surroundings(int(drawn >> np.uint64(2)), 1):
+            return self.fetch(self._numbers(seed, key), where)
+
+
+def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401 - what the user's dataset is
+    """The tensors of a dataset that has its samples in tensors, where a batch can be taken of each at a time.
+
+    The batch is the same as that of its samples one by one, if the numbers of a sample lie in their usual order.
+    """
+    if type(dataset) is not torch_module().utils.data.TensorDataset:
+        return ()
+    tensors: Sequence[torch.Tensor] = dataset.tensors
+    plain = all(
+        tensor.is_contiguous() and tensor.layout == torch_module().strided and not tensor.requires_grad
+        for tensor in tensors
+    )
+    return tensors if plain else ()
+
+
+def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
+    return TrainerFailed(f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}")

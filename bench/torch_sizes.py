@@ -1,0 +1,180 @@
+"""`TorchModule` next to a loop in plain PyTorch, and to DistributedDataParallel, by the size of network and batch.
+
+    python -m bench.torch_sizes [--clocks 300] [--repetitions 3] [--sizes 19 200 1000]
+
+Processor time of all processes of the job, user and system, divided by clocks; all compute on one thread each. A job of
+1+1 nodes computes every sample once, as the loop does, and the loss over 256 samples, and writes checkpoints: the rest
+is what the servers, the network between processes and the bookkeeping take. DDP has two processes and gloo, each with
+half of the batch. Medians of repetitions, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import agileml
+from agileml.core.events import Iteration
+from agileml.torch import TorchModule
+from bench.agileml_throughput import descendants, used_seconds
+
+INPUTS, CLASSES, SAMPLES = 64, 10, 8192
+WIDTHS = {19: 104, 26: 125, 200: 404, 1000: 960, 4000: 1960, 16000: 3960}
+"""By thousands of parameters, the width of two hidden layers."""
+
+
+def net(width: int) -> nn.Module:
+    """Two hidden layers."""
+    return nn.Sequential(
+        nn.Linear(INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)
+    )
+
+
+def data() -> TensorDataset:
+    """Random points, labeled by their largest number."""
+    drawn = torch.randn(SAMPLES, INPUTS, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(drawn, drawn[:, :CLASSES].argmax(1))
+
+
+def objective(module: nn.Module, batch: Any) -> torch.Tensor:  # noqa: ANN401 - points and labels
+    """Mean cross-entropy."""
+    points, labels = batch
+    return nn.functional.cross_entropy(module(points), labels)
+
+
+def adamw(module: nn.Module) -> torch.optim.Optimizer:
+    """AdamW, whose state is twice the size of the parameters."""
+    return torch.optim.AdamW(module.parameters(), lr=1e-3)
+
+
+def _warm(clocks: int) -> int:
+    """Clocks before the first that counts."""
+    return max(5, clocks // 8)
+
+
+def plain(width: int, batch: int, clocks: int) -> float:
+    """Processor seconds of a step, as anyone writes the loop, in this process."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    module = net(width)
+    optimizer, loader = adamw(module), DataLoader(data(), batch, shuffle=True, drop_last=True)
+    done, began = 0, 0.0
+    while True:
+        for some in loader:
+            if done == _warm(clocks):
+                began = time.process_time()
+            if done == _warm(clocks) + clocks:
+                return (time.process_time() - began) / clocks
+            optimizer.zero_grad()
+            torch.autograd.backward(objective(module, some))
+            optimizer.step()
+            done += 1
+
+
+def plain_elsewhere(width: int, batch: int, clocks: int) -> float:
+    """The same in a process of its own."""
+    call = f"from bench.torch_sizes import plain; print(plain({width}, {batch}, {clocks}))"
+    return float(subprocess.run([sys.executable, "-c", call], check=True, capture_output=True, text=True).stdout)
+
+
+def ddp(width: int, batch: int, clocks: int) -> float:
+    """Processor seconds of a step of two processes that each compute half of a batch."""
+    with tempfile.TemporaryDirectory() as folder:
+        context = torch.multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        arguments = [(rank, folder, queue, (width, batch, clocks)) for rank in range(2)]
+        ranks = [context.Process(target=_ddp_rank, args=given) for given in arguments]
+        for rank in ranks:
+            rank.start()
+        seconds: float = sum(queue.get(timeout=600) for _ in ranks)
+        for rank in ranks:
+            rank.join()
+    return seconds / clocks
+
+
+def _ddp_rank(rank: int, folder: str, queue: Any, sizes: tuple[int, int, int]) -> None:  # noqa: ANN401
+    width, batch, clocks = sizes
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    module, samples = nn.parallel.DistributedDataParallel(net(width)), data()
+    optimizer, began = adamw(module), 0.0
+    for step in range(_warm(clocks) + clocks):
+        if step == _warm(clocks):
+            began = time.process_time()
+        first = (step * batch + rank * batch // 2) % (len(samples) - batch // 2)
+        some = torch.utils.data.default_collate([samples[number] for number in range(first, first + batch // 2)])
+        optimizer.zero_grad()
+        torch.autograd.backward(objective(module, some))
+        optimizer.step()
+    queue.put(time.process_time() - began)
+    torch.distributed.destroy_process_group()
+
+
+@dataclass
+class Processors:
+    """Processor time of all processes of the job, after two of its clocks."""
+
+    first: int
+    last: int
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, iteration: Iteration) -> None:
+        """A clock is done."""
+        if iteration.clock in (self.first, self.last):
+            processes = descendants(os.getpid())
+            self.seconds.append(time.process_time() + sum(used_seconds(process) for process in processes))
+
+
+def ours(width: int, batch: int, clocks: int, parts: int, nodes: str) -> float:
+    """Processor seconds of a clock."""
+    trainer = TorchModule(lambda: net(width), data, objective, adamw, batch_size=batch, parts=parts)
+    used = Processors(_warm(clocks), _warm(clocks) + clocks)
+    # More clocks than are measured: at the end the model is collected.
+    agileml.train(trainer, nodes, clocks=used.last + 1, listener=used)
+    return (used.seconds[1] - used.seconds[0]) / clocks
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.torch_sizes")
+    parser.add_argument("--clocks", type=int, default=300)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[19, 200, 1000], choices=WIDTHS)
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 1024])
+    parser.add_argument("--parts", type=int, nargs="+", default=[2, 8])
+    parser.add_argument("--nodes", default="1+1")
+    given = parser.parse_args()
+    print("| parameters | batch | parts | plain PyTorch | DDP | TorchModule | above plain | times plain | times DDP |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    for size in given.sizes:
+        for batch in given.batches:
+            loops: list[float] = []
+            pairs: list[float] = []
+            jobs: dict[int, list[float]] = {parts: [] for parts in given.parts}
+            for _ in range(given.repetitions):
+                loops.append(plain_elsewhere(WIDTHS[size], batch, given.clocks))
+                pairs.append(ddp(WIDTHS[size], batch, given.clocks))
+                for parts, seconds in jobs.items():
+                    seconds.append(ours(WIDTHS[size], batch, given.clocks, parts, given.nodes))
+            for parts, seconds in jobs.items():
+                loop, pair, job = map(statistics.median, (loops, pairs, seconds))
+                count = sum(parameter.numel() for parameter in net(WIDTHS[size]).parameters())
+                times = " | ".join(f"{1000 * value:.2f} ms" for value in (loop, pair, job, job - loop))
+                print(f"| {count:,} | {batch} | {parts} | {times} | {job / loop:.2f} | {job / pair:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
