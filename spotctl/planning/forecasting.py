@@ -119,7 +119,8 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     if pause <= _LEAST_PAUSE:
         return lambda start: decider.later(start - at)
     # The longer a job with a deadline looks away, the more slack the job keeps.
-    look = pause if decider.deadline is None else min(max(pause // 4, decider.look), _LONGEST_LOOK)
+    part = 4 if decider.roaming is None else 2
+    look = pause if decider.deadline is None else min(max(pause // part, decider.look), _LONGEST_LOOK)
     roaming = None if decider.roaming is None else decider.roaming.seldom(pause)
     seldom = replace(decider, look=look, roaming=roaming)
 
