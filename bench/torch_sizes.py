@@ -83,7 +83,7 @@ def plain(width: int, batch: int, clocks: int) -> float:
 
 
 def plain_elsewhere(width: int, batch: int, clocks: int) -> float:
-    """The same in a process of its own."""
+    """Processor seconds of a step, in a process of its own."""
     call = f"from bench.torch_sizes import plain; print(plain({width}, {batch}, {clocks}))"
     return float(subprocess.run([sys.executable, "-c", call], check=True, capture_output=True, text=True).stdout)
 

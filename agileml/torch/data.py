@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TorchData:
-    """What a `TorchModule` is given to read batches: `dataset` may be a function that makes it, or a DataLoader."""
+    """Reads the batches of a `TorchModule`. `dataset` may be a function that makes it, or a DataLoader."""
 
     name: str
     dataset: Any

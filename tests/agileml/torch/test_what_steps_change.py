@@ -222,8 +222,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"dataset": lambda: torch.utils.data.DataLoader(data())},
-        "dataset DataLoader has no length or no samples by number",
+        r"batch_size is \d+, and that of the DataLoader 1",
     ),
+    ({"dataset": lambda: iter(data())}, r"dataset \w+ has no length or no samples by number"),
     ({"module": Guarded()}, r"module Guarded cannot be copied \(cannot pickle .*\); pass a function that makes it"),
 ]
 
