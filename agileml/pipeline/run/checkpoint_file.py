@@ -17,7 +17,7 @@ _ABOUT = "about"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class PipelineCheckpoint:
     """The losses before a batch, and the layers in order."""
 
     batch: int
@@ -25,7 +25,7 @@ class Checkpoint:
     layers: Sequence[PipelineFrame]
 
 
-def save_checkpoint(path: Path, settings: ElasticSettings, kept: Checkpoint) -> None:
+def save_checkpoint(path: Path, settings: ElasticSettings, kept: PipelineCheckpoint) -> None:
     """Replaces the file in one step."""
     about = {
         "batch": kept.batch,
@@ -46,7 +46,7 @@ def _terms(settings: ElasticSettings) -> str:
     return f"{scheme} with {settings.batch} microbatches"
 
 
-def load_checkpoint(path: Path, settings: ElasticSettings) -> Checkpoint:
+def load_checkpoint(path: Path, settings: ElasticSettings) -> PipelineCheckpoint:
     """The content of a file. Raises BadArgument if it is of another run."""
     frames: dict[int, PipelineFrame] = {}
     try:
@@ -71,4 +71,4 @@ def load_checkpoint(path: Path, settings: ElasticSettings) -> Checkpoint:
             f" {_terms(settings)}: use the same scheme and number of microbatches, or name another file"
         )
     losses = {int(k): loss for k, loss in about["losses"].items()}
-    return Checkpoint(batch, losses, [frame for _, frame in sorted(frames.items())])
+    return PipelineCheckpoint(batch, losses, [frame for _, frame in sorted(frames.items())])

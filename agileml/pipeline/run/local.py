@@ -19,7 +19,7 @@ from agileml.job import GaveUp, TrainingJob
 from agileml.pipeline.elastic.controller import EpochRecord
 from agileml.pipeline.elastic.update_details import details_of
 from agileml.pipeline.model.base import PipelineModel, UpdateRule, Weights
-from agileml.pipeline.run.checkpoint_file import Checkpoint, load_checkpoint, save_checkpoint
+from agileml.pipeline.run.checkpoint_file import PipelineCheckpoint, load_checkpoint, save_checkpoint
 from agileml.pipeline.run.fault_script import FaultScript
 from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
 from agileml.pipeline.run.model_source import ModelSource, copied_source
@@ -136,7 +136,7 @@ class _LocalRun:
         if self._file is None or batch <= self._kept:
             return
         frames = [layer_frame(layer, self._store.load(layer, batch)) for layer in self._layers]
-        save_checkpoint(self._file, self._settings, Checkpoint(batch, self._losses, frames))
+        save_checkpoint(self._file, self._settings, PipelineCheckpoint(batch, self._losses, frames))
         self._kept = batch
 
     def trained(self, batch: int) -> TrainedPipeline:
