@@ -9,7 +9,7 @@ import reference
 PAGES = {
     "Start": "tutorial faq script-or-trainer which-strategy glossary",
     "How to": "troubleshooting nightly budget-and-deadline several-jobs teams training trainers own-strategy reports"
-    " prices aws google-cloud azure between-machines parallel",
+    " prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
     "Explanation": "planning guarantees threats machines remote-runner",
