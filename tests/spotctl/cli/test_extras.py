@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spotctl.home.extras import EXTRAS, missing_extra, requiring_extras
+from spotctl.home.missing_extras import EXTRAS, missing_extra, requiring_extras
 
 ROOT = Path(__file__).parents[3]
 _WITHOUT = """
@@ -38,10 +38,14 @@ def project() -> dict[str, Any]:
             ("plan", "examples/quickstart.yaml", "--plot", "plan.svg"),
             "this needs matplotlib: pip install 'spotctl[plots]'",
         ),
+        (
+            ("lab", "backtest", "run", "examples/backtest_local.yaml", "--out", "nowhere"),
+            "this needs matplotlib: pip install 'spotctl[plots]'",
+        ),
         (("prices", "sql", "select 1"), "this needs duckdb: pip install 'spotctl[sql]'"),
         (("doctor", "--policy", "gcp"), "gcp: Google's SDK is not installed; pip install 'spotctl[gcp]'"),
     ],
-    ids=["plots", "sql", "gcp"],
+    ids=["plot", "plots", "sql", "gcp"],
 )
 def test_what_needs_an_extra_says_what_to_install(words: tuple[str, ...], cure: str) -> None:
     refused = without_extras(*words)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 from spotctl.home.errors import BadRequest
 
@@ -14,9 +16,13 @@ EXTRAS = {"matplotlib": "plots", "duckdb": "sql", "pandas": "pandas"}
 def missing_extra(error: ModuleNotFoundError) -> BadRequest | None:
     """The error that says what to install; None if no extra installs the module."""
     module = (error.name or "").partition(".")[0]
-    if module not in EXTRAS:
-        return None
-    return BadRequest(f"this needs {module}: pip install 'spotctl[{EXTRAS[module]}]'")
+    return _of(module) if module in EXTRAS else None
+
+
+def require_plots(destination: Path | None) -> None:
+    """BadRequest if pictures are to be written and what draws them is missing, before work is done that they show."""
+    if destination is not None and find_spec("matplotlib") is None:
+        raise _of("matplotlib")
 
 
 @contextmanager
@@ -26,3 +32,7 @@ def requiring_extras() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from None
+
+
+def _of(module: str) -> BadRequest:
+    return BadRequest(f"this needs {module}: pip install 'spotctl[{EXTRAS[module]}]'")
