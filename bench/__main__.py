@@ -1,7 +1,7 @@
 """`python -m bench [--compare] [NAME...]`: runs the named benchmarks, or all.
 
-A run of all writes docs/benchmarks.md and adds its ratios to bench/history.csv. With `--compare` nothing is written,
-and the exit code is 1 if a ratio is clearly worse than in the history.
+A run of all writes docs/internals/benchmarks.md and adds its ratios to bench/history.csv. With `--compare` nothing is
+written, and the exit code is 1 if a ratio is clearly worse than in the history.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(words: list[str] | None = None) -> None:
         sys.exit("\n".join(worse) or 0)
     if not chosen.names:
         head = _HEAD.format(cores=os.cpu_count(), python=platform.python_version(), system=platform.system())
-        Path("docs/benchmarks.md").write_text("\n".join([head, *sections]))
+        Path("docs/internals/benchmarks.md").write_text("\n".join([head, *sections]))
         history.append(ratios)
 
 

@@ -42,7 +42,7 @@ MakeDispatcher = Callable[[ClusterSimulation], Dispatcher]
 
 
 def run() -> str:
-    """The section of docs/benchmarks.md: all but the sweep."""
+    """The section of docs/internals/benchmarks.md: all but the sweep."""
     if not DATA.is_dir():
         return table("Cluster simulator", f"Not measured: the published traces are not in {DATA.name}.", [])
     throughputs = _throughputs()

@@ -117,7 +117,7 @@ def _ended_runs() -> list[Row]:
 
 
 def run() -> str:
-    """The section of docs/benchmarks.md."""
+    """The section of docs/internals/benchmarks.md."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         count = write(home, EVENTS // len(night(0)) + 1)

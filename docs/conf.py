@@ -9,11 +9,12 @@ import reference
 PAGES = {
     "Start": "tutorial faq script-or-trainer which-strategy glossary",
     "How to": "troubleshooting nightly budget-and-deadline several-jobs teams training trainers own-strategy reports"
-    " prices aws google-cloud azure write-a-cloud between-machines parallel",
+    " prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
-    " python-api benchmarks",
-    "Explanation": "planning forecast guarantees threats papers stragglers machines remote-runner architecture"
-    " test-clouds decisions/index",
+    " python-api",
+    "Explanation": "planning guarantees threats machines remote-runner",
+    "For maintainers": "internals/architecture internals/write-a-cloud internals/test-clouds internals/forecast"
+    " internals/stragglers internals/papers internals/benchmarks decisions/index",
 }
 """The pages of each section, in order. `make docs` fails for a page that is in none."""
 

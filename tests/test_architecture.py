@@ -1,4 +1,4 @@
-"""docs/architecture.md names files and folders that exist, and says what the contracts enforce."""
+"""docs/internals/architecture.md names files and folders that exist, and says what the contracts enforce."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
 PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 
 

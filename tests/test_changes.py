@@ -1,4 +1,4 @@
-"""Where a change goes: what docs/architecture.md says of each kind of change is what the code shows.
+"""Where a change goes: what docs/internals/architecture.md says of each kind of change is what the code shows.
 
 Of each kind, one thing that exists is looked for: its words are names or strings in the files of its row, and in no
 other file of the packages.
@@ -67,7 +67,7 @@ SAMPLES = (
 
 def rows() -> dict[str, list[str]]:
     """The files of each kind of change, as the table names them."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     table = text.partition("## Where a change goes")[2].partition("\n\n| ")[2].partition("\n\n")[0]
     cells = [line.strip("| ").split(" | ") for line in f"| {table}".splitlines()[2:]]
     return {change.strip(): re.findall(r"`([\w/]+/[\w/]+)`", files) for change, files in cells}

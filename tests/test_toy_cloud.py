@@ -24,7 +24,7 @@ from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tests" / "toy_cloud"
-GUIDE = ROOT / "docs" / "write-a-cloud.md"
+GUIDE = ROOT / "docs" / "internals" / "write-a-cloud.md"
 MOST_WORDS = 1_000
 JOB = """\
 name: {name}

@@ -119,11 +119,13 @@ def calibrate(
         results[] -> spotctl.lab.beta.estimates:calibration_json
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.beta import estimates as beta, plots as beta_plots, tables as beta_tables
-    from spotctl.show.outputs import check_picture
+    from spotctl.lab.beta import estimates as beta, tables as beta_tables
 
     session: Session = context.obj
     if out is not None:
+        from spotctl.lab.beta import plots as beta_plots
+        from spotctl.show.outputs import check_picture
+
         check_picture(out)
     planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:

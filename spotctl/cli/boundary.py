@@ -42,6 +42,10 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
 def _report_error(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
+    if isinstance(error, ModuleNotFoundError):
+        from spotctl.home.missing_extras import missing_extra
+
+        error = missing_extra(error) or error
     message = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
     code = _code_of(error)
     if code is None:

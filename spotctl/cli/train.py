@@ -11,6 +11,7 @@ import typer
 
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, Interrupted
+from spotctl.home.missing_extras import require_plots
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
@@ -188,6 +189,7 @@ def train(
         heartbeat_timeout, chaos, listen, secret_file, state, hang_timeout, startup_timeout,
         stragglers, wire, address,
     )  # fmt: skip
+    require_plots(plot)
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
         train.check_destination(option, path, suffixes)
     if replay is not None:

@@ -5,7 +5,7 @@ token by which the cloud recognizes them, or are safe to repeat, so a caller tha
 repeats it. Times are microseconds UTC on the provider's clock; bids are nano-dollars per hour.
 
 A provider creates and ends machines. A machine's work is a matter of the launcher and the machine's agent
-(`spotctl.agent.machine`), to which `link` connects. `docs/architecture.md` shows the files of an adapter.
+(`spotctl.agent.machine`), to which `link` connects. `docs/internals/architecture.md` shows the files of an adapter.
 
 `errors` lists how calls fail, and `capabilities` what only some providers can do.
 """

@@ -30,13 +30,15 @@ T = TypeVar("T")
 class Settings:
     """Everything that can be set: in the file by these names, in the environment as `SPOTCTL_<NAME>`.
 
-    `monthly_budget` in dollars is compared with each month's costs in reports. `tags` are those of all jobs.
+    `monthly_budget` in dollars is compared with each month's costs in reports, and each of `monthly_budgets` with those
+    of the runs that have a tag, such as `user=ada`. `tags` are those of all jobs.
     `keys` and `tables` are the settings of clouds: single ones, such as an endpoint, and the tables named after clouds.
     """
 
     home: Path
     fetch_workers: int = 8
     monthly_budget: float | None = None
+    monthly_budgets: Mapping[str, float] = field(default_factory=dict)
     quotas: tuple[Quota, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, object] = field(default_factory=dict)
@@ -131,6 +133,15 @@ def _dollars(value: object) -> float:
     return amount
 
 
+def _budgets(value: object) -> Mapping[str, float]:
+    if isinstance(value, str):
+        pairs = (pair.rpartition("=") for pair in value.split(","))
+        value = {tag.strip(): text.strip() for tag, _, text in pairs}
+    if not isinstance(value, Mapping) or not all(re.fullmatch(f"{TAG_NAME}={TAG_VALUE}", str(tag)) for tag in value):
+        raise ValueError("a table of tags and dollars, such as 'user=ada' = 250")
+    return {str(tag): _dollars(amount) for tag, amount in value.items()}
+
+
 def _tags(value: object) -> Mapping[str, str]:
     if isinstance(value, str):
         pairs = (pair.partition("=") for pair in value.split(","))
@@ -145,6 +156,7 @@ def _tags(value: object) -> Mapping[str, str]:
 _PARSERS: Mapping[str, Callable[[object], object]] = {
     "fetch_workers": _workers,
     "monthly_budget": _dollars,
+    "monthly_budgets": _budgets,
     "quotas": quotas_from,
     "tags": _tags,
 }

@@ -23,7 +23,7 @@ def test_spotctl_is_seen_from_its_folders() -> None:
 
 
 SHARED = {
-    *("BadInput", "SpotCallback"),  # docs/architecture.md says why
+    *("BadInput", "SpotCallback"),  # docs/internals/architecture.md says why
     *("Array", "Bools", "Counts", "Floats", "Numbers"),  # arrays of numpy, by the type of their items
 }
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 
 from pricing_data.units import to_datetime
+from spotctl.home.missing_extras import requiring_extras
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.planning.forecasting import finish_by
 from spotctl.show.costs import answers, page, tables
-from spotctl.show.plans import as_json as plan_json, plots as plan_plots, tables as plan_tables
+from spotctl.show.plans import as_json as plan_json, tables as plan_tables
 from spotctl.show.runs import tables as run_tables
 
 if TYPE_CHECKING:
@@ -98,9 +99,15 @@ class PlannedJob(Drawn):
 
     def plot(self, path: str | PathLike[str]) -> None:
         """Writes the picture of `spotctl plan --plot`: a .png or .svg file."""
+        with requiring_extras():
+            from spotctl.show.plans import plots as plan_plots
         plan_plots.draw([self._plan], Path(path))
 
     def _repr_html_(self) -> str:
+        try:
+            from spotctl.show.plans import plots as plan_plots
+        except ModuleNotFoundError:
+            return super()._repr_html_()
         return f"{plan_plots.svg([self._plan])}{super()._repr_html_()}"
 
 
@@ -173,8 +180,8 @@ class CostReport(Drawn):
 
     def frame(self) -> DataFrame:
         """The groups of the report as a pandas DataFrame, with the fields that `--json` gives a group."""
-        from pandas import json_normalize
-
+        with requiring_extras():
+            from pandas import json_normalize
         return json_normalize(self._answer["groups"])
 
     def _repr_html_(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.missing_extras import require_plots
 
 if TYPE_CHECKING:
     from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome
@@ -38,6 +39,7 @@ def deadline(
     from spotctl.lab.backtest import deadline as analysis, deadline_tables
 
     session: Session = context.obj
+    require_plots(out)
     started = time.monotonic()
     request = analysis.request_of(traces, hours, slack, on_demand_ratio, delay)
     jobs = analysis.jobs_of(request, starts)

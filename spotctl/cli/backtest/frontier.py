@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.missing_extras import require_plots
 
 
 def frontier(
@@ -40,6 +41,7 @@ def frontier(
     from spotctl.lab.backtest.scenario import load
 
     session: Session = context.obj
+    require_plots(out)
     started = time.monotonic()
     loaded = load(scenario, session.library)
     session.remark(*loaded.remarks)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.missing_extras import require_plots
 
 
 def regions(
@@ -31,6 +32,7 @@ def regions(
     from spotctl.lab.backtest.regions_scenario import load
 
     session: Session = context.obj
+    require_plots(out)
     started = time.monotonic()
     loaded = load(scenario)
     with counting(session, "windows", len(loaded.windows)) as step:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.missing_extras import require_plots
 
 
 def run(
@@ -29,6 +30,7 @@ def run(
     from spotctl.lab.backtest.scenario import load
 
     session: Session = context.obj
+    require_plots(out)
     started = time.monotonic()
     loaded = load(scenario, session.library)
     session.remark(*loaded.remarks)

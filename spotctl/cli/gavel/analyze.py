@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.missing_extras import require_plots
 
 
 def analyze(
@@ -48,6 +49,7 @@ def analyze(
     from spotctl.lab.gavel import analyze as gavel_prices, analyze_tables as gavel_prices_tables
 
     session: Session = context.obj
+    require_plots(out)
     started = time.monotonic()
     sources = gavel_prices.Sources(
         tuple(prices or ()), markets, tuple(on_demand or ()), throughputs, jobs, tuple(machine or ())

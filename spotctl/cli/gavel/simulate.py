@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.missing_extras import require_plots
 
 if TYPE_CHECKING:
     from bidbrain.gavel.simulator.engine import ReportFinished
@@ -84,6 +85,7 @@ def simulate(
     from spotctl.lab.gavel import simulate as gavel_simulation, simulate_tables as gavel_simulation_tables
 
     session: Session = context.obj
+    require_plots(out)
     options = gavel_simulation.Options(
         trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, priorities, entities, agnostic,
         space_sharing, measured_pairs, round_, checkpoint_seconds, budget,

@@ -51,6 +51,7 @@ CLOUD = Cloud(
     packages=CloudPackages(
         "google-cloud-compute",
         optional=(OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
+        extra="gcp",
     ),
     policies=("gcp", "gcp-machines"),
 )

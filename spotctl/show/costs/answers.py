@@ -25,6 +25,9 @@ def as_json(report: Report) -> dict[str, Any]:
         trend[].change_pct: change from before to the latest runs in percent
         month: the current month
         month -> _month
+        months_of_tags: the current month of each tag that has a budget of its own
+        months_of_tags[].tag: the tag, as in user=ada
+        months_of_tags[] -> _month
         replayed: runs on the local market, which bills nothing
         replayed -> _replayed
         time_zone: time zone of days and months in groups
@@ -38,6 +41,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "saving": saving(report.whole),
         "trend": [_trend(trend) for trend in trends_of(report)],
         "month": _month(report.month),
+        "months_of_tags": [{"tag": month.tag, **_month(month)} for month in report.months_of_tags],
         "replayed": _replayed(report),
         "time_zone": str(report.zone),
         "groups": [_group(group) for group in report.groups],

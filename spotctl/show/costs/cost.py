@@ -59,6 +59,8 @@ class Report:
     """The time zone of its days and months."""
     without_machines: int = 0
     """The number of runs without rows and evictions, which are in no group of a grouping that splits runs."""
+    months_of_tags: tuple[Month, ...] = ()
+    """The present month of each tag that has a budget."""
 
     @property
     def is_replayed(self) -> bool:
@@ -175,7 +177,8 @@ def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report
         known = replace(known, whole=least(known.whole), groups=groups, replayed=least(known.replayed))
     this_month = Period(first_of_month(known.made_at), known.made_at)
     if any(overlaps(Period(loss.since, loss.until), this_month) for loss in lost):
-        known = replace(known, month=replace(known.month, is_least=True))
+        of_tags = tuple(replace(month, is_least=True) for month in known.months_of_tags)
+        known = replace(known, month=replace(known.month, is_least=True), months_of_tags=of_tags)
     return known
 
 

@@ -1,6 +1,7 @@
 """Reads the event log and the ledger, and makes the report on the selected runs."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pricing_data.atomic_write import WriteFailed, atomic_write
@@ -10,6 +11,7 @@ from spotctl.home.garbage import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
 from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.grouping import Grouping, check_tags
+from spotctl.show.costs.month import months_of_tags
 from spotctl.show.costs.period import Period
 from spotctl.show.costs.run_timeline import order_of
 
@@ -38,6 +40,8 @@ def gather(
         runs = sorted(known.runs, key=lambda part: order_of(part.run))
         check_tags(by, (part.run.tags for part in runs))
         made = report_on(runs, period, by, now, settings.monthly_budget, local=local)
+        billed = [(part.run, part.rows) for part in runs if not part.run.is_replayed]
+        made = replace(made, months_of_tags=months_of_tags(billed, now, settings.monthly_budgets))
         return lacking(made, known.lost, period)
 
 

@@ -1,8 +1,8 @@
 """The cost of the present month, its forecast and its budget. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean, pstdev
 
@@ -32,12 +32,26 @@ class Month:
     """Part of what is paid that only counts because the end of machines is not known."""
     is_least: bool = False
     """Whether there are costs that no row has."""
+    tag: str = ""
+    """The tag of its runs, as in `user=ada`; empty if the month is that of all runs."""
 
 
 def first_of_month(at: int) -> int:
     """The beginning of the month of a moment."""
     day = to_datetime(at)
     return to_micros(datetime(day.year, day.month, 1, tzinfo=UTC))
+
+
+def months_of_tags(
+    runs: Sequence[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budgets: Mapping[str, float]
+) -> tuple[Month, ...]:
+    """The month of each tag that has a budget, next to that budget."""
+    months = []
+    for tag, budget in budgets.items():
+        name, _, value = tag.partition("=")
+        tagged = [(run, rows) for run, rows in runs if run.tags.get(name) == value]
+        months.append(replace(month_of(tagged, now, budget), tag=tag))
+    return tuple(months)
 
 
 def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budget: float | None) -> Month:

@@ -107,7 +107,7 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
         notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
     notes += map(_trend, trends_of(report))
     if not report.is_replayed:
-        notes.append(_month(report.month, digits_of(report)))
+        notes += (_month(month, digits_of(report)) for month in (report.month, *report.months_of_tags))
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
     if not report.is_replayed and not all(run.on_ray for run in report.runs):
@@ -144,7 +144,7 @@ def _month(month: Month, digits: int) -> str:
     bound = bound_of(is_least=month.is_least, is_most=bool(month.doubtful))
     paid = f"{bound}{money(month.paid - (month.doubtful if month.is_least else 0), digits)} so far"
     forecast = f"{bound_of(is_least=month.is_least, is_most=False)}{money(month.forecast, digits)}"
-    text = f"{month.name}: {paid}, {forecast} expected by its end"
+    text = f"{month.name}{month.tag and f', {month.tag}'}: {paid}, {forecast} expected by its end"
     text += f" (likely {low} to {high})" if month.low < month.high else ""
     return text if month.budget is None else f"{text}; budget {usd_text(month.budget)}"
 

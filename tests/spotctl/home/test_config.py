@@ -106,6 +106,19 @@ def test_an_invalid_table_of_a_cloud_names_the_setting(tmp_path: Path, content: 
         config.load({}, tmp_path)
 
 
+def test_budgets_of_tags_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[monthly_budgets]\n"user=ada" = 100\n"team=search" = "400 USD"\n')
+    assert config.load({}, tmp_path).monthly_budgets == {"user=ada": 100.0, "team=search": 400.0}
+    assert config.load({"SPOTCTL_MONTHLY_BUDGETS": "user=bob=5"}, tmp_path).monthly_budgets == {"user=bob": 5.0}
+    for content in ("monthly_budgets = 5", "[monthly_budgets]\nada = 100"):
+        (tmp_path / "config.toml").write_text(content)
+        with pytest.raises(BadSettings, match="must be a table of tags and dollars"):
+            config.load({}, tmp_path)
+    (tmp_path / "config.toml").write_text('[monthly_budgets]\n"user=ada" = -1')
+    with pytest.raises(BadSettings, match="must be an amount in dollars"):
+        config.load({}, tmp_path)
+
+
 def test_tags_of_all_jobs_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[tags]\nteam = "search"\nuser = "ada"\n')
     assert config.load({}, tmp_path).tags == {"team": "search", "user": "ada"}

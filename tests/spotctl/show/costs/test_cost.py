@@ -20,6 +20,7 @@ from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.cost import figures, groups, report
 from spotctl.show.costs.figures import STEPS
 from spotctl.show.costs.grouping import UNTAGGED, By, check_tags, parse_by
+from spotctl.show.costs.month import months_of_tags
 from spotctl.show.costs.period import ALWAYS, Period
 from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 from spotctl.show.costs.timelines import timeline_of
@@ -124,7 +125,8 @@ def test_json_keys_and_values() -> None:
         *("total_usd", "on_demand_usd", "saved_pct", "free_usd", "lost_work_usd", "waiting_usd", "evictions", "work"),
         *("usd_per_work", "runs", "running", "loss_usd", "samples", "usd_per_million_samples", "successes"),
         *("usd_per_success", "budget_usd", "sent_bytes", "received_bytes", "traffic_runs", "total_low_usd"),
-        *("total_high_usd", "rows_lost", "saving", "trend", "month", "replayed", "time_zone", "groups"),
+        *("total_high_usd", "rows_lost", "saving", "trend", "month"),
+        *("months_of_tags", "replayed", "time_zone", "groups"),
     ]
     assert answer["total_usd"] == 3.0
     assert answer["on_demand_usd"] == 6.0
@@ -310,6 +312,17 @@ def test_the_month_and_its_forecast() -> None:
     left = 30 - 9 / 24
     assert month["forecast_usd"] == pytest.approx(1 + left * 0.9, abs=0.01)
     assert month["forecast_low_usd"] < month["forecast_usd"] < month["forecast_high_usd"]
+
+
+def test_each_tag_with_a_budget_has_a_month_of_its_own() -> None:
+    runs = [timeline("a-1", tags={"user": "ada", "team": "x"}), timeline("a-2", tags={"user": "bob"}), timeline("a-3")]
+    parts = [(run, [row(dollars * DOLLAR, run.run)]) for run, dollars in zip(runs, (1, 2, 4), strict=True)]
+    months = months_of_tags(parts, NIGHT + 2 * HOUR, {"user=ada": 3.0, "user=bob": 1.0, "team=y": 9.0})
+    assert [(month.tag, month.paid / DOLLAR, month.budget) for month in months] == [
+        ("user=ada", 1.0, 3.0),
+        ("user=bob", 2.0, 1.0),
+        ("team=y", 0.0, 9.0),
+    ]
 
 
 def test_history_has_all_runs_of_the_reported_jobs() -> None:

@@ -51,6 +51,14 @@ def test_json_sums_match_the_ledger(runs: list[MadeRun]) -> None:
     assert ended.json["evictions"] == sum(group["evictions"] for group in ended.json["groups"])
 
 
+@pytest.mark.usefixtures("runs")
+def test_the_budget_of_a_tag_is_a_line_of_the_report(tmp_path: Path) -> None:
+    (tmp_path / "home" / "config.toml").write_text('[monthly_budgets]\n"user=ada" = 100\n')
+    assert ", user=ada: $0.00 so far" in spotctl("report", "cost").out
+    (month,) = spotctl("report", "cost", "--json").json["months_of_tags"]
+    assert (month["tag"], month["paid_usd"], month["budget_usd"]) == ("user=ada", 0.0, 100.0)
+
+
 def test_job_and_since_select_runs(runs: list[MadeRun]) -> None:
     def groups(*words: str) -> list[str]:
         return [one["run"] for one in spotctl("report", "cost", "--by", "run", "--json", *words).json["groups"]]
