@@ -20,6 +20,8 @@ from scipy.optimize import linprog
 
 from bench.gavel import problem, with_entities
 from bench.harness import Row, shown, table, times_faster
+from bidbrain.decision.mixture_solver import SharedQuota
+from bidbrain.decision.whole_machines import MachineClaim, fairest
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies import min_cost_slo, policy_named
 from bidbrain.gavel.policies.lateness import lateness
@@ -42,7 +44,7 @@ def run() -> str:
         "Gavel at scale",
         f"Processor time. Max-min fairness of {JOBS:,} jobs from nothing, against solvers called directly with the same"
         " linear program; deadlines that collide, with the number that is kept and a bound of it.",
-        [*_fairness_rows(), *_hierarchy_rows(), *_deadline_rows(), *_compared_rows()],
+        [*_fairness_rows(), *_hierarchy_rows(), *_deadline_rows(), *_compared_rows(), *_division_rows()],
     )
 
 
@@ -186,6 +188,31 @@ def _compared_rows() -> list[Row]:
         what = f"{COMPARED} colliding deadlines on a worker of each type, seed {seed}: kept"
         rows.append(Row(what, f"{ours}", f"one by one {exact} in {shown(taken)}", f"{ours / exact:.3g}x"))
     return rows
+
+
+def quota_division(seed: int) -> tuple[list[MachineClaim], list[SharedQuota]]:
+    """Six jobs on 16 kinds in two regions, whose vCPUs count against one of three quotas."""
+    rng, kinds = np.random.default_rng(seed), np.arange(16)
+    vcpus, family = rng.choice([4.0, 8.0, 16.0, 32.0, 64.0], len(kinds)), rng.integers(0, 3, len(kinds))
+    regions = tuple(tuple(kinds[kinds % 2 == region].tolist()) for region in range(2))
+    claims = []
+    for _ in range(6):
+        value = vcpus * rng.uniform(0.5, 1.5, len(kinds))
+        least = int(rng.integers(1, 3))
+        claims.append(MachineClaim(tuple((value / value.max()).tolist()), least, int(rng.integers(3, 14)), regions))
+    amounts = rng.choice([64.0, 96.0, 128.0, 256.0], 3).tolist()
+    return claims, [SharedQuota(tuple((vcpus * (family == q)).tolist()), most) for q, most in enumerate(amounts)]
+
+
+def _division_rows() -> list[Row]:
+    return [
+        _limited(
+            f"6 jobs on 16 kinds in whole machines under 3 quotas, seed {seed}",
+            _processor(partial(fairest, *quota_division(seed)), runs=1),
+            5.0,
+        )
+        for seed in range(4)
+    ]
 
 
 def _limited(what: str, taken: float, limit: float) -> Row:

@@ -14,7 +14,13 @@ from bidbrain.gavel.lp import SolverFailed
 _MOST_NODES = (50, 5_000)
 """More only if nothing was found. Plans are made again by other processes, and must be the same: a limit of time would
 depend on the computer."""
-_GAP = 2e-3
+_OPTIONS: dict[str, float | bool] = {
+    "mip_rel_gap": 2e-3,
+    "mip_heuristic_effort": 0.0,
+    "mip_detect_symmetry": False,
+    # Programs are small: to begin again with fewer columns takes longer than to go on.
+    "mip_allow_restart": False,
+}
 _FOUND = (HighsModelStatus.kOptimal, HighsModelStatus.kSolutionLimit)
 _IMPOSSIBLE = (HighsModelStatus.kInfeasible, HighsModelStatus.kUnboundedOrInfeasible)
 
@@ -39,17 +45,21 @@ class IntegerProgram:
         """Adds a row; `values` are by column."""
         self._rows.append((values, lower, upper))
 
-    def best(self, gain: Mapping[int, float]) -> FloatArray | None:
-        """The columns' values with the highest gain; None if no values satisfy all rows.
+    def best(self, gain: Mapping[int, float], start: FloatArray | None = None) -> FloatArray | None:
+        """The columns' values with the highest gain; None if no values satisfy all rows. The search begins with the
+        values of `start`, which satisfy all rows.
 
         SolverFailed: the solver has found neither values nor that there are none.
         """
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.silent()
-        solver.setOptionValue("mip_rel_gap", _GAP)
-        solver.setOptionValue("mip_heuristic_effort", 0.0)
-        solver.setOptionValue("mip_detect_symmetry", False)
+        for name, value in _OPTIONS.items():
+            solver.setOptionValue(name, value)
         solver.passModel(self._model(gain))
+        if start is not None:
+            known = highspy.HighsSolution()
+            known.col_value, known.value_valid = start, True
+            solver.setSolution(known)
         for nodes in _MOST_NODES:
             solver.setOptionValue("mip_max_nodes", nodes)
             solver.run()

@@ -7,6 +7,7 @@ shares, up to one machine. Among divisions that are as fair, the first job gets 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 
 import numpy as np
@@ -16,6 +17,8 @@ from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.gavel.arrays import FloatArray, IntArray
 
 _ROUNDING = 1e-6
+_KEPT = 64
+"""A plan divides the same quotas several times: in other orders of jobs, and again with forecasts."""
 _MOST_EXACT = 6
 """For more jobs, only some sums of smallest shares are made as large as possible: of the smallest, of the two smallest,
 of all, and then of all but the largest, which makes that one as small as possible."""
@@ -38,10 +41,12 @@ class MachineClaim:
 
 def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> IntArray | None:
     """The machines of each kind (columns) for each job (rows); None if the quotas do not hold all at the same time."""
+    return _fairest(tuple(claims), tuple(quotas))
+
+
+@lru_cache(_KEPT)
+def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> IntArray | None:
     division = _Division.of(claims, quotas)
-    best = division.program.best({})
-    if best is None:
-        return None
     alone = {claim: value_alone(claim, quotas) or 1.0 for claim in dict.fromkeys(claims)}
     shares = [
         {column: claim.value[j] / alone[claim] for j, column in counts.items()}
@@ -52,6 +57,9 @@ def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> In
         if claim in latest:
             division.lead(shares[latest[claim]], shares[m])
         latest[claim] = m
+    best = division.program.best({})
+    if best is None:
+        return None
     for count in _counts(len(claims)):
         best = division.raise_smallest(shares, count, best)
     # Far smaller than any share: of equally good divisions, the one with the fewest machines.
@@ -59,8 +67,10 @@ def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> In
     for rank, share in enumerate(shares):
         for column, value in share.items():
             gain[column] += value * 0.5**rank
-    last = division.program.best(gain)
-    return division.machines(best if last is None else last)
+    last = division.program.best(gain, best)
+    machines = division.machines(best if last is None else last)
+    machines.setflags(write=False)
+    return machines
 
 
 def _counts(jobs: int) -> Sequence[int]:
@@ -70,6 +80,11 @@ def _counts(jobs: int) -> Sequence[int]:
 
 def possible(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> bool:
     """Whether the quotas hold the machines of all jobs at the same time."""
+    return _possible(tuple(claims), tuple(quotas))
+
+
+@lru_cache(_KEPT)
+def _possible(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> bool:
     return _Division.of(claims, quotas).program.best({}) is not None
 
 
@@ -104,19 +119,22 @@ class _Division:
 
     def raise_smallest(self, shares: Sequence[dict[int, float]], count: int, known: FloatArray) -> FloatArray:
         """Makes the sum of the `count` smallest shares as large as possible, and requires so much from then on. Returns
-        the columns' values, or the `known` ones if the solver has none.
+        the columns' values; `known` are those of a division that holds so far.
 
         With a level t, this sum is the largest count * t - sum(max(t - share, 0)).
         """
         level = self.program.column(lower=-inf)
         gain = {level: float(count)}
+        reached = np.array([sum(value * known[column] for column, value in share.items()) for share in shares])
+        reachable = np.sort(reached)[count - 1]
+        start = np.concatenate([known, [reachable], np.maximum(reachable - reached, 0.0)])
         for share in shares:
             short = self.program.column()
             self.program.row({short: 1.0, level: -1.0} | share, lower=0.0)
             gain[short] = -1.0
-        x = self.program.best(gain)
+        x = self.program.best(gain, start)
         if x is None:
-            return known
+            return start
         self.program.row(gain, lower=sum(value * x[column] for column, value in gain.items()) - _ROUNDING)
         return x
 

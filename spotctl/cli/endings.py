@@ -60,6 +60,14 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
+def finish_withdrawn(session: Session, job: str, *, json_: bool) -> NoReturn:
+    """Prints that a job was withdrawn before it began."""
+    from spotctl.log.ledger.final_figures import without_run
+
+    session.answer(json_, without_run(job, "withdrawn", WITHDRAWN), None, f"{job}: {WITHDRAWN}")
+    raise typer.Exit
+
+
 def finish(session: Session, ending: RunEnd | None, *, json_: bool, is_said: bool = False) -> NoReturn:
     """Prints how a run ended, unless that `is_said` already, and exits with its code; None if the run goes on without
     this computer."""

@@ -122,6 +122,8 @@ def resume(
 ) -> None:
     """Pick up a run after a crash, or show a run that goes on. Nothing is bought twice.
 
+    A job whose launcher was killed while it waited for its turn begins once the jobs before it have ended.
+
     If the runner lives on a rented machine, this command watches the run; if it was launched from another computer,
     give its place. On a terminal, it also shows a run that another process of this computer attends to.
 
@@ -130,12 +132,12 @@ def resume(
     from spotctl.cli import elsewhere, shown_runs
     from spotctl.cli.runs_here import resume_here
     from spotctl.home.paths import Paths
-    from spotctl.log.waiting import check_begun
+    from spotctl.log.waiting import left_behind
     from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
     session: Session = context.obj
-    check_begun(Paths(session.settings.home), job)
+    left_behind(Paths(session.settings.home), job)
     if "://" in job:
         job = elsewhere.attached(session, job).job
     client = elsewhere.client_of(session, job)

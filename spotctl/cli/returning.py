@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spotctl.cli.endings import finish
+from spotctl.cli.endings import finish, finish_withdrawn
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -209,11 +209,9 @@ def _end_all(session: Session, *, json_: bool) -> None:
 def _end(session: Session, job: str, *, json_: bool) -> None:
     from spotctl.log import waiting
     from spotctl.log.errors import BrokenLog, LogFailed
-    from spotctl.log.ledger.final_figures import without_run
 
     if waiting.remove(Paths(session.settings.home), job):
-        session.answer(json_, without_run(job, "withdrawn", WITHDRAWN), None, f"{job}: {WITHDRAWN}")
-        return
+        finish_withdrawn(session, job, json_=json_)
     asked = wall_us()
     try:
         state, ended = _stop_run(session, job)

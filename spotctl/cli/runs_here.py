@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from spotctl.cli import planned_launches
-from spotctl.cli.endings import finish, finish_all
+from spotctl.cli.endings import finish, finish_all, finish_withdrawn
 from spotctl.cli.live_runs import live_view
 from spotctl.cli.run_lines import NO_LINES, RunLines
+from spotctl.home.paths import Paths
+from spotctl.log.waiting import left_behind
 from spotctl.run.start import runs
+from spotctl.run.start.late_begin import begin_late
 from spotctl.show.metrics.publisher import publishing
 from spotctl.show.runs.figures import RunMarkets
 
@@ -36,10 +39,15 @@ def launch_here(
 
 
 def resume_here(session: Session, job: str, metrics: str = "", *, json_: bool = False) -> NoReturn:
-    """Resumes a run in this process."""
+    """Resumes a run in this process, or begins a job whose launcher was killed while it waited."""
+    waits = left_behind(Paths(session.settings.home), job)
     with (
         publishing(metrics, RunMarkets(session.settings), session.remark) as publish,
-        live_view(session, from_here=True, publish=publish) as callbacks,
+        live_view(session, from_here=waits is None, publish=publish) as callbacks,
     ):
-        ending = runs.resume(job, session.settings, callbacks)
+        ending = (
+            begin_late(waits, session.settings, callbacks) if waits else runs.resume(job, session.settings, callbacks)
+        )
+    if ending is None:
+        finish_withdrawn(session, job, json_=json_)
     finish(session, ending, json_=json_)

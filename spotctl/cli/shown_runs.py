@@ -13,6 +13,7 @@ from spotctl.cli.run_lines import NO_LINES, RunLines
 from spotctl.cli.window import RunWindow
 from spotctl.home.paths import Paths
 from spotctl.log.store import EventLog, is_running, runner_of
+from spotctl.log.waiting import left_behind
 from spotctl.show.runs import tables as run_tables
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def hand_over(
     """Starts a runner in a process of its own, and shows its runs; exits with the code of the runner."""
     home = session.settings.home
     with EventLog(Paths(home).log) as log:
-        before = () if isinstance(order, ResumeOrder) else {row.run for row in log.beginnings()}
+        goes_on = isinstance(order, ResumeOrder) and left_behind(Paths(home), order.job) is None
+        before = () if goes_on else {row.run for row in log.beginnings()}
         with started_runner(RunnerTask(home, order, debug)) as runner:
             session.remark("the run goes on if this window is closed; Ctrl-C asks whether to stop it")
             show = lines.printer(session.settings, several=len(jobs) > 1)

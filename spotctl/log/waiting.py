@@ -70,10 +70,12 @@ def waiting_jobs(paths: Paths) -> list[WaitingJob]:
     return sorted(jobs.values(), key=lambda job: (inf if job.begins is None else job.begins, job.name))
 
 
-def check_begun(paths: Paths, name: str) -> None:
-    """Refuses a job that has no run yet."""
-    if is_waiting(paths, name):
+def left_behind(paths: Paths, name: str) -> WaitingJob | None:
+    """A job that has not begun, and whose launcher is gone. BadRequest: its launcher is at work, and will begin it."""
+    job = next((job for job in waiting_jobs(paths) if job.name == name), None)
+    if job is not None and job.is_attended(paths):
         raise BadRequest(f"job {name} has not begun, so it has no run yet ('spotctl status {name}' says why)")
+    return job
 
 
 def _file(paths: Paths, name: str) -> Path:

@@ -20,6 +20,7 @@ class FreeTime:
         self.starts = ends - self.lengths
         self.free = np.repeat(batch.workers[:, None], len(ends), axis=1)
         self._rate = 1 / batch.alone
+        self._reaches: list[int] = np.searchsorted(self.starts, batch.left).tolist()
 
     def spans(self, jobs: IntArray) -> FloatArray:
         """Seconds of each interval before the jobs' deadlines (jobs by intervals)."""
@@ -51,9 +52,9 @@ class FreeTime:
 
     def _spans(self, m: int) -> FloatArray:
         """Seconds of each interval before one job's deadline, up to its last interval."""
-        left = float(self._batch.left[m])
-        spans = self.lengths[: int(np.searchsorted(self.starts, left))].copy()
-        spans[-1] = min(spans[-1], left - self.starts[len(spans) - 1])
+        reaches = self._reaches[m]
+        spans = self.lengths[:reaches].copy()
+        spans[-1] = min(spans[-1], self._batch.left[m] - self.starts[reaches - 1])
         return spans
 
     def _use(self, m: int, part: FloatArray) -> None:
@@ -94,11 +95,14 @@ class _Fitting:
     def _taken(self, most: FloatArray, gain: float) -> FloatArray:
         """As much of `most` as the job still needs, the last intervals first."""
         done = most * self._spans * gain
-        total = float(done.sum())
-        if total <= self._left:
-            self._left -= total
+        reached = done[::-1].cumsum()
+        if reached[-1] <= self._left:
+            self._left -= float(reached[-1])
             return most
-        before = done[::-1].cumsum()[::-1] - done
-        part = np.divide(self._left - before, done, out=np.zeros(len(done)), where=done > 0)
+        after = int(reached.searchsorted(self._left))
+        first, before = len(done) - 1 - after, reached[after - 1] if after else 0.0
+        part = np.zeros(len(done))
+        part[first + 1 :] = most[first + 1 :]
+        part[first] = most[first] * (self._left - before) / done[first]
         self._left = 0.0
-        return np.asarray(most * np.clip(part, 0.0, 1.0))
+        return part

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import counted, format_time, usd
@@ -56,11 +55,11 @@ def ways_on(state: RunState, *, attended: bool) -> str:
 
 
 def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
-    """A job that has not begun, and the command that withdraws it or launches it again."""
+    """A job that has not begun, and the commands that begin or withdraw it."""
     if not attended:
         return (
-            f"job {job.name} has not begun, and its launcher is gone: 'spotctl launch {quote(job.file)}' launches it,"
-            f" 'spotctl stop {job.name}' forgets it"
+            f"job {job.name} has not begun, and its launcher is gone: 'spotctl resume {job.name}' begins it once it is"
+            f" its turn, 'spotctl stop {job.name}' forgets it"
         )
     until = "" if job.begins is None else f", probably until {moment(job.begins)}"
     return (

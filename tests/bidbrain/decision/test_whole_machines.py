@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bidbrain.decision.integer_program import IntegerProgram
 from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.decision.whole_machines import MachineClaim, fairest
 
@@ -26,3 +27,22 @@ def test_equal_jobs_need_not_be_neighbors() -> None:
     held = fairest([small, large, small], (SharedQuota((1.0,), 8.0),))
     assert held is not None
     assert held[:, 0].tolist() == [3, 3, 2]
+
+
+@pytest.mark.parametrize("start", [[0.0, 0.0], [1.0, 2.0], [3.0, 3.0]])
+def test_a_start_does_not_change_the_optimum(start: list[float]) -> None:
+    """The last one violates a row."""
+    program = IntegerProgram()
+    first, second = program.column(upper=3.0, whole=True), program.column(upper=3.0, whole=True)
+    program.row({first: 1.0, second: 1.0}, upper=3.0)
+    best = program.best({first: 1.0, second: 2.0}, np.array(start))
+    assert best is not None
+    assert best.tolist() == [0.0, 3.0]
+
+
+def test_a_division_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = [MachineClaim((1.0, 0.5), 1, 7, ((0, 1),)), MachineClaim((0.25, 1.0), 1, 7, ((0, 1),))]
+    quotas = [SharedQuota((2.0, 1.0), 11.0)]
+    held = fairest(claims, quotas)
+    monkeypatch.delattr(IntegerProgram, "best")
+    assert fairest(list(claims), tuple(quotas)) is held

@@ -105,19 +105,40 @@ def test_the_end_of_all_jobs_withdraws_those_that_wait(files: list[Path]) -> Non
     assert outcomes == {"joba": "stopped", "jobb": "withdrawn", "jobc": "withdrawn"}
 
 
-def test_jobs_whose_launcher_was_killed_are_named(files: list[Path]) -> None:
+def test_jobs_whose_launcher_was_killed_begin_at_their_turn(files: list[Path]) -> None:
+    """`resume` waits for the end of an interrupted run, whoever ends it; a job can be withdrawn until then."""
     with launched(files) as process:
         process.kill()
         process.wait()
     shown = spotctl("status").out
-    assert f"job jobb has not begun, and its launcher is gone: 'spotctl launch {files[1]}' launches it" in shown
+    assert "job jobb has not begun, and its launcher is gone: 'spotctl resume jobb' begins it once it is" in shown
     states = [job["state"] for job in spotctl("status", "--json").json["waiting"]]
     assert states == ["not begun", "not begun"]
-    assert spotctl("down", "jobc").code == 0
-    may_end(files[1])
-    assert spotctl("down", "joba").code == 0
-    assert spotctl("launch", files[1], "--yes").code == 0
+    with started("resume", "jobc", "--json") as last, started("resume", "jobb", "--json") as process:
+        eventually(lambda: [job["state"] for job in spotctl("status", "--json").json["waiting"]] == ["waiting"] * 2)
+        assert spotctl("resume", "jobb").code == 2
+        assert spotctl("stop", "jobc").code == 0
+        out, err = last.communicate(timeout=PATIENCE_SECONDS)
+        assert (last.returncode, json.loads(out)["outcome"]) == (0, "withdrawn"), err
+        assert not files[1].with_suffix(".begun").exists()
+        assert spotctl("down", "joba").code == 0
+        began(files[1])
+        may_end(files[1])
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, json.loads(out)["outcome"]) == (0, "done"), err
+    assert "waits for joba, which no process attends to ('spotctl resume joba' continues it" in err
     assert spotctl("status", "--json").json["waiting"] == []
+
+
+def test_a_file_that_describes_another_job_now_is_not_begun(files: list[Path]) -> None:
+    with launched(files) as process:
+        process.kill()
+        process.wait()
+    files[1].write_text(files[0].read_text())
+    refused = spotctl("resume", "jobb")
+    assert refused.code == 2
+    assert "now describes job joba, not jobb" in refused.err
+    assert spotctl("down", "--all").code == 0
 
 
 def test_a_window_names_the_jobs_whose_runner_was_killed(files: list[Path], tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""A job that has lost its launcher while it waited begins when the jobs before it have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.log import waiting
+from spotctl.log.events import RunBegan, RunEnded
+from spotctl.log.store import EventLog, JobLock
+from spotctl.log.waiting import WaitingJob
+from spotctl.run.start import late_begin, runs
+from spotctl.run.start.late_begin import begin_late
+from spotctl.run.start.observing import RunEnd, RunObserver
+from tests.waiting import eventually
+
+JOB = """\
+name: {}
+kind: command
+run: 'true'
+hours: 20m
+resources: {{clouds: [local]}}
+"""
+
+
+@dataclass
+class Late:
+    """Job `jobb`, which waits for `joba`, and what its process says and does."""
+
+    settings: Settings
+    begun: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    stopped: Event = field(default_factory=Event)
+
+    @property
+    def paths(self) -> Paths:
+        return Paths(self.settings.home)
+
+    def begins(self) -> RunEnd | None:
+        (job,) = waiting.waiting_jobs(self.paths)
+        observer = RunObserver(on_remark=lambda _, line: self.lines.append(line), is_stopped=self.stopped.is_set)
+        return begin_late(job, self.settings, observer)
+
+
+@pytest.fixture
+def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Late:
+    made, file = Late(Settings(home=tmp_path / "home")), tmp_path / "jobb.yaml"
+    made.settings.home.mkdir()
+    file.write_text(JOB.format("jobb"))
+    waiting.add(made.paths, WaitingJob("jobb", ("joba",), None, str(file)))
+
+    def launched(spec: JobSpec, _settings: Settings, _observer: RunObserver) -> None:
+        assert not waiting.is_waiting(made.paths, spec.name)
+        made.begun.append(spec.name)
+
+    monkeypatch.setattr(runs, "launch_locked", launched)
+    monkeypatch.setattr(late_begin, "_LOOK_SECONDS", 0.01)
+    return made
+
+
+def while_it_waits(late: Late, happens: Callable[[], object]) -> None:
+    """Something happens once the job has said for what it waits; then its process ends."""
+    with ThreadPoolExecutor() as pool:
+        process: Future[RunEnd | None] = pool.submit(late.begins)
+        eventually(lambda: late.lines or process.done())
+        assert not process.done(), process.result()
+        assert not late.begun
+        happens()
+        process.result()
+
+
+def test_it_begins_at_once_if_nothing_is_before_it(late: Late) -> None:
+    late.begins()
+    assert (late.begun, late.lines) == (["jobb"], [])
+
+
+def test_it_waits_for_a_run_that_a_process_attends_to(late: Late) -> None:
+    lock = JobLock(late.paths.locks, "joba")
+    while_it_waits(late, lambda: lock.__exit__(None, None, None))
+    assert (late.begun, late.lines) == (["jobb"], ["waits for joba"])
+
+
+def test_it_waits_for_a_run_that_was_interrupted(late: Late) -> None:
+    with EventLog(late.paths.log) as log:
+        log.append("joba-1", 0, RunBegan("joba", "local", {}, "", 0))
+        while_it_waits(late, lambda: log.append("joba-1", 1, RunEnded("done", "", 1)))
+    assert late.begun == ["jobb"]
+    assert late.lines == [
+        "waits for joba, which no process attends to ('spotctl resume joba' continues it, 'spotctl stop joba' ends it)"
+    ]
+
+
+def test_it_waits_for_another_job_that_waits(late: Late) -> None:
+    waiting.add(late.paths, WaitingJob("joba", (), None, "joba.yaml"))
+    job = next(job for job in waiting.waiting_jobs(late.paths) if job.name == "jobb")
+    assert "joba, which no process attends to" in late_begin._awaited(job, late.paths)
+    waiting.remove(late.paths, "joba")
+    assert not late_begin._awaited(job, late.paths)
+
+
+@pytest.mark.parametrize("by_stop", [True, False])
+def test_it_is_withdrawn_by_a_stop_and_by_the_end_of_its_process(late: Late, by_stop: bool) -> None:
+    with JobLock(late.paths.locks, "joba"):
+        while_it_waits(late, lambda: waiting.remove(late.paths, "jobb") if by_stop else late.stopped.set())
+    assert late.begun == []
+    assert late.lines[-1] == "withdrawn before it began; nothing was rented"
+    assert not waiting.is_waiting(late.paths, "jobb")
+
+
+def test_a_file_that_describes_another_job_now_is_refused(late: Late) -> None:
+    (job,) = waiting.waiting_jobs(late.paths)
+    Path(job.file).write_text(JOB.format("jobc"))
+    with pytest.raises(BadRequest, match="now describes job jobc, not jobb"):
+        late.begins()
+    assert waiting.is_waiting(late.paths, "jobb")
+
+
+def test_only_a_job_without_a_launcher_is_left_behind(late: Late) -> None:
+    assert waiting.left_behind(late.paths, "joba") is None
+    left = waiting.left_behind(late.paths, "jobb")
+    assert left is not None
+    assert left.name == "jobb"
+    with JobLock(late.paths.locks, "jobb"), pytest.raises(BadRequest, match="has not begun"):
+        waiting.left_behind(late.paths, "jobb")
