@@ -5,7 +5,7 @@ from itertools import chain
 from math import isfinite
 
 from bidbrain.strategies.base import Rent
-from pricing_data.units import HOUR, MINUTE, format_time, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND, format_time, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
@@ -113,7 +113,8 @@ def _effect(plan: JobPlan) -> str:
     interval = plan.first.checkpoints
     if interval is None:
         return "each starts the command from scratch"
-    return f"the command restarts from its newest checkpoint, saved every {interval.every / MINUTE:.3g} minutes"
+    unit, name = (MINUTE, "minutes") if interval.every >= MINUTE else (SECOND, "seconds")
+    return f"the command restarts from its newest checkpoint, saved every {interval.every / unit:.3g} {name}"
 
 
 def _on_demand(plan: JobPlan) -> str:

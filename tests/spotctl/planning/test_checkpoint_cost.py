@@ -17,6 +17,7 @@ from spotctl.planning.learning.values import Observed
 from spotctl.planning.market_history import MarketHistory
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
+from spotctl.show.plans.summary import summary
 from tests.spotctl.planning.worlds import NOW
 
 NO_HISTORY = MarketHistory(NOW, {}, {})
@@ -47,6 +48,11 @@ def test_the_same_work_on_demand_writes_checkpoints_too(tmp_path: Path) -> None:
     without = plan_of(tmp_path, "30m")
     assert often.first.decider.baseline == without.first.decider.baseline
     assert often.cost.fallback.hours > 1.1 * without.cost.fallback.hours
+
+
+@pytest.mark.parametrize(("every", "words"), [("5s", "saved every 5 seconds"), ("10m", "saved every 10 minutes")])
+def test_a_plan_says_how_often_its_job_is_saved(tmp_path: Path, every: str, words: str) -> None:
+    assert words in dict(summary(plan_of(tmp_path, every)))["evictions"]
 
 
 def command(every: str, save_seconds: float | None) -> Job:
