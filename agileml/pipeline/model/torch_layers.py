@@ -38,6 +38,10 @@ class TorchLayer:
         """By position among the weights: what stands for a weight that other layers have, too."""
         return {}
 
+    def kind(self, key: DrawKey) -> str:
+        """The name of the module's class."""
+        return type(self._module(key).module).__name__
+
     def moving_buffers(self, key: DrawKey) -> list[str]:
         """Buffers that are known to change in a forward pass: the running statistics of norms."""
         return self._module(key).moving

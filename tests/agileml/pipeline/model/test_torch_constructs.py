@@ -119,7 +119,7 @@ def test_running_statistics_are_in_the_result() -> None:
 def test_real_models_are_profiled(build: Callable[[], nn.Sequential]) -> None:
     construct = next(construct for construct in CONSTRUCTS if construct.build is build)
     (profile,) = profiled("real", lambda _: construct.model(), [4], repeats=1)
-    assert len(profile.layers) == len(build())
+    assert [layer.name for layer in profile.layers] == [f"{i}:{type(part).__name__}" for i, part in enumerate(build())]
 
 
 def trained(model: PipelineModel, rule: UpdateRule, **how: Any) -> None:  # noqa: ANN401  # settings of a plan
