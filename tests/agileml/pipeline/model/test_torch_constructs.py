@@ -21,9 +21,15 @@ from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
 from agileml.pipeline.model.layers import squared_error  # noqa: E402
 from agileml.pipeline.model.optimizers import Optimizer  # noqa: E402
 from agileml.pipeline.model.tensor_parts import split_layer  # noqa: E402
-from agileml.pipeline.model.torch_layers import TorchLayer, TorchLoss, modules_with, torch_layers  # noqa: E402
+from agileml.pipeline.model.torch_layers import (  # noqa: E402
+    TorchLayer,
+    TorchLoss,
+    modules_from,
+    modules_with,
+    torch_layers,
+)
 from agileml.pipeline.model.torch_optimizers import TorchOptimizer  # noqa: E402
-from agileml.pipeline.run.local import train_local  # noqa: E402
+from agileml.pipeline.run.local import save_weights, train_local  # noqa: E402
 from agileml.pipeline.run.training import PipelinePlan, train_simulated  # noqa: E402
 from tests.agileml.pipeline.model.torch_constructs import (  # noqa: E402
     CONSTRUCTS,
@@ -113,6 +119,19 @@ def test_running_statistics_are_in_the_result() -> None:
     _, batch_norm, *_, last = modules_with(BY_NAME["BatchNorm"].model(), result.weights, result.buffers)
     assert torch.equal(batch_norm.running_var, torch.from_numpy(result.buffers[1][1]))
     assert torch.equal(last.weight, torch.from_numpy(result.weights[6][0]))
+
+
+@pytest.mark.parametrize("name", ["BatchNorm", "bfloat16 weights", "frozen parameters, weight decay"])
+def test_a_model_file_becomes_modules(name: str, tmp_path: Path) -> None:
+    construct = BY_NAME[name]
+    trained = train_simulated(construct.model(), construct.rule, PipelinePlan(2, 4), 2)
+    save_weights(tmp_path / "model.npz", trained)
+    with np.load(tmp_path / "model.npz") as saved:
+        loaded = modules_from(construct.model(), saved)
+    expected = modules_with(construct.model(), trained.weights, trained.buffers)
+    for module, other in zip(loaded, expected, strict=True):
+        assert module.state_dict().keys() == other.state_dict().keys()
+        assert all(map(torch.equal, module.state_dict().values(), other.state_dict().values()))
 
 
 @pytest.mark.parametrize("build", [halved, normalized], ids=["bfloat16", "BatchNorm"])
