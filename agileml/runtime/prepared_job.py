@@ -28,6 +28,11 @@ class RunnableJob(Protocol):
         """The model does not fit on fewer nodes."""
         ...
 
+    @property
+    def nodes_are_alike(self) -> bool:
+        """Whether no node has to outlive the others, so that each may run on a machine of any kind."""
+        ...
+
     def controller_role(
         self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
     ) -> ControllerRole:
@@ -53,6 +58,10 @@ class PreparedJob:
     @property
     def least_nodes(self) -> int:
         return 1
+
+    @property
+    def nodes_are_alike(self) -> bool:
+        return False
 
     def controller_role(
         self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False

@@ -75,6 +75,10 @@ def test_no_machine_has_to_be_reliable(job: Path) -> None:
         ("app: mlp", "app: net.py:build", "there is no file 'net.py'"),
         ("stop:", "args: {rank: 3}\nstop:", "args: is for trainers"),
         ("batch: 32", "batch: 32, profile: none.json", "there is no file 'none.json'"),
+        ("batch: 32", "device: V100", "parallel.device: is not cpu, and the nodes of a training compute on processors"),
+        ("batch: 32", "updates: 60", "parallel.updates: is for commands; write stop: {clocks: 500}"),
+        ("batch: 32", "replicas: 2", "parallel.replicas: is for commands; the nodes"),
+        ("batch: 32", "allow_delay: 1", "parallel.allow_delay: is for scheme: auto of a command; write scheme: 2bw"),
     ],
 )
 def test_mistakes_are_refused(job: Path, old: str, new: str, why: str) -> None:

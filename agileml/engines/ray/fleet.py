@@ -74,11 +74,9 @@ class RayFleet(LocalFleet):
             SECRET_VARIABLE: self._rendezvous.secret.hex(),
             "OMP_NUM_THREADS": str(max(1, int(self._share.cpus))),
         }
-        options = {
-            "num_cpus": self._share.cpus,
-            "num_gpus": self._share.gpus,
-            **placement_options(self._cluster.machines, reliable=reliable),
-        }
+        anywhere = self._plan.nodes_are_alike
+        place = {} if anywhere else placement_options(self._cluster.machines, reliable=reliable)
+        options = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus, **place}
         words += ["--reliable"] if reliable else []
         self._cluster.start(name, options, words, environment, self._rendezvous.version, self._code)
         self._running.add(name)

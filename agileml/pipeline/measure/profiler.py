@@ -176,7 +176,7 @@ def _cost(
     output, stash = inner.forward(weights, inputs, (0, 0, i))
     held = _stash_bytes(inner, weights, inputs, stash)
     size_of = float(sum(weight.nbytes for weight in weights))
-    label = f"{i}:{type(inner).__name__}"
+    label = f"{i}:{inner.kind((0, 0, i)) if isinstance(inner, TorchLayer) else type(inner).__name__}"
     before, gradients = inner.backward(weights, stash, gradient)
     adding = measuring.seconds(lambda: tuple(added(array, array) for array in gradients))
     cost = LayerCost(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agileml.errors import BadArgument
 from agileml.extras import torch_module
-from agileml.pipeline.model.arrays import ABSENT, is_absent, packed, unpacked
+from agileml.pipeline.model.arrays import ABSENT, arrays_of_layer, is_absent, packed, unpacked
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Values, Weights
 from agileml.pipeline.model.torch_arrays import array_of, seed_torch, tensor_of, tensors_of
 
@@ -37,6 +37,10 @@ class TorchLayer:
     def ties(self) -> dict[int, object]:
         """By position among the weights: what stands for a weight that other layers have, too."""
         return {}
+
+    def kind(self, key: DrawKey) -> str:
+        """The name of the module's class."""
+        return type(self._module(key).module).__name__
 
     def moving_buffers(self, key: DrawKey) -> list[str]:
         """Buffers that are known to change in a forward pass: the running statistics of norms."""
@@ -189,6 +193,12 @@ def modules_with(
         for i, layer in enumerate(model.layers)
         if isinstance(layer, TorchLayer)
     ]
+
+
+def modules_from(model: PipelineModel, saved: Mapping[str, Array]) -> list[torch.nn.Module]:
+    """The modules of a model's layers as they were saved, such as `numpy.load("model.npz")` after `spotctl launch`."""
+    weights, buffers = zip(*(arrays_of_layer(saved, i) for i in range(len(model.layers))), strict=True)
+    return modules_with(model, dict(enumerate(weights)), dict(enumerate(buffers)))
 
 
 def _children(whole: Stages) -> list[torch.nn.Module]:

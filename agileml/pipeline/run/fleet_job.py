@@ -55,6 +55,10 @@ class PreparedPipeline:
     def least_nodes(self) -> int:
         return min(self.settings.layouts)
 
+    @property
+    def nodes_are_alike(self) -> bool:
+        return True
+
     def controller_role(
         self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
     ) -> ControllerRole:

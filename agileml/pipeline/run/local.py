@@ -1,7 +1,6 @@
 """`train_local`: an elastic pipeline on processes of this computer, in one call."""
 
 import secrets
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,8 @@ from agileml.errors import JobFailed
 from agileml.job import GaveUp, TrainingJob
 from agileml.pipeline.elastic.controller import EpochRecord
 from agileml.pipeline.elastic.update_details import details_of
-from agileml.pipeline.model.base import PipelineModel, UpdateRule, Weights
+from agileml.pipeline.model.arrays import named_arrays
+from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.run.checkpoint_file import PipelineCheckpoint, load_checkpoint, save_checkpoint
 from agileml.pipeline.run.fault_script import FaultScript
 from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
@@ -152,8 +152,7 @@ class _LocalRun:
         return range(len(self._settings.layer_bytes))
 
 
-def save_weights(path: Path, weights: Mapping[int, Weights]) -> None:
-    """Writes the weights of layer i as arrays `i/0`, `i/1` and so on."""
-    named = {f"{layer}/{i}": array for layer, arrays in weights.items() for i, array in enumerate(arrays)}
+def save_weights(path: Path, trained: TrainedPipeline) -> None:
+    """Writes the model of a training as `spotctl launch` does: weights and buffers of all layers, by name."""
     with path.open("wb") as file:
-        np.savez(file, **named)  # type: ignore[arg-type]
+        np.savez(file, **named_arrays(trained.weights, trained.buffers))  # type: ignore[arg-type]

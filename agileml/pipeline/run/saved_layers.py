@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from agileml.params.layout import Params
+from agileml.pipeline.model.arrays import named_arrays
 from agileml.pipeline.run.node import STATE, PipelineFrame, layer_state
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import BlobStore
@@ -68,10 +69,7 @@ def layer_frame(layer: int, version: Version) -> PipelineFrame:
 
 
 def model_of_layers(versions: Sequence[Version]) -> Params:
-    """The newest weights as arrays `LAYER/NUMBER`, and buffers as `LAYER/buffer NUMBER`."""
+    """The newest weights and the buffers of all layers, by name."""
     states = [layer_state(layer_frame(layer, version)) for layer, version in enumerate(versions)]
-    named: Params = {}
-    for layer, state in enumerate(states):
-        named |= {f"{layer}/{i}": array for i, array in enumerate(state.newest())}
-        named |= {f"{layer}/buffer{i}": array for i, array in enumerate(state.buffers)}
-    return named
+    weights = {layer: state.newest() for layer, state in enumerate(states)}
+    return named_arrays(weights, {layer: state.buffers for layer, state in enumerate(states)})

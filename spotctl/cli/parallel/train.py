@@ -109,10 +109,10 @@ def train(
         except PipelineStopped as error:
             if not out:
                 raise
-            save_weights(out, error.trained.weights)
+            save_weights(out, error.trained)
             raise JobFailed(f"{error}; the weights after update {error.update} are saved in {out}") from error
     if out:
-        save_weights(out, trained.weights)
+        save_weights(out, trained)
     session.answer(json_, parallel_tables.trained_answer(trained, steps), parallel_tables.trained_table(trained, steps))
 
 
@@ -128,6 +128,6 @@ def _check_one_machine(variables: Mapping[str, str]) -> None:
     """Refuses a job on several nodes: each of them gets the plan, and would train the whole model."""
     if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":
         raise BadRequest(
-            f"the job has {nodes} nodes, and spotctl lab parallel train uses one machine: write nodes: 1, or run your"
-            " own program, which finds the plan in $SPOTCTL_PARALLEL"
+            f"the job has {nodes} nodes, and spotctl lab parallel train uses one machine: write nodes: 1, or make"
+            " it a training (kind: agileml, app: MODEL), which splits the model over machines"
         )

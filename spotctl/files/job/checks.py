@@ -40,7 +40,9 @@ def code_problems(spec: JobSpec) -> list[Problem]:
         return mistakes
     if not isinstance(program, Training):
         return []
-    return _trainer_problems(spec, program) if program.parallel is None else _model_problems(program, spec.workdir)
+    if program.parallel is None:
+        return _trainer_problems(spec, program)
+    return [*_model_problems(program, spec.workdir), *_unused_problems(program.parallel)]
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
@@ -68,6 +70,21 @@ def _model_problems(program: Training, workdir: Path) -> list[Problem]:
             return [Problem((name,), "is for trainers, and with parallel app is a model; remove it")]
     wrong = model_problem(program.app, workdir)
     return [Problem(("app",), wrong)] if wrong else []
+
+
+_UNUSED = {
+    "device": "is not cpu, and the nodes of a training compute on processors; write cpu, or remove it",
+    "updates": "is for commands; write stop: {clocks: 500}",
+    "replicas": "is for commands; the nodes of a training choose the number of pipelines as machines come and go",
+    "allow_delay": "is for scheme: auto of a command; write scheme: 2bw",
+}
+"""Settings that the nodes of a training would not follow, and what to do instead."""
+
+
+def _unused_problems(parallel: Parallel) -> list[Problem]:
+    plain = Parallel()
+    given = [name for name in _UNUSED if getattr(parallel, name) != getattr(plain, name)]
+    return [Problem(("parallel", name), _UNUSED[name]) for name in given]
 
 
 def _profile_problems(workdir: Path, program: Command | Training, parallel: Parallel) -> list[Problem]:

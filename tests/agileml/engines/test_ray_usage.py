@@ -5,15 +5,23 @@ from __future__ import annotations
 import sys
 import zipfile
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import agileml
 from agileml.engines.base import Gone
 from agileml.engines.ray.cluster import RayCluster
+from agileml.engines.ray.fleet import NODE_SHARE, RayFleet
 from agileml.engines.ray.placement import MARKET_LABEL, RayMachine, placement_options
 from agileml.engines.ray.shipped_code import zipped_package
+from agileml.runtime.prepared_job import PreparedJob, RunnableJob
+from agileml.runtime.rendezvous import FolderRendezvous
+from agileml.transport import TcpAddress
+from tests.agileml.engines.fleet_suite import JOB
+from tests.agileml.pipeline.run.fleet_jobs import prepared
 from tests.spotctl.command_line import spotctl
 
 
@@ -83,17 +91,26 @@ class EmptyRay:
     exceptions = SimpleNamespace(RayError=RuntimeError)
     _private = SimpleNamespace(state=SimpleNamespace(state=SimpleNamespace(get_draining_nodes=dict)))
 
-    def __init__(self) -> None:
+    def __init__(self, *machines: RayMachine) -> None:
         self.tasks: object = iter(())
+        self.machines = machines
+        self.options: list[dict[str, object]] = []
 
     def cancel(self, task: object, *, force: bool) -> None:
         assert (task, force) == (self.tasks, True)
 
-    def nodes(self) -> list[object]:
-        return []
+    def nodes(self) -> list[dict[str, object]]:
+        return [{"Resources": at.resources, "Labels": at.labels, "Alive": True} for at in self.machines]
+
+    def put(self, content: bytes) -> bytes:
+        return content
 
     def remote(self, _: object) -> object:
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: self.tasks))
+        def options(**given: object) -> object:
+            self.options.append(given)
+            return SimpleNamespace(remote=lambda *_: self.tasks)
+
+        return SimpleNamespace(options=options)
 
     def get(self, item: object) -> object:
         return item
@@ -124,3 +141,15 @@ def test_a_task_that_was_stopped_is_not_asked_again() -> None:
     cluster.stop("t1")
     assert cluster.ended() == [Gone("t1")]
     cluster.close()
+
+
+@pytest.mark.parametrize(("plan", "place"), [(prepared(1), None), (PreparedJob(JOB, None), {"reliable": 0.001})])  # type: ignore[arg-type]
+def test_nodes_of_a_pipeline_go_to_any_machine(plan: RunnableJob, place: object, tmp_path: Path) -> None:
+    """Each is replaced, wherever it was; of a trainer, those that keep the model need a machine that stays."""
+    ray = EmptyRay(RELIABLE, TRANSIENT)
+    cluster = RayCluster(ray, own=False)
+    rendezvous = FolderRendezvous(tmp_path, b"secret", TcpAddress("127.0.0.2", 1))
+    no_processes: Any = None
+    RayFleet(plan, no_processes, rendezvous, cluster, NODE_SHARE, print).start_node("r0", reliable=True)
+    cluster.close()
+    assert ray.options[0].get("resources") == place

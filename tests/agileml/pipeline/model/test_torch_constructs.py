@@ -21,9 +21,15 @@ from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
 from agileml.pipeline.model.layers import squared_error  # noqa: E402
 from agileml.pipeline.model.optimizers import Optimizer  # noqa: E402
 from agileml.pipeline.model.tensor_parts import split_layer  # noqa: E402
-from agileml.pipeline.model.torch_layers import TorchLayer, TorchLoss, modules_with, torch_layers  # noqa: E402
+from agileml.pipeline.model.torch_layers import (  # noqa: E402
+    TorchLayer,
+    TorchLoss,
+    modules_from,
+    modules_with,
+    torch_layers,
+)
 from agileml.pipeline.model.torch_optimizers import TorchOptimizer  # noqa: E402
-from agileml.pipeline.run.local import train_local  # noqa: E402
+from agileml.pipeline.run.local import save_weights, train_local  # noqa: E402
 from agileml.pipeline.run.training import PipelinePlan, train_simulated  # noqa: E402
 from tests.agileml.pipeline.model.torch_constructs import (  # noqa: E402
     CONSTRUCTS,
@@ -115,11 +121,24 @@ def test_running_statistics_are_in_the_result() -> None:
     assert torch.equal(last.weight, torch.from_numpy(result.weights[6][0]))
 
 
+@pytest.mark.parametrize("name", ["BatchNorm", "bfloat16 weights", "frozen parameters, weight decay"])
+def test_a_model_file_becomes_modules(name: str, tmp_path: Path) -> None:
+    construct = BY_NAME[name]
+    trained = train_simulated(construct.model(), construct.rule, PipelinePlan(2, 4), 2)
+    save_weights(tmp_path / "model.npz", trained)
+    with np.load(tmp_path / "model.npz") as saved:
+        loaded = modules_from(construct.model(), saved)
+    expected = modules_with(construct.model(), trained.weights, trained.buffers)
+    for module, other in zip(loaded, expected, strict=True):
+        assert module.state_dict().keys() == other.state_dict().keys()
+        assert all(map(torch.equal, module.state_dict().values(), other.state_dict().values()))
+
+
 @pytest.mark.parametrize("build", [halved, normalized], ids=["bfloat16", "BatchNorm"])
 def test_real_models_are_profiled(build: Callable[[], nn.Sequential]) -> None:
     construct = next(construct for construct in CONSTRUCTS if construct.build is build)
     (profile,) = profiled("real", lambda _: construct.model(), [4], repeats=1)
-    assert len(profile.layers) == len(build())
+    assert [layer.name for layer in profile.layers] == [f"{i}:{type(part).__name__}" for i, part in enumerate(build())]
 
 
 def trained(model: PipelineModel, rule: UpdateRule, **how: Any) -> None:  # noqa: ANN401  # settings of a plan
