@@ -52,5 +52,5 @@ CLOUD = Cloud(
         "google-cloud-compute",
         optional=(OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
     ),
-    policies=("gcp", "gcp-machines"),
+    policies=("gcp", "gcp-machines", "gcp-try"),
 )
