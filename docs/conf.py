@@ -12,7 +12,7 @@ PAGES = {
     " prices aws google-cloud azure write-a-cloud between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api benchmarks",
-    "Explanation": "planning forecast guarantees threats papers stragglers machines remote-runner architecture"
+    "Explanation": "planning forecast guarantees proof threats papers stragglers machines remote-runner architecture"
     " test-clouds decisions/index",
 }
 """The pages of each section, in order. `make docs` fails for a page that is in none."""
