@@ -12,7 +12,7 @@ PAGES = {
     " prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
-    "Explanation": "planning guarantees threats machines remote-runner",
+    "Explanation": "planning guarantees proof threats machines remote-runner",
     "For maintainers": "internals/architecture internals/write-a-cloud internals/test-clouds internals/forecast"
     " internals/stragglers internals/papers internals/benchmarks decisions/index",
 }

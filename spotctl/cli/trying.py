@@ -1,9 +1,11 @@
 """`spotctl try`: a first launch on a cloud, and proof that nothing of it is left."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from spotctl.cli import full_trial
 from spotctl.cli.options import RegionOption
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
@@ -14,6 +16,16 @@ def try_(
     cloud: Annotated[str, typer.Argument(help="The cloud, such as aws, gcp or azure.", show_default=False)],
     region: RegionOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Check everything that launches need, step by step.")] = False,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="With --full: a kind of machine to rent. At most twice.")
+    ] = None,
+    bucket: Annotated[str, typer.Option(help="With --full: where checkpoints are kept, such as s3://BUCKET/try.")] = "",
+    identity: Annotated[str, typer.Option(help="With --full: the machines' identity, as in a job file.")] = "",
+    step: Annotated[list[str] | None, typer.Option(help="With --full: only this step. Repeatable.")] = None,
+    bill: Annotated[
+        Path | None, typer.Option(help="Compare the bill of the last full trial, which lists it a day later.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Run one command on a cloud's smallest machine, for a dollar at most, and check that nothing is left.
@@ -21,6 +33,12 @@ def try_(
     Gives up if the machine is not running after 10 minutes. Needs credentials (spotctl doctor) and stored prices
     (spotctl prices fetch). Exit codes are those of launch, and 1 if the cloud still lists something of the run or does
     not answer.
+
+    With --full, each step is a line that passed, failed or was skipped: the account, an order of each family of types
+    that is only checked, two machines and how long they take to boot, a repeated order, a lease that runs out, a killed
+    launcher, an eviction by the cloud's own simulator and a checkpoint, a training, a runner that moves, and what is
+    left. It takes about 15 minutes, needs the permissions of `spotctl doctor --policy aws-try`, and writes a record
+    without names of your account. Exit code 1 means that a step failed.
 
     Example: spotctl try aws --region us-east-1 --yes
 
@@ -47,6 +65,14 @@ def try_(
     session: Session = context.obj
     if cloud not in rented_clouds():
         raise BadRequest(f"cloud {cloud!r} is not one of {', '.join(rented_clouds())}")
+    if bill is not None:
+        full_trial.compare_bill(session, cloud, bill, json_=json_)
+    if full:
+        options = full_trial.TrialOptions(region or (), type_ or (), bucket, identity, step or ())
+        full_trial.try_fully(session, cloud, options, yes=yes, json_=json_)
+        return
+    if type_ or bucket or identity or step:
+        raise BadRequest("--type, --bucket, --identity and --step belong to --full")
     known = session.library
     spec = trial.trial_job(cloud, region or (), known, session.settings.home)
     runs.check_launchable(spec)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pricing_data.market import Market
-from spotctl.clouds.base import CloudProvider, Machine
+from spotctl.clouds.base import CloudProvider, Machine, MachineRequest
 
 if TYPE_CHECKING:
     from spotctl.clouds.errors import ProviderError
@@ -141,6 +141,31 @@ class StatesQuotas(Protocol):
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         """The quotas that machines of these types count against in a region: as spot machines, and on demand."""
+        ...
+
+
+@runtime_checkable
+class AllowsTrials(Protocol):
+    """A provider that `spotctl try --full` can test against its cloud."""
+
+    @property
+    def endpoint(self) -> str:
+        """The host that its calls go to, such as management.azure.com."""
+        ...
+
+    def check_order(self, request: MachineRequest) -> str:
+        """Has the cloud check an order as `create` would send it, and returns the image. Nothing is bought.
+
+        Raises the errors of `create`.
+        """
+        ...
+
+    def console(self, machine: str) -> str:
+        """The console output of a machine that the cloud shows by now."""
+        ...
+
+    def simulate_eviction(self, machine: str) -> None:
+        """Has the cloud's own simulator take a spot machine back, with the usual warning."""
         ...
 
 

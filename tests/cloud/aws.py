@@ -29,6 +29,7 @@ from spotctl.clouds.aws.permissions import policy
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS, Books, Lease, SpotRequest
 from tests.cloud.aws_catalog import publish_advisor, publish_prices, publish_products, publish_scores
+from tests.cloud.aws_experiments import FIS_PATHS, Experiments
 from tests.cloud.aws_market import AwsMarket, public_image, quota_answer, quota_of
 from tests.cloud.aws_metadata import metadata_of
 from tests.cloud.aws_moto import ORIGINALS, SERVERS, admits_ssh, existing_in, install_hooks, without
@@ -106,6 +107,7 @@ class AwsServer:
         install_hooks()
         self.account = str(next(_accounts))
         self.books = Books(self.host)
+        self.experiments = Experiments(self.account, self.books)
         self._served: dict[tuple[str, str], _Served] = {}
         self._stack = ExitStack()
         self.server = self._stack.enter_context(serving(self))
@@ -215,6 +217,8 @@ class AwsServer:
     def _added(self, request: Request) -> Reply | None:
         """The answer of a service that moto lacks."""
         target = request.headers.get("x-amz-target", "")
+        if request.path.startswith(FIS_PATHS):
+            return self.experiments.answer(request)
         if request.path == ADVISOR_PATH:
             publish_advisor(self.prices)
             return self.prices.answer(request)
@@ -233,6 +237,7 @@ class AwsServer:
 
     def run_instances(self, response: Any) -> ActionResult:  # noqa: ANN401  # moto's
         order = checked(response, response.ec2_backend)
+        response.error_on_dryrun()
         if served := self._served.get((response.region, order.token)):
             return _served_again(served, order)
         granted = self._grant(response.region, order)

@@ -61,6 +61,7 @@ class AzureServer:
         self.host, self.fleet = host, Fleet(host)
         self.market = self.fleet.price_lists()
         self.polls = 1
+        self.notice_seconds = 30.0
         self.page_limit = 1000
         self.refusals: list[Body] = []
         self.unregistered: set[str] = set()
@@ -143,6 +144,7 @@ class AzureServer:
         yield "GET", _DEPLOYMENTS, self._list_deployments
         yield "GET", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)", self._get_deployment
         yield "PUT", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)", self._put_deployment
+        yield "POST", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)/validate", self._validate_deployment
         yield "GET", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)/operations", self._list_operations
         yield "GET", rf"{_PREFIX}/providers/microsoft\.insights/eventtypes/management/values", self._activity
         yield "GET", re.escape(IDENTITY), self._get_identity
@@ -284,6 +286,16 @@ class AzureServer:
         operation = f"{_address(request)}{deployment.id}/operationStatuses/{uuid.uuid4()}"
         return Reply.of_json(deployment.shown(), 200 if known else 201, **{"Azure-AsyncOperation": operation})
 
+    def _validate_deployment(self, request: Request, group: str, name: str) -> Reply:
+        parameters(request, "Microsoft.Resources/deployments")
+        self.access.check(request, "Microsoft.Resources/deployments/validate/action", group)
+        body = request.json()
+        check_body("Microsoft.Resources/deployments", body)
+        holder = self._group(group)
+        self._preflight(request, resources_of(body))
+        deployment = Deployment(holder, name, body.get("tags", {}), polls=0)
+        return Reply.of_json(deployment.shown())
+
     def _preflight(self, request: Request, resources: list[Body]) -> None:
         """What Resource Manager refuses before it begins."""
         for one in resources:
@@ -413,8 +425,9 @@ class AzureServer:
 
     def _simulate_eviction(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind)
+        self.access.check(request, "Microsoft.Compute/virtualMachines/simulateEviction/action", group)
         self._item(group, kind, name)
-        self.evict(name, 30.0)
+        self.evict(name, self.notice_seconds)
         return Reply(204)
 
     def _get_identity(self, request: Request) -> Reply:

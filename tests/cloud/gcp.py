@@ -37,7 +37,7 @@ class GcpServer:
 
     `refuse` makes creations fail later, in their operation; `faults` of `http` make any call fail at once. Machines
     younger than `listed_late_seconds` are missing in lists, and zones that are `unreachable` do not answer lists.
-    `denied` are permissions that callers lack.
+    `denied` are permissions that callers lack. `notice_seconds` is the notice of simulated evictions.
     """
 
     name = "gcp"
@@ -56,6 +56,7 @@ class GcpServer:
         self.images = {"ubuntu-os-cloud", "ubuntu-os-accelerator-images", "debian-cloud"}
         self.denied: set[str] = set()
         self.listed_late_seconds = 0.0
+        self.notice_seconds = 30.0
         self.page_size = 3
         self.account_may_delete = True
         self.unreachable: set[str] = set()
@@ -136,6 +137,8 @@ class GcpServer:
             rf"GET {_PROJECT}{_ZONE}/instances{instance}": self._get_instance,
             rf"DELETE {_PROJECT}{_ZONE}/instances{instance}": self._delete_instance,
             rf"GET {_PROJECT}{_ZONE}/instances{instance}/serialPort": self._read_console,
+            rf"POST {_PROJECT}{_ZONE}/instances{instance}/simulateMaintenanceEvent": self._simulate_eviction,
+            rf"GET {_PROJECT}/global/images/family{item.format('family')}": self._get_image_of_family,
             rf"GET {_PROJECT}/aggregated/instances": self._list_instances,
             rf"GET {_PROJECT}/aggregated/disks": self._list_disks,
             rf"DELETE {_PROJECT}{_ZONE}/disks{item.format('disk')}": self._delete_disk,
@@ -252,6 +255,23 @@ class GcpServer:
         self._check(call, "compute.instances.getSerialPortOutput", caller)
         held = self.project.named(call.zone, call.instance)
         return compute_v1.SerialPortOutput(contents=self.project.host.console(held.host_name), start=0)
+
+    def _simulate_eviction(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Operation:
+        call = checked(compute_v1.SimulateMaintenanceEventInstanceRequest, request, path)
+        self._check(call, "compute.instances.simulateMaintenanceEvent", caller)
+        held = self.project.named(call.zone, call.instance)
+        if not held.is_spot:
+            raise Refused(400, "Maintenance events of machines that are not spot are not simulated here.", "invalid")
+        self.project.evict(held.id, self.notice_seconds)
+        return self.project.operation("simulateMaintenanceEvent", held.link, held.zone, caller).message
+
+    def _get_image_of_family(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Image:
+        if "compute.images.getFromFamily" in self.denied and caller == LAPTOP:
+            raise Refused(403, "Required 'compute.images.getFromFamily' permission", "forbidden")
+        call = checked(compute_v1.GetFromFamilyImageRequest, request, path)
+        if call.project not in self.images:
+            raise Refused(404, f"The resource 'projects/{call.project}' was not found", "notFound")
+        return compute_v1.Image(name=f"{call.family}-v20260101", family=call.family, status="READY")
 
     def _list_instances(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.InstanceAggregatedList:
         call = checked(compute_v1.AggregatedListInstancesRequest, request, path)

@@ -18,6 +18,7 @@ from spotctl.clouds.errors import NotFound, QuotaReached, Unanswered
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _VCPU_LIMITS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
+_WOULD_SUCCEED = "DryRunOperation"
 _GROUP_GONE = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
 
 
@@ -49,6 +50,17 @@ class Buyer:
             raise
         rows: Sequence[Row] = answer["Instances"]
         return rows
+
+    def check(self, request: MachineRequest, user_data: str) -> str:
+        """Has EC2 check an order by a dry run, which buys nothing, and returns its image."""
+        market, place = request.market, self._place(request)
+        arguments = order(request, place, user_data, self._settings.tags)
+        try:
+            self._calls.ec2(market.region, "RunInstances", str(market), DryRun=True, **arguments)
+        except SpotctlError as error:
+            if code_of(error) != _WOULD_SUCCEED:
+                raise
+        return place.image.id
 
     def forget(self) -> None:
         """Looks for subnets and groups again: they may have been removed."""

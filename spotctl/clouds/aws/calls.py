@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from spotctl.clouds.aws.records import machine_id
 from spotctl.clouds.aws.refusals import as_contract
@@ -58,6 +59,10 @@ class AwsCalls:
         asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
         size = {"MaxResults": _PAGE_ROWS[operation]} if operation in _PAGE_ROWS else {}
         return self.rows("ec2", region, operation, holding, Filters=asked, **size, **arguments)
+
+    def endpoint(self, region: str) -> str:
+        """The host that answers calls to EC2 in a region."""
+        return urlsplit(self._client("ec2", region).sdk.meta.endpoint_url).hostname or ""
 
     def close(self) -> None:
         """Closes all connections; the next call opens new ones."""

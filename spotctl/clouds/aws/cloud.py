@@ -33,5 +33,5 @@ CLOUD = Cloud(
     ),
     job=JobKeys("ami", "On AWS: an image id, or auto.", "ami-0123456789abcdef0", "instance profile", "us-east-1"),
     packages=CloudPackages("boto3"),
-    policies=("aws",),
+    policies=("aws", "aws-try", "aws-try-role"),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
 from spotctl.clouds import verdicts
 from spotctl.clouds.aws.access import AwsSettings
-from spotctl.clouds.aws.permissions import LOOK, TAGGED_AT_PURCHASE, policy
+from spotctl.clouds.aws.permissions import LOOK, TAGGED_AT_PURCHASE, policy, trial_policy, trial_role_policy
 from spotctl.clouds.aws.quotas import STANDARD, raise_command
 from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.aws.settings import AwsMachineSettings
@@ -109,4 +109,4 @@ def _policy(settings: Settings) -> dict[str, Any]:
     return policy(chosen.kms_key, chosen.roles)
 
 
-POLICIES = {"aws": _policy}
+POLICIES = {"aws": _policy, "aws-try": lambda _: trial_policy(), "aws-try-role": lambda _: trial_role_policy()}

@@ -35,6 +35,12 @@ OWN = frozenset("ec2:AuthorizeSecurityGroupIngress ec2:GetConsoleOutput ec2:Revo
     f"ec2:{kind.remove}" for kind in KINDS
 }
 
+FIS = "fis.amazonaws.com"
+INTERRUPTION = "aws:ec2:send-spot-instance-interruptions"
+"""The action of Fault Injection Service that `spotctl try --full` uses."""
+TRIAL_ROLE = "spotctl-try"
+"""The IAM role with which experiments act."""
+
 TAGGED_AT_PURCHASE = ("instance", "volume", "network-interface", "spot-instances-request")
 _USED_AT_PURCHASE = ("subnet", "security-group")
 _KMS = (
@@ -70,6 +76,34 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
     if kms_key is not None:
         statements.append(_allow("DiskKey", _KMS, kms_key if kms_key.startswith("arn:") else "*"))
     return {"Version": "2012-10-17", "Statement": statements}
+
+
+def trial_policy() -> dict[str, Any]:
+    """The IAM policy that `spotctl try --full` needs besides `policy`: interruptions by Fault Injection Service."""
+    named = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
+    own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
+    passed = {"StringEquals": {"iam:PassedToService": FIS}}
+    linked = {"StringEquals": {"iam:AWSServiceName": FIS}}
+    templates, experiments = "arn:aws:fis:*:*:experiment-template/*", "arn:aws:fis:*:*:experiment/*"
+    action = f"arn:aws:fis:*:*:action/{INTERRUPTION}"
+    statements = [
+        _allow("MakeExperiment", ["fis:CreateExperimentTemplate", "fis:TagResource"], [templates, action], named),
+        _allow("BeginExperiment", ["fis:StartExperiment", "fis:TagResource"], experiments, named),
+        _allow("OwnTemplate", ["fis:StartExperiment", "fis:DeleteExperimentTemplate"], templates, own),
+        _allow("OwnExperiment", ["fis:GetExperiment"], experiments, own),
+        _allow("ExperimentRole", ["iam:PassRole"], f"arn:aws:iam::*:role/{TRIAL_ROLE}", passed),
+        _allow(
+            "FirstExperiment", ["iam:CreateServiceLinkedRole"], f"arn:aws:iam::*:role/aws-service-role/{FIS}/*", linked
+        ),
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def trial_role_policy() -> dict[str, Any]:
+    """The IAM policy of the role with which the experiments act: they interrupt spotctl's machines only."""
+    own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
+    statement = _allow("InterruptOwn", ["ec2:SendSpotInstanceInterruptions"], _ec2(["instance"]), own)
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def _allow(

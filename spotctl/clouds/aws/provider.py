@@ -16,6 +16,7 @@ from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, in_each
 from spotctl.clouds.aws.images import LEAST_DISK_GIB
+from spotctl.clouds.aws.interruptions import interrupt
 from spotctl.clouds.aws.labels import REQUEST, TOKEN, all_tags, client_token, filters_of, request_hash
 from spotctl.clouds.aws.networks import Networks
 from spotctl.clouds.aws.orders import DISK_TYPE
@@ -31,6 +32,7 @@ from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswere
 from spotctl.clouds.holdings import HeldDisk, holdings_of
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.requests import each
+from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import WallClock
 
@@ -149,6 +151,23 @@ class AwsProvider(WallClock):
         """See `Closes`."""
         self._agents.close()
         self._calls.close()
+
+    @property
+    def endpoint(self) -> str:
+        """See `AllowsTrials`."""
+        return self._calls.endpoint(_ANY_REGION)
+
+    def check_order(self, request: MachineRequest) -> str:
+        """See `AllowsTrials`; a dry run of RunInstances. It makes the security group of the run."""
+        return self._buyer.check(request, self._agents.start_up(request, CLOUD))
+
+    def simulate_eviction(self, machine: str) -> None:
+        """See `AllowsTrials`; an experiment of Fault Injection Service."""
+        region, instance = self._parts(machine)
+        row = self._look(machine)
+        if row is None:
+            raise NotFound(f"{machine}: gone, or never existed", (machine,))
+        interrupt(self._calls, region, instance, all_tags(row).get(INSTALLATION_TAG, ""))
 
     def console(self, machine: str) -> str:
         """A machine's console output, as far as EC2 shows it by now."""

@@ -31,7 +31,7 @@ from spotctl.clouds.aws.access import AwsSettings
 if TYPE_CHECKING:
     from stamina import RetryingCaller
 
-Service = Literal["ec2", "iam", "pricing", "service-quotas", "ssm", "sts"]
+Service = Literal["ec2", "fis", "iam", "pricing", "service-quotas", "ssm", "sts"]
 AwsAnswer = Mapping[str, Any]
 
 # Signing in needs a region, but any region will do.

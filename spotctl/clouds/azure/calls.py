@@ -43,7 +43,31 @@ MACHINE_PERMISSIONS: Final = _DELETE_MACHINE
 """Needed by the machines' managed identity, with which a machine deletes itself and its disk, interface and address."""
 
 
-class Operation(Enum):
+class ArmCall(Enum):
+    """A call to Resource Manager: its method, its path, the version of its API, and the permissions that it needs."""
+
+    def __init__(self, method: str, path: str, version: str, permissions: tuple[str, ...]) -> None:
+        self.method, self.path, self.version, self.permissions = method, path, version, permissions
+
+
+class TrialOperation(ArmCall):
+    """The calls that only `spotctl try --full` makes."""
+
+    VALIDATE = (
+        "POST",
+        _DEPLOYMENTS + "/{name}/validate",
+        _DEPLOYMENTS_VERSION,
+        ("Microsoft.Resources/deployments/validate/action",),
+    )
+    SIMULATE_EVICTION = (
+        "POST",
+        _MACHINES + "/{name}/simulateEviction",
+        COMPUTE_VERSION,
+        ("Microsoft.Compute/virtualMachines/simulateEviction/action",),
+    )
+
+
+class Operation(ArmCall):
     """A method, a path, the version of its API, and the permissions that the call needs."""
 
     LIST_GROUPS = (
@@ -190,9 +214,6 @@ class Operation(Enum):
         ("Microsoft.ManagedIdentity/userAssignedIdentities/read",),
     )
 
-    def __init__(self, method: str, path: str, version: str, permissions: tuple[str, ...]) -> None:
-        self.method, self.path, self.version, self.permissions = method, path, version, permissions
-
 
 SIZES_PERMISSION: Final = "Microsoft.Compute/skus/read"
 
@@ -210,10 +231,15 @@ class AzureCalls:
         self._session = session
 
     @property
+    def endpoint(self) -> str:
+        """The host that answers."""
+        return self._session.host
+
+    @property
     def subscription(self) -> str:
         return self._session.subscription
 
-    def send(self, operation: Operation, body: object = None, /, query: Body | None = None, **places: str) -> ArmAnswer:
+    def send(self, operation: ArmCall, body: object = None, /, query: Body | None = None, **places: str) -> ArmAnswer:
         """The answer to one call; `places` are the parts of its path."""
         call = ApiCall(_title(operation, places), " and ".join(operation.permissions))
         path = operation.path.format(subscription=self.subscription, **places)
@@ -221,14 +247,19 @@ class AzureCalls:
             call, operation.method, path, body, **{"api-version": operation.version, **(query or {})}
         )
 
-    def find(self, operation: Operation, /, query: Body | None = None, **places: str) -> Body | None:
+    def follow(self, operation: ArmCall, answer: ArmAnswer) -> ArmAnswer:
+        """The answer behind the link of a call that Azure is still carrying out."""
+        call = ApiCall(_title(operation, {}), " and ".join(operation.permissions))
+        return self._session.send(call, "GET", answer.headers["Location"])
+
+    def find(self, operation: ArmCall, /, query: Body | None = None, **places: str) -> Body | None:
         """The body of the answer to a call; None: the resource does not exist."""
         try:
             return self.send(operation, query=query, **places).body
         except UnknownResource:
             return None
 
-    def pages(self, operation: Operation, /, query: Body | None = None, **places: str) -> Iterator[Body]:
+    def pages(self, operation: ArmCall, /, query: Body | None = None, **places: str) -> Iterator[Body]:
         """Everything that a call lists."""
         answer = self.send(operation, query=query, **places).body
         while True:
@@ -239,7 +270,7 @@ class AzureCalls:
             call = ApiCall(_title(operation, places), " and ".join(operation.permissions))
             answer = self._session.send(call, operation.method, link).body
 
-    def listed(self, operation: Operation, /, query: Body | None = None, **places: str) -> list[Body]:
+    def listed(self, operation: ArmCall, /, query: Body | None = None, **places: str) -> list[Body]:
         """Everything that a call lists; nothing, if the group does not exist."""
         try:
             return list(self.pages(operation, query=query, **places))
@@ -268,6 +299,6 @@ class AzureCalls:
             yield from page
 
 
-def _title(operation: Operation, places: Mapping[str, str]) -> str:
+def _title(operation: ArmCall, places: Mapping[str, str]) -> str:
     where = "/".join(value.rpartition("/")[2] for value in places.values())
     return f"Azure: {operation.name.lower().replace('_', ' ')}{' ' if where else ''}{where}"

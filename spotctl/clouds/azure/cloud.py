@@ -34,5 +34,5 @@ CLOUD = Cloud(
         "eastus",
     ),
     packages=CloudPackages("azure-mgmt-compute", ("azure-identity", "azure-mgmt-resourcegraph")),
-    policies=("azure", "azure-machines"),
+    policies=("azure", "azure-machines", "azure-try"),
 )

@@ -12,7 +12,7 @@ from spotctl.clouds import verdicts
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import AzureCalls, Operation
-from spotctl.clouds.azure.permissions import ALL, launcher_role, machine_role
+from spotctl.clouds.azure.permissions import ALL, launcher_role, machine_role, trial_role
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.refusals import NAMESPACES, REGISTER
 from spotctl.clouds.azure.session import AzureSession
@@ -123,5 +123,9 @@ def _of_subscription(role: Callable[[str], dict[str, Any]]) -> Callable[[Setting
     return policy
 
 
-POLICIES = {"azure": _of_subscription(launcher_role), "azure-machines": _of_subscription(machine_role)}
-"""The roles of the launcher, and of the managed identity of the machines."""
+POLICIES = {
+    "azure": _of_subscription(launcher_role),
+    "azure-machines": _of_subscription(machine_role),
+    "azure-try": _of_subscription(trial_role),
+}
+"""The roles of the launcher, of the managed identity of the machines, and what `spotctl try --full` needs besides."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, permissions
+from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, TrialOperation, permissions
 
 PRICES: Final = (
     "Microsoft.Compute/skus/read",
@@ -24,6 +24,15 @@ MACHINE_ROLE: Final = "spotctl-machine"
 
 ALL: Final = tuple(sorted({*permissions(), *PRICES, *DOCTOR}))
 """Needed by the launcher."""
+
+
+TRIAL: Final = tuple(sorted(permission for call in TrialOperation for permission in call.permissions))
+"""Needed by `spotctl try --full`, besides what the launcher needs."""
+
+
+def trial_role(subscription: str) -> dict[str, Any]:
+    """The role that `spotctl try --full` needs besides the launcher's."""
+    return _role("spotctl-try", "Lets spotctl try check orders and simulate evictions.", TRIAL, subscription)
 
 
 def launcher_role(subscription: str) -> dict[str, Any]:

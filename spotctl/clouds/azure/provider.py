@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from spotctl.clouds.azure.access import AzureSettings
-from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
+from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
 from spotctl.clouds.azure.machine_role import RoleAssignments
 from spotctl.clouds.azure.names import (
@@ -36,6 +36,7 @@ from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import USUAL_DISK_GIB, AzureSize, families_of, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
+from spotctl.clouds.azure.validation import unusable_key, validate
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, ProviderError, Throttled, TokenTaken, Unanswered
@@ -137,8 +138,7 @@ class AzureProvider(WallClock):
             order = AzureOrder.of(request, identity)
             served = self._calls.find(Operation.GET_DEPLOYMENT, group=group, name=deployment_name(request.token))
             if served is None:
-                size = require(self._sizes_of(request.market), request.market, spot=request.bid is not None)
-                image = image_reference(size, request.image or self._settings.image)
+                image = self._image(request)
                 self._refuse_tokens_of_other_runs(order, group)
                 self._ensure_group(request, group)
                 self._role.assign(group, identity)
@@ -146,6 +146,38 @@ class AzureProvider(WallClock):
             else:
                 _require_same(served, order)
             return self._collect(order, group)
+
+    @property
+    def endpoint(self) -> str:
+        """See `AllowsTrials`."""
+        with translated():
+            return self._calls.endpoint
+
+    def check_order(self, request: MachineRequest) -> str:
+        """See `AllowsTrials`; the validation of a deployment. It makes the resource group of the run."""
+        group = group_name(request.tags)
+        with translated(str(request.market)):
+            order, image = AzureOrder.of(request, self._identity(request)), self._image(request)
+            self._ensure_group(request, group)
+            body = self._deployment(request, order, group, image)
+            validate(self._calls, group, deployment_name(request.token), body, self._waits.poll_seconds)
+        return ":".join(image.values())
+
+    def simulate_eviction(self, machine: str) -> None:
+        """See `AllowsTrials`."""
+        id_ = MachineId.parse(machine)
+        if id_ is None:
+            raise NotFound(f"{machine}: not a machine of Azure", (machine,))
+        with translated(machine):
+            self._calls.send(TrialOperation.SIMULATE_EVICTION, group=id_.group, name=id_.name)
+
+    def console(self, machine: str) -> str:
+        """See `AllowsTrials`."""
+        return self._remote_of(machine).console()
+
+    def _image(self, request: MachineRequest) -> Mapping[str, str]:
+        size = require(self._sizes_of(request.market), request.market, spot=request.bid is not None)
+        return image_reference(size, request.image or self._settings.image)
 
     def _identity(self, request: MachineRequest) -> str:
         identity = request.identity or self._settings.identity
@@ -198,6 +230,10 @@ class AzureProvider(WallClock):
             raise BadRequest(f"resource group {group} exists and was not made for this run; delete or rename it")
 
     def _deploy(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> None:
+        body = self._deployment(request, order, group, image)
+        self._calls.send(Operation.DEPLOY, body, group=group, name=deployment_name(request.token))
+
+    def _deployment(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> Body:
         region = request.market.region
         plan = DeploymentPlan(
             group_id=f"/subscriptions/{self._calls.subscription}/resourceGroups/{group}",
@@ -205,11 +241,10 @@ class AzureProvider(WallClock):
             image=image,
             identity=order.identity,
             start_up=self._agents.start_up(request, self.name).encode(),
-            admin_key=_unusable_key(),
+            admin_key=unusable_key(),
             own_network=not (request.network or self._settings.subnet) and not self._has_network(group, region),
         )
-        body = deployment(request, plan, self._settings)
-        self._calls.send(Operation.DEPLOY, body, group=group, name=deployment_name(request.token))
+        return deployment(request, plan, self._settings)
 
     def _has_network(self, group: str, region: str) -> bool:
         if (group, region) not in self._networks:
@@ -403,15 +438,6 @@ def _require_same(served: Body, order: AzureOrder) -> None:
 def _is_ours(group: Body, tags: Mapping[str, str]) -> bool:
     has: Mapping[str, str] = group.get("tags") or {}
     return has.get(GROUP_TAG) == GROUP_MARK and tags.items() <= has.items()
-
-
-def _unusable_key() -> str:
-    """A public key for the account that Azure insists on; its private half is thrown away."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    public = Ed25519PrivateKey.generate().public_key()
-    return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
 
 
 def provider(

@@ -108,6 +108,11 @@ class AzureSession:
             session._credential.get_token(_scope(settings))
         return session
 
+    @property
+    def host(self) -> str:
+        """The host of the management endpoint."""
+        return urlsplit(self._settings.endpoint).hostname or ""
+
     def pages(self, call: ApiCall, listing: Callable[[ComputeManagementClient], ItemPaged[T]]) -> Iterator[list[T]]:
         """The pages of a listing of the compute API; for example `lambda compute: compute.usage.list("eastus")`."""
         with self._compute() as client:

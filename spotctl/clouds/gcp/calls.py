@@ -26,6 +26,11 @@ class GcpCalls:
     def __init__(self, session: GcpSession) -> None:
         self._session = session
 
+    @property
+    def host(self) -> str:
+        """The host that answers."""
+        return self._session.compute_host
+
     @cached_property
     def project(self) -> str:
         with _refused():

@@ -53,5 +53,5 @@ CLOUD = Cloud(
         optional=(OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
         extra="gcp",
     ),
-    policies=("gcp", "gcp-machines"),
+    policies=("gcp", "gcp-machines", "gcp-try"),
 )

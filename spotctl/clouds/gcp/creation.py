@@ -7,6 +7,7 @@ that was refused from one that an earlier attempt never requested.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -38,6 +39,7 @@ from spotctl.clouds.requests import as_far_as_listed, fingerprint
 from spotctl.clouds.tags import INTENT_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 
+_IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
 _REFUSED = (NoCapacity, QuotaReached, NotPermitted, BadRequest)
 
 
@@ -62,6 +64,37 @@ class Creation:
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
         machines = [self._machine(past) for past in sorted(created, key=lambda past: names.index_of(past.name))]
         return tuple(machine for machine, _ in machines), [instance for _, instance in machines if instance is not None]
+
+    def check(self) -> str:
+        """Looks up the type and the image of a machine of the request, and returns the image. Nothing is created."""
+        for zone, hardware in self._zones():
+            place, script = (zone, self._order.machine(0)), self._script
+            body = bodies.instance(self._request, self._settings, hardware, place, script, self._now())
+            return self._known_image(body["disks"][0]["initialize_params"]["source_image"])
+        raise self._absent()
+
+    def _known_image(self, path: str) -> str:
+        """The name of an image that exists."""
+        where = _IMAGE.search(path)
+        if where is None:
+            raise BadRequest(f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME")
+        try:
+            if where["family"]:
+                found = self._calls.call(
+                    methods.GET_IMAGE_OF_FAMILY, f"image {path}", project=where["project"], family=where["name"]
+                )
+            else:
+                found = self._calls.call(
+                    methods.GET_IMAGE, f"image {path}", project=where["project"], image=where["name"]
+                )
+        except NotFound as error:
+            raise BadRequest(str(error)) from error
+        return str(found.name)
+
+    def _absent(self) -> NotFound:
+        return NotFound(
+            f"{self._request.market}: Google Cloud has no such machines there; choose another type or region"
+        )
 
     def _find_attempts(self) -> dict[tuple[str, str], Past]:
         """The creations of earlier attempts with this token, by zone and name."""
@@ -100,9 +133,7 @@ class Creation:
             refused = problem
             if not isinstance(problem, NoCapacity):
                 break
-        raise refused or NotFound(
-            f"{self._request.market}: Google Cloud has no such machines there; choose another type or region"
-        )
+        raise refused or self._absent()
 
     def _zones(self) -> Iterator[tuple[str, GcpHardware]]:
         """The market's zones that have its machine type; all requests of a run start with the same zone."""

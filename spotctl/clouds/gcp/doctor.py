@@ -12,7 +12,7 @@ from spotctl.clouds import verdicts
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.findings import Finding, Level
 from spotctl.clouds.gcp.access import GcpSettings
-from spotctl.clouds.gcp.permissions import ALL, machine_role, role
+from spotctl.clouds.gcp.permissions import ALL, machine_role, role, trial_role
 from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
@@ -85,4 +85,4 @@ def _service_account(account: str | None) -> Finding:
     )
 
 
-POLICIES = {"gcp": lambda _: role(), "gcp-machines": lambda _: machine_role()}
+POLICIES = {"gcp": lambda _: role(), "gcp-machines": lambda _: machine_role(), "gcp-try": lambda _: trial_role()}

@@ -59,6 +59,16 @@ DELETE_ADDRESS = Method("Addresses", "delete_unary", ("compute.addresses.delete"
 
 METHODS = tuple(value for value in globals().values() if isinstance(value, Method))
 
+GET_IMAGE = Method("Images", "get", ("compute.images.get",))
+GET_IMAGE_OF_FAMILY = Method("Images", "get_from_family", ("compute.images.getFromFamily",))
+SIMULATE_EVICTION = Method(
+    "Instances", "simulate_maintenance_event_unary", ("compute.instances.simulateMaintenanceEvent",)
+)
+TRIAL_PERMISSIONS = tuple(
+    sorted({name for method in (GET_IMAGE, GET_IMAGE_OF_FAMILY, SIMULATE_EVICTION) for name in method.permissions})
+)
+"""Needed by `spotctl try --full`, besides what the launcher needs."""
+
 PERMISSIONS = tuple(sorted({permission for method in METHODS for permission in method.permissions}))
 """Needed by the launcher. A machine's service account needs compute.instances.delete, with which the machine deletes
 itself when its lease ends."""

@@ -28,6 +28,16 @@ def machine_role() -> dict[str, Any]:
     }
 
 
+def trial_role() -> dict[str, Any]:
+    """The custom role that `spotctl try --full` needs besides `role`."""
+    return {
+        "title": "spotctl-try",
+        "description": "Lets spotctl try look up images and simulate evictions.",
+        "stage": "GA",
+        "includedPermissions": list(methods.TRIAL_PERMISSIONS),
+    }
+
+
 def role() -> dict[str, Any]:
     """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it."""
     return {

@@ -111,6 +111,27 @@ class GcpProvider(WallClock):
         places = {machine: place for machine in ids if (place := names.place_of(machine)) is not None}
         each(partial(self._terminate, machine, *place) for machine, place in places.items())
 
+    @property
+    def endpoint(self) -> str:
+        """See `AllowsTrials`."""
+        return self._calls.host
+
+    def check_order(self, request: MachineRequest) -> str:
+        """See `AllowsTrials`. Compute Engine has no dry run, so only the type and the image are looked up."""
+        return Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now).check()
+
+    def console(self, machine: str) -> str:
+        """See `AllowsTrials`."""
+        return self._remote(machine).console()
+
+    def simulate_eviction(self, machine: str) -> None:
+        """See `AllowsTrials`."""
+        place = names.place_of(machine)
+        if place is None:
+            raise NotFound(f"{machine}: not a machine of Google Cloud", (machine,))
+        zone, name = place
+        self._calls.call(methods.SIMULATE_EVICTION, f"eviction of {machine}", zone=zone, instance=name)
+
     def _terminate(self, machine: str, zone: str, name: str) -> None:
         what, failure = f"termination of {machine}", None
         for request_id in names.end_ids(name, EndReason.RETURNED):

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC
 from functools import cached_property
 from typing import Any, Self, TypedDict
+from urllib.parse import urlsplit
 
 from pricing_data.errors import (
     AccessDenied,
@@ -92,6 +93,12 @@ class GcpSession:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    @property
+    def compute_host(self) -> str:
+        """The host that answers calls to Compute Engine."""
+        endpoint = self._settings.compute_endpoint or f"https://{compute_v1.InstancesClient.DEFAULT_ENDPOINT}"
+        return urlsplit(endpoint).hostname or ""
 
     @cached_property
     def project(self) -> str:

@@ -4,7 +4,7 @@ cloud still lists afterwards."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -28,8 +28,9 @@ from spotctl.planning.suitability import why_unsuitable
 from spotctl.run.start.runs import request_stop
 
 if TYPE_CHECKING:
+    from pricing_data.catalog import InstanceType
     from pricing_data.library import Library
-    from spotctl.clouds.base import Resource
+    from spotctl.clouds.base import CloudProvider, Resource
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
     from spotctl.log.state import RunState
@@ -65,10 +66,19 @@ def trial_job(cloud: str, regions: Sequence[str], known: Library, home: Path) ->
 def smallest_type(spec: JobSpec, cloud: str, regions: Sequence[str], known: Library) -> str:
     """The type with the fewest vCPUs, then the least memory, without accelerators, that suits the job. BadRequest: no
     price is known."""
-    now = wall_us()
+    return fitting_types(spec, cloud, regions, known)[0].name
+
+
+def known_types(cloud: str, regions: Sequence[str], known: Library) -> list[InstanceType]:
+    """The types with a known price of Linux machines."""
     chosen = known.select(Selection(clouds=(cloud,), regions=tuple(regions)))
     names = {market.instance_type for market in chosen if market.os == LINUX}
-    machines = (known.catalog.instance_type(cloud, name) for name in names if known.catalog.knows(cloud, name))
+    return [known.catalog.instance_type(cloud, name) for name in sorted(names) if known.catalog.knows(cloud, name)]
+
+
+def fitting_types(spec: JobSpec, cloud: str, regions: Sequence[str], known: Library) -> list[InstanceType]:
+    """The types without accelerators that suit a job, the smallest first. BadRequest: no price is known."""
+    now, machines = wall_us(), known_types(cloud, regions, known)
     fitting = [machine for machine in machines if not machine.accelerators and not why_unsuitable(machine, spec, now)]
     if not fitting:
         where = "".join(f" --region {region}" for region in regions)
@@ -76,7 +86,7 @@ def smallest_type(spec: JobSpec, cloud: str, regions: Sequence[str], known: Libr
             f"no price of a machine on {cloud} that boots is stored; first run:"
             f" spotctl prices fetch --cloud {cloud}{where}"
         )
-    return min(fitting, key=lambda machine: (machine.vcpus, machine.memory_gib, machine.name)).name
+    return sorted(fitting, key=lambda machine: (machine.vcpus, machine.memory_gib, machine.name))
 
 
 class TrialPatience:
@@ -112,12 +122,21 @@ def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource
     tags = {INSTALLATION_TAG: installation_id(settings.home), RUN_TAG: run}
     provider = provider_of(settings, spec)
     with closing(provider) if isinstance(provider, Closes) else nullcontext():
-        for look in range(_LOOKS):
-            left, failure = as_far_as_listed(partial(provider.resources, tags))
-            if not left or look == _LOOKS - 1:
-                break
-            time.sleep(_PAUSE_SECONDS)
+        return left_under(provider, tags)
+
+
+def left_under(provider: CloudProvider, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+    """The resources that a provider still lists under the tags of a run, after waiting a minute for them to vanish.
+
+    ProviderError: the cloud does not answer, or not in all regions.
+    """
+    for look in range(_LOOKS):
+        left, failure = as_far_as_listed(partial(provider.resources, tags))
+        if not left or look == _LOOKS - 1:
+            break
+        time.sleep(_PAUSE_SECONDS)
     if failure is not None:
+        run = tags[RUN_TAG]
         raise ProviderError(
             f"not everything that may be left of {run} could be listed: {failure}; check again with spotctl gc"
         )
