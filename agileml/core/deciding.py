@@ -48,7 +48,7 @@ class OpenClock:
     seen: int = 0
     """Workers whose arrival the policy has seen."""
     owed: bool = False
-    """Whether it waited longer than the policy asked for, for a shard that had counted too little."""
+    """Whether the clock waited longer than the policy asked, for a shard that had counted too little."""
 
     def add(self, covers: Iterable[Cover]) -> None:
         """Chunks are on their way to the servers."""
@@ -182,7 +182,7 @@ class Decisions:
 
     def _begin(self, coming: OpenClock, workers: int, now: float) -> None:
         assert self.policy is not None
-        # Of work that was done before a rollback, the times say nothing.
+        # The times of work that was done before a rollback say nothing.
         coming.began = None if coming.arrived.chunks else now
         self._workers = workers
         self.policy, proposals = self.policy.observe(ClockBegins(self.clock, workers, self._waited))

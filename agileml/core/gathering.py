@@ -12,7 +12,7 @@ _PRESENT = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
 
 @dataclass(slots=True)
 class StartUp:
-    """Waits for the nodes of the first epoch; `since` is when this controller began to."""
+    """Waits for the nodes of the first epoch; `since` is when this controller began to wait."""
 
     settings: ControllerSettings
     since: float | None = None

@@ -48,7 +48,7 @@ class LastClock:
 
     def stop(self, reached: int, stable: int) -> None:
         """Ends the job with the clock in progress."""
-        # Backups may have reported a version before its servers did, whose links are slower.
+        # Backups may have reported a version before its servers did, if the servers' links are slower.
         self.stopping, self.limit = True, max(reached + 1, stable)
 
     def interrupt(self, stable: int) -> bool:

@@ -173,8 +173,8 @@ class Decider:
         return self._filled(situation, left, why)
 
     def _is_too_late(self, left: TimeLeft) -> bool:
-        """Whether as many on-demand machines as quotas hold would be late, so that only more spot machines help."""
-        # Only what is missing has to start; the rest goes on with its work meanwhile.
+        """Whether the on-demand machines that quotas allow would be late, so that only more spot machines help."""
+        # Only what is missing has to start; the rest keeps working meanwhile.
         needed = self.overheads.startup * left.missing
         return self.fallback.machines < self.baseline.machines and left.slack < needed
 

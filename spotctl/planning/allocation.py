@@ -67,7 +67,7 @@ class QuotaShare:
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocatedJob:
     """A job with its share of Gavel's allocation, the number of matching markets, the rows of unusable ones, and its
-    part of each quota of spot and of on-demand machines. `strategy` replaces the one that its job file means."""
+    part of each quota of spot and of on-demand machines. `strategy` replaces the strategy of the job file."""
 
     job: Job
     demand: Demand

@@ -88,9 +88,9 @@ def _strategy_inputs(allocated: AllocatedJob, fleet_plan: FleetPlan) -> Strategy
 
 
 def _chosen_strategy(allocated: AllocatedJob, known: StrategyInputs, *, roams: bool) -> tuple[ChosenStrategy, Strategy]:
-    """The strategy by its name and reason, and made from what is known."""
+    """The name of the strategy and the reason for it, and the strategy, made from what is known."""
     named = allocated.strategy or strategy_for(allocated.job.spec, known.baseline.offer.market.cloud, roams=roams)
-    # Where `regions` decides, the deadline's net is all that is left to others.
+    # Where `regions` decides, this strategy only serves the deadline's safety net.
     made = set_up("on-demand" if roams else named.name, known)
     return replace(named, reason=f"{named.reason}; {made.note}") if made.note else named, made.strategy
 

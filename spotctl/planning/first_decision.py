@@ -79,7 +79,7 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
     unbound = decider.decide(replace(situation, usd_left=inf))
     each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
     if not each and decider.deadline is not None and decider.fallback.machines:
-        # Spot, for which the job waits, is not certain; on-demand machines are.
+        # The job may wait for spot machines in vain; on-demand machines are certain.
         return replace(decision, actions=(decider.fallback,), reason=f"{decision.reason}; at the latest on demand")
     if budget is None:
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")

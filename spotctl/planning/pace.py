@@ -32,7 +32,7 @@ def pace_points(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
     if spec.strategy not in (AUTO, DEADLINE) or plan.work.assumed or plan.decider.roaming is not None:
         return []
     usd, hours = _expected(plan)
-    # An hour of a job whose user does not say counts as what an hour of the job costs.
+    # If the user does not say, an hour of the job's time is worth what an hour of the job costs.
     worth = spec.value_of_time or round(usd / hours * NANOS_PER_DOLLAR)
     points = []
     for value in (_two_digits(worth * factor) for factor in _FACTORS):

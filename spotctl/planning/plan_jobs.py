@@ -81,7 +81,7 @@ def _allocated(facts: PlanningFacts, fitting: PlanCandidates) -> list[AllocatedJ
 
 
 def _with_quotas(job: AllocatedJob, quotas: Iterable[Quota]) -> AllocatedJob:
-    """A job with those quotas for on-demand machines that are of its clouds."""
+    """A job with the quotas for on-demand machines in its clouds."""
     clouds = job.job.spec.resources.clouds
     return replace(job, on_demand_quotas=tuple(quota for quota in quotas if quota.cloud in clouds))
 
@@ -133,7 +133,7 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
         except (OverBudget, NotInTime) as error:
             refused.append(error)
             continue
-        # The first refusal states a forecast; for the others a few plays mostly do.
+        # The first refusal states a forecast; for the others, a few plays are usually enough.
         if refused and clearly_over_budget(plan):
             continue
         plan = better_plan(plan, partial(_rival, allocated, option, facts, columns))
@@ -174,7 +174,7 @@ def _affordable_plan(
     plan = _plan_on(allocated, option, facts, columns)
     if not allocated.demand.work.timed or allocated.job.budget_usd is None:
         return plan
-    # By what the choice costs, which is quickly known; then by what it costs with evictions, and without spot.
+    # First the cost of the choice, which is known quickly; then its cost with evictions, and without spot.
     by_estimate = _fewer_machines(allocated, plan, plan.cost.estimate.usd)
     if by_estimate is not None:
         plan = _plan_on(by_estimate, option, facts, columns)

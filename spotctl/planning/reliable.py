@@ -1,7 +1,7 @@
 """Whether a training rents a reliable machine, where its job file leaves that to the plan. Pure.
 
-Without one, the model is only on machines that may all be evicted at once. The training then waits for machines, goes
-on from the last checkpoint, which the runner keeps, and does the clocks after it again.
+Without one, the model is only on machines that may all be evicted at once. The training then waits for machines,
+continues from the last checkpoint, which the runner keeps, and repeats the clocks after it.
 """
 
 from __future__ import annotations

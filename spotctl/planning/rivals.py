@@ -14,8 +14,8 @@ from spotctl.planning.market_history import ChosenStrategy
 from spotctl.planning.values import JobPlan
 
 RIVAL = "price-capacity"
-"""It bids the on-demand price. Strategies that learn their bids from the past do better when they play that past than
-afterwards, so that one of these could win a comparison without being better."""
+"""This strategy bids the on-demand price. Strategies that learn their bids from the past do better when they play that
+past than afterwards, so one of these could win a comparison without being better."""
 
 
 def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | None]) -> JobPlan:

@@ -32,8 +32,8 @@ _ROUNDING = 1e-6
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShare:
     """A job's share: the most machines of each kind, its part of each quota, whether that quota is `short` of what all
-    jobs could use, dollars per unit of work by kind, when it holds them, and for each kind that it may rent too few
-    machines of, the reason."""
+    jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it may
+    rent too few machines."""
 
     policy: str
     caps: tuple[int, ...]

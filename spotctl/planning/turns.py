@@ -86,7 +86,7 @@ def turns_of(
 
 
 class _TooLate(Exception):
-    """No machines keep the limits of a job any more at a moment, even if no other job runs."""
+    """From this moment on, no machines keep the limits of a job, even if no other job runs."""
 
     def __init__(self, job: int, at: float) -> None:
         super().__init__(job, at)

@@ -117,7 +117,7 @@ class BudgetCheck:
         if self._limit is None:
             return wanted
         state, now, fitting = self._journal.state, self._journal.now(), list[Instruction]()
-        # Purchases may be refused for money only once all else is counted.
+        # Refuse purchases for lack of money only once everything else is counted.
         spent = budget.committed(state, now, self._tariff, self._times.teardown) if wanted else 0
         for instruction in wanted:
             if self._journal.state.stopping is not None and isinstance(instruction, Buy):

@@ -27,7 +27,7 @@ from spotctl.run.turn.execute import Executor, Journal
 from spotctl.run.work.workload import Workload
 
 REMOVAL_PATIENCE = 3 * MINUTE
-"""How long a cloud may fail before what is left of a run, which costs nothing, is left to `spotctl gc`."""
+"""How long a cloud may fail before a run leaves its remaining resources, which cost nothing, to `spotctl gc`."""
 
 STORE_PATIENCE = round(PATIENCE_SECONDS) * SECOND
 """How long an object store may fail at the end of a run: less than the lease of a machine on which its runner lives."""
@@ -109,7 +109,7 @@ class EndOfRun:
         return self._state.ended
 
     def _store(self, workload: Workload, outcome: str) -> tuple[str, str]:
-        """Stores the results, as long as a store may fail; returns the outcome, and what to add to its message."""
+        """Stores the results, trying again while a store fails; returns the outcome, and an addition to its message."""
         is_noted = False
         for is_last in self._attempts(STORE_PATIENCE):
             try:
@@ -134,7 +134,7 @@ class EndOfRun:
         return left.resources
 
     def _attempts(self, patience: int) -> Iterator[bool]:
-        """Pauses between attempts for as long as something may fail; whether an attempt is the last."""
+        """Pauses between attempts, for at most `patience`; says of each whether it is the last."""
         until = self._journal.now() + patience
         for pause in accumulate(repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1):
             is_last = self._journal.now() >= until

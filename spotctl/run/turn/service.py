@@ -161,7 +161,7 @@ class Runner:
         except NotPermitted as error:
             self._listed_while_stopping = stopping
             if isinstance(error, LoginNeeded) and self._login.waits(error):
-                # Machines work on, although nothing is known of them, and nothing can be decided.
+                # Machines keep working, although nothing is known about them and nothing can be decided.
                 self._advance(self._workload.turn(self.state, (), self._journal.now()))
             else:
                 self._stop_unpermitted(error)
