@@ -16,10 +16,8 @@ def init(
     trainer: Annotated[
         bool, typer.Option("--trainer", help="Also write a trainer's skeleton from the script's PyTorch network.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Ask nothing, and note in the file what is assumed.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; note assumptions in the file.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Write a commented job file: for your training script, or a starter that runs on the local market.

@@ -32,7 +32,7 @@ def launch(
     ] = False,
     rehearse: Annotated[
         bool,
-        typer.Option("--rehearse", help="First run the command for ten seconds here, in a copy of its folder."),
+        typer.Option("--rehearse", help="First run the command here for ten seconds, in a copy of its folder."),
     ] = False,
     foreground: ForegroundOption = False,
     output: Annotated[
@@ -41,7 +41,7 @@ def launch(
     ] = ShownOutput.EVENTS,
     json_lines: Annotated[
         bool,
-        typer.Option("--json-lines", help="Print a line of JSON for each event on stdout, and at the end the answer."),
+        typer.Option("--json-lines", help="Print each event as a line of JSON on stdout, then the result."),
     ] = False,
     metrics: MetricsOption = "",
     json_: JsonOption = False,

@@ -23,7 +23,7 @@ def logs(
     job: JobArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run is over.")] = False,
     since: Annotated[
-        str, typer.Option(help="Only lines printed since then: 15m, 12h, 2026-01-31T02:00Z.", show_default="all")
+        str, typer.Option(help="Only lines printed since: 15m, 12h, 2026-01-31T02:00Z.", show_default="all")
     ] = "",
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:

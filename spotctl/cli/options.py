@@ -76,7 +76,7 @@ class ShownOutput(StrEnum):
 
 
 ForegroundOption = Annotated[
-    bool, typer.Option("--foreground", help="End the run with this command, instead of when it is done.")
+    bool, typer.Option("--foreground", help="Run in this process: when this command ends, so does the run.")
 ]
 
 

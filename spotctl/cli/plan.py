@@ -23,8 +23,8 @@ def plan(
         bool,
         typer.Option(
             "--explain",
-            help="Also show eviction intervals, the parts of the cost, rejected markets, the cost of haste, and a"
-            " training as a script and with and without a reliable machine.",
+            help="Also show eviction intervals, the parts of the cost, rejected markets, the price of finishing sooner,"
+            " and a training as a script and with and without a reliable machine.",
         ),
     ] = False,
     at: Annotated[

@@ -23,10 +23,10 @@ app = typer.Typer(help="Cost reports, and comparison with the provider's bill.",
 
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Only this job. Repeatable.", show_default="all")]
 SinceOption = Annotated[
-    str, typer.Option(help="Only money spent since then: 30d, 12h, 2026-01-31.", show_default="the first run")
+    str, typer.Option(help="Only money spent since: 30d, 12h, 2026-01-31.", show_default="the first run")
 ]
 UntilOption = Annotated[
-    str, typer.Option(help="Only money spent before then: 2026-02-01, 1d (a day ago).", show_default="now")
+    str, typer.Option(help="Only money spent before: 2026-02-01, 1d (a day ago).", show_default="now")
 ]
 LocalOption = Annotated[
     bool, typer.Option("--local", help="Only runs on the local market, where no real money is spent.")

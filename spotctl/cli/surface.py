@@ -50,7 +50,7 @@ EARLIER = {
 _COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
     (_START, "init", jobfile.init, "Write a job file for your training script."),
     (_START, "plan", plan.plan, "Show what would be rented, for how much, and why."),
-    (_START, "launch", launch.launch, "Rent machines, run a job through evictions, and return them."),
+    (_START, "launch", launch.launch, "Rent machines, keep a job running, shut every machine down."),
     (_START, "try", trying.try_, "Run one command on a cloud's smallest machine, for a dollar."),
     (_START, "doctor", doctor.doctor, "Check versions, credentials, quotas and leftovers."),
     (_START, "schema", jobfile.schema, "Print the JSON Schema of job files, for your editor."),

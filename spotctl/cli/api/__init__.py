@@ -43,7 +43,7 @@ def launch(
     attached: bool = False,
     home: str | PathLike[str] | None = None,
 ) -> LaunchedJob:
-    """Rents machines for a job without asking, runs it to its end, and returns every machine.
+    """Rents machines for a job without asking, runs it to its end, and shuts every machine down.
 
     A job that fails, or ends early, raises nothing: `outcome` says how it ended. On a terminal, progress is shown on
     stderr. Ctrl-C stops the run; on a cloud it only stops watching, with Interrupted, once the runner has moved to a

@@ -19,7 +19,7 @@ def check(
     context: typer.Context,
     set_aside: Annotated[
         bool,
-        typer.Option("--set-aside", help="Go on without damaged or missing prices; their files are kept."),
+        typer.Option("--set-aside", help="Continue without damaged or missing prices; their files are kept."),
     ] = False,
     json_: JsonOption = False,
 ) -> int:

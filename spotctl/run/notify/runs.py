@@ -80,7 +80,7 @@ def message_of_login(job: str, state: RunState, awaited: LoginAwaited) -> Messag
     until = format_time(awaited.until // SECOND * SECOND)
     lines = {
         "What happened": awaited.message,
-        "What follows": f"machines work on; from {until} on, they end with their leases, and the run ends",
+        "What follows": f"machines keep working until {until}; then they end with their leases, and the run ends",
         "What to do": "sign in again; after that moment, launch the job again: it continues from its checkpoint",
     }
     facts = {"event": "login expired", "job": job, "run": state.run, "until": until}

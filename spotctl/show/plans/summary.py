@@ -108,7 +108,7 @@ def _evictions(plan: JobPlan) -> str:
 def _effect(plan: JobPlan) -> str:
     if not isinstance(plan.job.spec.program, Command):
         goes_on = "training continues on the remaining machines and loses no update"
-        again = "; if all are lost at once, the clocks since the last checkpoint are done again"
+        again = "; if all are lost at once, the clocks since the last checkpoint are repeated"
         return goes_on if plan.decider.reliable is not None else goes_on + again
     interval = plan.first.checkpoints
     if interval is None:
