@@ -27,7 +27,7 @@ CHECKPOINT_PAUSE = 0.1
 """Seconds between two checkpoints, at least: so much work is done again if every copy of a model is lost."""
 
 CHECKPOINT_SHARE = 0.1
-"""Of the time, in which checkpoints are written: a large model takes longer to write than a clock."""
+"""The share of the time in which checkpoints are written: a large model takes longer to write than a clock."""
 
 UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
