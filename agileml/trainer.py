@@ -43,8 +43,11 @@ class ParamReader(Protocol):
 class ParamView(ParamReader, Protocol):
     """The parameters as one chunk sees them."""
 
-    def update(self, name: str, rows: RowSelection, delta: Array) -> None:
-        """Adds to rows. The same chunk reads the sum at once, others later."""
+    def update(self, name: str, rows: RowSelection, delta: Array, *, owned: bool = False) -> None:
+        """Adds to rows. The same chunk reads the sum at once, others later.
+
+        With `owned`, the caller does not use the array afterwards, so that a large one need not be copied.
+        """
         ...
 
 

@@ -37,7 +37,8 @@ class ClockProgress:
     def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
         """Before the first clock."""
         ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
-        checkpoints = CheckpointSchedule(partitions, settings.checkpoints.every, settings.checkpoints.pause)
+        rules = settings.checkpoints
+        checkpoints = CheckpointSchedule(partitions, rules.every, rules.pause, rules.share)
         return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions))
 
     def add(self, report: ClockReport, epoch: int) -> None:

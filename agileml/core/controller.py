@@ -296,7 +296,7 @@ class Controller:
         self._out.extend(self.clocks.norms.add(event, self.members))
 
     def _report_saved(self, event: Saved) -> None:
-        if self.clocks.checkpoints.add(event.clock, event.partition):
+        if self.clocks.checkpoints.add(event.clock, event.partition, self._now):
             self._out.append(RememberCheckpoint(event.clock))
 
     def _decide(self) -> None:

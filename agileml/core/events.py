@@ -131,10 +131,11 @@ class NodeRules:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRules:
-    """A checkpoint every `every` clocks (0: none), and at least `pause` seconds between two."""
+    """A checkpoint every `every` clocks (0: none), `pause` seconds apart at least, written in a `share` of the time."""
 
     every: int = 1
     pause: float = 0.0
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

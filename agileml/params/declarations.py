@@ -36,6 +36,8 @@ class Declarations:
     number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
     `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`). `clip_norm`: above 0, the largest norm
     of the summed updates of a clock to the parameters for which `is_clipped(name)`; they are scaled before `apply`.
+    `loss_every`: clocks from one computation of the loss to the next, the first of which is before clock 1; 0: as
+    many as make it take about a tenth of the time of training.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Declarations:
     wire: str
     clip_norm: float = 0.0
     is_clipped: Callable[[str], bool] = lambda _: True
+    loss_every: int = 1
 
     @classmethod
     def of(cls, trainer: object) -> Declarations:
@@ -61,7 +64,8 @@ class Declarations:
         apply = getattr(trainer, "apply", None)
         if apply is not None and (not callable(apply) or aggregation != ADD.name):
             raise BadTrainer(f"{name}: apply must be a method, and needs the aggregation 'add'")
-        numbers = {item: getattr(trainer, item, None) for item in ("batch", "chunk", "slots", "row_slots")}
+        whole = ("batch", "chunk", "slots", "row_slots", "loss_every")
+        numbers = {item: getattr(trainer, item, None) for item in whole}
         for item, value in numbers.items():
             least = 1 if item == "chunk" else 0
             if value is not None and (not isinstance(value, int) or value < least):
@@ -86,6 +90,7 @@ class Declarations:
             wire,
             clip_norm,
             getattr(trainer, "is_clipped", lambda _: True),
+            1 if numbers["loss_every"] is None else numbers["loss_every"],
         )
 
     def check_sums(self, layout: Layout) -> None:

@@ -137,6 +137,17 @@ def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delt
     return [_accumulate(so_far, part, by) for so_far, part in zip(total, delta, strict=True)]
 
 
+def combined_anew(total: Delta, delta: Delta, by: Aggregation = ADD) -> Delta:
+    """The aggregate of two deltas in new memory; neither is changed."""
+    return [_combined_anew(so_far, part, by) for so_far, part in zip(total, delta, strict=True)]
+
+
+def _combined_anew(total: RowDelta | None, part: RowDelta | None, by: Aggregation) -> RowDelta | None:
+    if total is not None and part is not None and total.rows is None and part.rows is None:
+        return RowDelta(None, by.combined(total.values, part.values))
+    return _accumulate(None if total is None else RowDelta(total.rows, total.values.copy()), part, by)
+
+
 def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
     """The total of deltas, with the bits of accumulating one after the other, but without copying a growing total."""
     if not deltas:

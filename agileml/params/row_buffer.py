@@ -38,9 +38,11 @@ class RowBuffer:
         """Whether nothing has been added since the buffer was last emptied."""
         return not (self._whole or self._many or self._fresh)
 
-    def add_all(self, values: Array) -> None:
-        """Aggregates an update of every row."""
-        if self.empty:
+    def add_all(self, values: Array, *, owned: bool = False) -> None:
+        """Aggregates an update of every row; an array that is `owned` becomes the buffer's."""
+        if self.empty and owned and values.flags.c_contiguous and values.flags.writeable:
+            self._values = values
+        elif self.empty:
             # A copy, as the caller may reuse its array; it overwrites all rows, so that the identity is not needed.
             np.copyto(self._allocated(), values)
         else:

@@ -223,7 +223,7 @@ class ChunkView(CacheView):
         updated.flags.writeable = False
         return updated
 
-    def update(self, name: str, rows: RowSelection, delta: Array) -> None:
+    def update(self, name: str, rows: RowSelection, delta: Array, *, owned: bool = False) -> None:
         """Adds to rows, or aggregates as the trainer declares; a row that occurs twice is updated twice."""
         spec = self._spec(name)
         selected = self._selected(name, rows)
@@ -231,7 +231,7 @@ class ChunkView(CacheView):
         values = self._checked(spec, count, delta)
         if isinstance(selected, slice):
             if count == spec.rows:
-                self._own[name].add_all(values)
+                self._own[name].add_all(values, owned=owned)
                 return
             selected = np.arange(selected.start, selected.stop)
         self._own[name].add(selected, values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from math import ceil
 from time import perf_counter
 
 from agileml.errors import AgileMLError
@@ -18,6 +19,8 @@ from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.protocol.actions import Chunk, Evaluation, WorkUnit
 from agileml.protocol.messages import UpdateEntry
 from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
+
+LOSS_PER_GRADIENT, LOSS_SHARE = 1 / 3, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +71,29 @@ class _Updates:
         return {partition: wire.delta(partition, delta, clock) for partition, delta in deltas.items()}
 
 
+def loss_interval(sample: int, computed: int) -> int:
+    """Clocks from one loss to the next, so that losses take a tenth of the time of training or less.
+
+    The loss of an item takes about a third of the time of its gradient; a clock computes gradients of `computed` items.
+    """
+    return max(1, ceil(LOSS_PER_GRADIENT * sample / (LOSS_SHARE * max(1, computed))))
+
+
 class _Losses:
     """The loss over a sample of the items of each shard."""
 
     def __init__(self, trainer: Trainer, shards: Sequence[Shard], reader: CacheView, sample: int) -> None:
+        declared = Declarations.of(trainer)
         self.reader = reader
         self._trainer = trainer
         self._sample = sample_of(shards, sample)
         self.sampled = [number for number, piece in enumerate(self._sample) if len(piece)]
+        computed = sum(min(len(shard), declared.batch or len(shard)) for shard in shards)
+        self._every = declared.loss_every or loss_interval(sum(map(len, self._sample)), computed)
+
+    def is_due(self, clock: int) -> bool:
+        """Whether the loss before a clock is computed."""
+        return (clock - 1) % self._every == 0
 
     def items(self, shard: int) -> int:
         """The items of a shard in the sample."""
@@ -157,7 +175,7 @@ class ChunkRunner:
 
     def _loss(self, chunk: Chunk) -> tuple[float, int]:
         """Mean loss over this shard's part of the sample and the size of that part; once per shard and clock."""
-        count = self._losses.items(chunk.data) if chunk.chunk == 0 else 0
+        count = self._losses.items(chunk.data) if chunk.chunk == 0 and self._losses.is_due(chunk.clock) else 0
         return (self._losses.mean(chunk.data, chunk.clock), count) if count else (0.0, 0)
 
     def take(self, clock: int) -> dict[int, tuple[UpdateEntry, ...]]:

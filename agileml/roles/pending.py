@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, inner, square
+from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, combined_anew, inner, square
 from agileml.protocol.messages import GradientSums, PendingPush, UpdateEntry
 from agileml.work.counted import CountedWork
 from agileml.work.covers import Accepted, Cover, Coverage, covers_fingerprint
@@ -25,6 +25,8 @@ class PendingClock:
     coverage: Coverage = field(default_factory=Coverage)
     entries: list[UpdateEntry] = field(default_factory=list)
     total: Delta | None = None
+    total_is_first: bool = False
+    """Whether the total is the first contribution itself, which may not change: its worker may send it again."""
     chunks: int = 0
     fingerprint: int = 0
 
@@ -43,7 +45,12 @@ class PendingClock:
             self.entries.extend(entries)
             return
         for entry in entries:
-            self.total = accumulate(self.total, entry.delta, self.by)
+            if self.total is None:
+                self.total, self.total_is_first = entry.delta, True
+            elif self.total_is_first:
+                self.total, self.total_is_first = combined_anew(self.total, entry.delta, self.by), False
+            else:
+                self.total = accumulate(self.total, entry.delta, self.by)
 
     def summed(self) -> Delta | None:
         """The sum of all contributions: in the order of shard and chunk in deterministic mode, else of arrival."""

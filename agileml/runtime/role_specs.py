@@ -26,6 +26,9 @@ SLOWEST_BYTES_PER_SECOND = 32 << 20
 CHECKPOINT_PAUSE = 0.1
 """Seconds between two checkpoints, at least: so much work is done again if every copy of a model is lost."""
 
+CHECKPOINT_SHARE = 0.1
+"""The share of the time in which checkpoints are written: a large model takes longer to write than a clock."""
+
 UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
 
@@ -173,7 +176,7 @@ def controller_settings(
         job.stopping.last_clock or UNLIMITED,
         job.policy,
         nodes,
-        CheckpointRules(job.checkpoint_every, CHECKPOINT_PAUSE),
+        CheckpointRules(job.checkpoint_every, CHECKPOINT_PAUSE, CHECKPOINT_SHARE),
         stop,
         job.settings.loss_sample,
         job.settings.stragglers,

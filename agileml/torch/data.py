@@ -15,6 +15,7 @@ from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.torch.batches import Batches, Numbers
 from agileml.torch.loaders import BatchKey, Loaders
+from agileml.torch.streams import Streams
 from agileml.torch.surroundings import surroundings
 from agileml.user_code import described
 from agileml.work.plan import WorkPlan
@@ -53,11 +54,9 @@ class TorchData:
         if not isinstance(self._given_data, data.DataLoader):
             return None
         loader: DataLoader[Any] = self._given_data
-        if isinstance(loader.dataset, data.IterableDataset):
-            return loader
-        if type(loader.sampler) not in (data.SequentialSampler, data.RandomSampler) or (
-            type(loader.batch_sampler) is not data.BatchSampler
-        ):
+        is_stream = isinstance(loader.dataset, data.IterableDataset)
+        usual = type(loader.sampler) in (data.SequentialSampler, data.RandomSampler)
+        if not (is_stream or (usual and type(loader.batch_sampler) is data.BatchSampler)):
             kind = type(loader.sampler).__name__
             raise BadTrainer(
                 f"{self.name}: the DataLoader has a sampler of its own ({kind}), whose state other nodes do not have;"
@@ -73,11 +72,11 @@ class TorchData:
     def _samples(self) -> Any:  # noqa: ANN401 - what the user's dataset is
         dataset = self._given_data if self._loader is None else self._loader.dataset
         by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
-        is_stream = isinstance(dataset, torch_module().utils.data.IterableDataset)
-        if is_stream or not (by_number and hasattr(dataset, "__len__")):
+        if not (by_number and hasattr(dataset, "__len__")):
             raise BadTrainer(
                 f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by number, which are needed"
-                " to continue on another node; use a map-style dataset, with __len__ and __getitem__"
+                " to continue on another node; use a map-style dataset, with __len__ and __getitem__, or an"
+                " IterableDataset"
             )
         return dataset
 
@@ -91,6 +90,13 @@ class TorchData:
             raise BadArgument(f"{self.name}: dataset is {type(self.dataset).__name__}; pass a dataset or a function")
         with surroundings(0, self.threads):
             return call(f"{self.name}: dataset", self.dataset)
+
+    @cached_property
+    def stream(self) -> Streams | None:
+        """The streams of the parts, if samples have no numbers."""
+        dataset = self._given_data if self._loader is None else self._loader.dataset
+        is_stream = isinstance(dataset, torch_module().utils.data.IterableDataset)
+        return Streams(self.name, dataset, self.parts) if is_stream else None
 
     @cached_property
     def batches(self) -> Batches:
@@ -110,12 +116,14 @@ class TorchData:
             chosen = torch_module().from_numpy(numbers)
             return [tensor[chosen] for tensor in tensors]
         samples = self._fetch_samples(numbers.tolist(), where)
+        return self.collated(samples, f"{where}: samples {numbers[0]} to {numbers[-1]}")
+
+    def collated(self, samples: Any, which: str) -> object:  # noqa: ANN401 - what the user's dataset makes
+        """The batch of samples."""
         try:
             return self._collate(samples)
         except Exception as error:
-            text = " ".join(described(error).split())
-            first, last = numbers[0], numbers[-1]
-            raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error
+            raise TrainerFailed(f"{which} do not make a batch: {' '.join(described(error).split())}") from error
 
     def _fetch_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
         """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that offers it."""
@@ -142,6 +150,9 @@ class TorchData:
 
     @cached_property
     def worker_count(self) -> int:
+        if self.stream is not None:
+            # Only the process that computes knows the position from which to read.
+            return 0
         return self.workers or (0 if self._loader is None else self._loader.num_workers)
 
     @cached_property

@@ -47,6 +47,7 @@ class TorchNetwork:
         }
         self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
         self._plain = {torch_module().float32, torch_module().float64}
+        self._zero = torch_module().zeros((), device=device)
         self.sparse = sparse_names(module)
 
     def arrays(self) -> Params:
@@ -180,7 +181,9 @@ class TorchNetwork:
         if gradient.is_sparse:
             gradient = gradient.coalesce()
             rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
-        values = gradient.mul(weight / self._scale).add_(0.0).cpu().numpy()
+        # In one pass, and in place: the gradient is as large as the parameter. Adding 0 makes 0.0 of -0.0.
+        torch_module().add(self._zero, gradient, alpha=weight / self._scale, out=gradient)
+        values = gradient.cpu().numpy()
         return name, rows, values.reshape(values.shape or 1)
 
 

@@ -82,6 +82,8 @@ class RowOptimizers:
         self._schedule = _Schedule(optimizers, schedule)
         self._names = {group: self._probe(group) for group in sorted(set(self._groups.values()))}
         self._joint = [self._is_joint(number) for number in range(len(self._optimizers))]
+        self._reading = {group for group in self._names if self._only_reads(group)}
+        """The groups whose optimizers leave gradients as they are, so that these need not be copied."""
 
     @property
     def trained(self) -> frozenset[str]:
@@ -119,11 +121,12 @@ class RowOptimizers:
     def _begin(self, part: ParameterPart, clock: int) -> _RowStep:
         torch = torch_module()
         number, group = self._groups[part.name]
+        read_only = (number, group) in self._reading
         parameter = torch.from_numpy(part.values)
         parameter.grad = (
             _sparse(part.gradient, ~_is_untouched(part.gradient))
             if part.name in self._sparse
-            else torch.from_numpy(part.gradient.copy())
+            else torch.from_numpy(_writable(part.gradient) if read_only else part.gradient.copy())
         )
         names = self._names[number, group]
         arrays, numbers = part.slots[: len(names.arrays)], part.slots[self.slots :]
@@ -169,6 +172,19 @@ class RowOptimizers:
             for (together, _), half in zip(_tried(optimizer, hyperparameters, kind, halves), halves, strict=True)
             for joint, alone in zip(together, _tried(optimizer, hyperparameters, kind, [half])[0][0], strict=True)
         )
+
+    def _only_reads(self, group: OptimizerGroup) -> bool:
+        """Whether two steps on a small parameter leave its gradients as they are."""
+        if all(name in self._sparse for name, number_and_group in self._groups.items() if number_and_group == group):
+            return False
+        from_numpy, hyperparameters = torch_module().from_numpy, self._hyperparameters_of_probe(group)
+        step = _RowStep(from_numpy(_waves(0)), hyperparameters, _NO_STATE, (), (), {})
+        for phase in (1, 2):
+            step.parameter.grad = given = from_numpy(_waves(phase))
+            _run_step(self._optimizers[group[0]], [step])
+            if not np.array_equal(given.numpy(), _waves(phase)):
+                return False
+        return True
 
 
 def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, OptimizerGroup]]:
@@ -326,6 +342,16 @@ def _is_untouched(gradient: Array) -> Array:
     first = gradient.reshape(len(gradient), -1)[:, 0]
     untouched: Array = np.signbit(first) & (first == 0)
     return untouched
+
+
+def _writable(array: Array) -> Array:
+    """A view of an array for PyTorch, which has no read-only tensors."""
+    view = array.view()
+    try:
+        view.flags.writeable = True
+    except ValueError:
+        return array.copy()
+    return view
 
 
 def _sparse(gradient: Array, touched: Array) -> Any:  # noqa: ANN401

@@ -22,7 +22,7 @@ from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
-from agileml.torch.batches import BatchPart, Numbers
+from agileml.torch.batches import BatchPart
 from agileml.torch.data import TorchData
 from agileml.torch.first_clock import compare_first_clock
 from agileml.torch.loaders import BatchKey
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 SEED = "(seed, clock)"
 """The array of a model that holds the seed of its samples' order and of what does not travel, and the clock."""
 
+POSITIONS = "(positions)"
+"""The array of a model that holds, for each part, the position in its stream of samples."""
+
 MOST_SEEDS = 2**31
 
 LOSS_BATCH = 64
@@ -56,8 +59,10 @@ class TorchModule:
 
     `module` and `dataset` are objects, or functions that make them (on every node). A dataset has a length and samples
     by number; a DataLoader stands for its dataset, collate_fn, workers and order. With `workers`, that many processes
-    of a node read its batches ahead. `objective(module, batch)` returns the mean loss over a batch, as a tensor with
-    one number.
+    of a node read its batches ahead. Of an IterableDataset each part has a stream of its own, as the workers of a
+    DataLoader have. Its position is a part of the model: the `state_dict()` of the dataset or its iterator, or else the
+    number of samples, which are read again after a move. `objective(module, batch)` returns the mean loss over a batch,
+    as a tensor with one number.
     `optimizer(module)` returns an optimizer of `torch.optim` that treats all numbers of a parameter alike, or a list of
     several; `schedule(optimizer)` returns its learning-rate schedule, in clocks.
 
@@ -71,6 +76,7 @@ class TorchModule:
     `torch.nn.utils.clip_grad_norm_` does. The loss is multiplied by `loss_scale`, a power of two, and its gradient
     divided by it again, so that float16 under `torch.autocast` keeps small gradients. With `wire` `bf16` or `fp16`,
     weights and gradients travel in 16 bits; the servers' weights and optimizers keep theirs.
+    The loss over a sample is computed every `loss_every` clocks; 0: as often as it takes about a tenth of the time.
     """
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
@@ -92,11 +98,12 @@ class TorchModule:
     clip_norm: float | None = None
     workers: int = 0
     loss_scale: float = 1.0
+    loss_every: int = 0
 
     def __post_init__(self) -> None:
         torch_module()
-        for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0), ("workers", 0)):
-            check_whole(f"{self.name}: {setting}", getattr(self, setting), least)
+        for setting in ("batch_size", "parts", "microbatch", "threads", "workers", "loss_every"):
+            check_whole(f"{self.name}: {setting}", getattr(self, setting), int(setting in {"batch_size", "parts"}))
         check_number(f"{self.name}: tolerance", self.tolerance, 0.0, finite=False)
         if self.clip_norm is not None:
             check_number(f"{self.name}: clip_norm", self.clip_norm, 0.0, above=True)
@@ -142,29 +149,47 @@ class TorchModule:
         seed = int(rng.integers(MOST_SEEDS))
         # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
         module = TorchNetwork(self.build(seed), self._optimizers.trained, "cpu")
-        return {SEED: np.array([[seed, 0]]), **module.arrays()}
+        streams = {} if self._data.stream is None else {POSITIONS: self._data.stream.positions()}
+        return {SEED: np.array([[seed, 0]]), **streams, **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
-        return self._data.batches.shards()
+        if self._data.stream is None:
+            return self._data.batches.shards()
+        # The items of a part are those of one clock: a batch is always whole, as the stream begins again at its end.
+        return [BatchPart(number, self.batch) for number in range(self.parts)]
 
     def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         """Adds this chunk's share of the batch's gradient."""
         seed = int(params.read(SEED)[0, 0])
-        chosen = self._data.batches.chosen(seed, clock, shard.number, lo, hi)
-        if not len(chosen):
-            return
         where = f"{self.name}, clock {clock}, shard {shard.number}"
-        weight = len(chosen) / self._data.batches.length(clock)
+        if self._data.stream is None:
+            chosen = self._data.batches.chosen(seed, clock, shard.number, lo, hi)
+            if not len(chosen):
+                return
+            weight = len(chosen) / self._data.batches.length(clock)
+            fetch = partial(self._data.fetch, chosen, where)
+        else:
+            weight = (hi - lo) / self.batch_size
+            fetch = partial(self._read_stream, shard.number, lo, hi, params, where)
         network, owns = self._load_network(seed, params), shard.number == 0 and lo % self.batch == 0
         drawn = int(rng.integers(2**62))
         batch = self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi)) if self._data.worker_count else None
         with surroundings(drawn, self.threads):
-            batch = self._data.fetch(chosen, where) if batch is None else batch
+            batch = fetch() if batch is None else batch
             for name, rows, values in network.gradients(self.objective, batch, weight, where, owns=owns):
                 try:
-                    params.update(name, rows, values)
+                    params.update(name, rows, values, owned=True)
                 except NotFinite as error:
                     raise NotFinite(f"{error} ({beginning_of(self.objective)})") from error
+
+    def _read_stream(self, part: int, lo: int, hi: int, params: ParamView, where: str) -> object:
+        """The next samples of a part; after the last ones of the clock, its position moves."""
+        assert self._data.stream is not None
+        row = params.read(POSITIONS, [part])[0]
+        samples, after = self._data.stream.read(part, row, lo, hi, where)
+        if hi == self.batch:
+            params.update(POSITIONS, [part], (after - row)[None])
+        return self._data.collated(samples, f"{where}: samples of the stream")
 
     def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
         """Runs the optimizer on rows of a parameter."""
@@ -205,11 +230,11 @@ class TorchModule:
         place = seed, piece.shard.number, piece.lo, piece.hi
         kept = self._loss_batches.get(place)
         if kept is None or kept.changed:
-            items = self._data.batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
             most = self.microbatch or max(self.batch, LOSS_BATCH)
-            chosen = [items[first : first + most] for first in range(0, len(items), most)]
             with surroundings(seed, self.threads):
-                kept = SampledBatches.of([self._data.fetch(some, where) for some in chosen], list(map(len, chosen)))
+                items = self._first_samples(seed, piece.shard.number, piece.lo, piece.hi)
+                chosen = [items[first : first + most] for first in range(0, len(items), most)]
+                kept = SampledBatches.of([self._fetch_first(some, where) for some in chosen], list(map(len, chosen)))
             if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MOST_LOSS_BYTES:
                 self._loss_batches[place] = kept
         return kept
@@ -231,22 +256,34 @@ class TorchModule:
 
     def pieces(self, seed: int) -> list[tuple[float, Any]]:
         """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
-        chosen = self._first_samples(seed)
+        chosen = self._first_pieces(seed)
         total = sum(map(len, chosen))
-        return [(len(numbers) / total, self._data.fetch(numbers, f"{self.name}, clock 1")) for numbers in chosen]
+        return [(len(some) / total, self._fetch_first(some, f"{self.name}, clock 1")) for some in chosen]
 
     def whole(self, seed: int) -> object:
         """The samples of these chunks as one batch."""
-        return self._data.fetch(np.concatenate(self._first_samples(seed)), f"{self.name}, clock 1")
+        chosen = self._first_pieces(seed)
+        whole = [sample for some in chosen for sample in some]
+        together = whole if self._data.stream is not None else np.array(whole)
+        return self._fetch_first(together, f"{self.name}, clock 1")
 
-    def _first_samples(self, seed: int) -> list[Numbers]:
+    def _first_samples(self, seed: int, part: int, low: int, high: int) -> Any:  # noqa: ANN401 - numbers, or samples
+        """Items low..high of a part, counted from its beginning."""
+        if self._data.stream is not None:
+            return self._data.stream.first(part, low, high)
+        return self._data.batches.chosen(seed, 1, part, low, high)
+
+    def _fetch_first(self, some: Any, where: str) -> object:  # noqa: ANN401
+        if self._data.stream is not None:
+            return self._data.collated(some, f"{where}: samples of the stream")
+        return self._data.fetch(some, where)
+
+    def _first_pieces(self, seed: int) -> list[Any]:
         chunks = [(part, low) for part in range(self.parts) for low in range(0, self.batch, self.chunk)]
         # Microbatches are for batches that do not fit into memory.
         some = chunks[:2] if self.microbatch else chunks
-        chosen = (
-            self._data.batches.chosen(seed, 1, part, low, min(low + self.chunk, self.batch)) for part, low in some
-        )
-        return [numbers for numbers in chosen if len(numbers)]
+        chosen = (self._first_samples(seed, part, low, min(low + self.chunk, self.batch)) for part, low in some)
+        return [samples for samples in chosen if len(samples)]
 
     # -- what is made from the arguments, once in each process -------------------------------------------------------
 

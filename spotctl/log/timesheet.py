@@ -21,6 +21,8 @@ class Timesheet:
     def __init__(self, speed: float) -> None:
         self._speed = speed
         self._chunks = 0
+        self._loss: float | None = None
+        """The last one that is known: not every clock computes it."""
 
     def progressed(self, iteration: Iteration, at: int, pending: Progressed | None) -> Progressed:
         """The progress event of a clock that finished `at` a moment; `pending` is an earlier one not yet logged."""
@@ -28,9 +30,10 @@ class Timesheet:
         # The first clock begins when the last node has joined: nodes that are ready work from its start.
         middle = at - (span if iteration.clock == 1 else span // 2)
         before = pending or Progressed(0, None, 0)
+        self._loss = self._loss if iteration.loss is None else iteration.loss
         return Progressed(
             iteration.clock,
-            iteration.loss,
+            self._loss,
             iteration.stage,
             ready=(*before.ready, *_moments(_READY, iteration.events, middle)),
             left=(*before.left, *_moments(_LEFT, iteration.events, middle)),

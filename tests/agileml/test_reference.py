@@ -32,7 +32,8 @@ class PlainView:
         everything: Array = self.by.ufunc(self.params[name], self.own[name])
         return everything if rows is None else everything[rows]
 
-    def update(self, name: str, rows: RowSelection, delta: Array) -> None:
+    def update(self, name: str, rows: RowSelection, delta: Array, *, owned: bool = False) -> None:
+        del owned
         numbered = np.arange(len(self.own[name]))[slice(None) if rows is None else rows]
         for row, values in zip(numbered, delta, strict=True):
             self.own[name][row] = self.by.ufunc(self.own[name][row], values.astype(np.float32))

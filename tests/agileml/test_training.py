@@ -67,6 +67,25 @@ def test_a_script_can_train_its_own_class(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+class Seldom(Decades):
+    """Its loss takes long."""
+
+    loss_every = 3
+
+
+class AtLeisure(Decades):
+    """Its loss may take a tenth of the time of training."""
+
+    loss_every = 0
+
+
+def test_the_loss_is_computed_as_often_as_the_trainer_says() -> None:
+    for trainer, clocks in ((Seldom((3,) * 4), [1, 4, 7]), (AtLeisure((6,) * 4), [1, 5])):
+        done = agileml.train(trainer, engine="sim", clocks=8, loss_sample=24)
+        assert [clock for clock, loss in enumerate(done.history, 1) if loss is not None] == clocks
+        assert done.loss is not None
+
+
 class Told:
     """An engine that only records its arguments."""
 

@@ -131,8 +131,8 @@ def a_checkpoint_that_cannot_be_written_is_not_the_last(seed: int) -> None:
     full = range(3, 4 + seed % 5)
     for clock in range(1, 21):
         if schedule.request(clock, clock - 1, clock) and clock not in full:
-            schedule.add(clock, 0)
-            schedule.add(clock, 1)
+            schedule.add(clock, 0, clock)
+            schedule.add(clock, 1, clock)
     assert schedule.latest == 20
 
 

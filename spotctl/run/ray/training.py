@@ -61,6 +61,8 @@ class RayTraining:
             self._process = start_group(command, spec.workdir, os.environ, output, subprocess.STDOUT)
         self._read = 0
         self._latest: ev.Progressed | None = None
+        self._loss: float | None = None
+        """The last one that is known: not every clock computes it."""
         self._last: Mapping[str, Any] | None = None
 
     def progress(self) -> ev.Progressed | None:
@@ -107,7 +109,8 @@ class RayTraining:
                 self._read += len(text)
                 line = json.loads(text)
                 if "clock" in line:
-                    self._latest = ev.Progressed(line["clock"], line["loss"], line["stage"])
+                    self._loss = self._loss if line["loss"] is None else line["loss"]
+                    self._latest = ev.Progressed(line["clock"], self._loss, line["stage"])
                 else:
                     self._last = line
 

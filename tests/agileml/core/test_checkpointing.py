@@ -37,8 +37,29 @@ def test_checkpoints_are_no_closer_than_their_pause() -> None:
     for clock in range(1, 41):
         if schedule.request(clock, clock - 1, now=clock * 0.03):
             requested.append(clock)
-            schedule.add(clock, 0)
+            schedule.add(clock, 0, now=clock * 0.03)
     assert requested == list(range(1, 41, 4))
+
+
+def test_writing_checkpoints_takes_a_tenth_of_the_time() -> None:
+    schedule = CheckpointSchedule(2, every=1, share=0.1)
+    writing = []
+    for clock in range(1, 101):
+        now = float(clock)
+        if schedule.request(clock, clock - 1, now):
+            writing.append(clock)
+        elif clock == writing[-1] + 2:
+            assert not schedule.add(writing[-1], 0, now - 1)
+            assert schedule.add(writing[-1], 1, now)
+    assert writing == list(range(1, 101, 20))
+
+
+def test_a_checkpoint_that_takes_long_is_followed_by_the_next_a_minute_later() -> None:
+    schedule = CheckpointSchedule(1, every=1, share=0.1)
+    assert schedule.request(1, 0, now=0.0)
+    assert schedule.add(1, 0, now=50.0)
+    assert not schedule.request(2, 1, now=109.0)
+    assert schedule.request(3, 2, now=110.0)
 
 
 def test_a_checkpoint_never_mixes_versions_from_before_and_after_a_rollback() -> None:

@@ -46,3 +46,22 @@ def test_fractions_that_occur_twice_are_added(dtype: str) -> None:
     buffer.add(np.array([0]), np.full((1, 2), 0.5, dtype))
     buffer.add(np.array([0, 1, 0]), np.full((3, 2), 0.25, dtype))
     assert buffer.pending(slice(0, 2)).tolist() == [[1.0, 1.0], [0.25, 0.25]]
+
+
+def test_an_array_that_is_owned_is_not_copied_and_others_stay_as_they_are() -> None:
+    buffer = RowBuffer(ArraySpec("weights", (2, 2), "<f4"))
+    first, second = (np.full((2, 2), value, np.float32) for value in (1, 2))
+    buffer.add_all(first, owned=True)
+    buffer.add_all(second, owned=True)
+    assert buffer.pending(slice(0, 2)).base is first
+    assert (first == 3).all()
+    buffer.clear()
+    buffer.add_all(second)
+    buffer.add_all(second)
+    assert (second == 2).all()
+    # What is sent must lie in one piece.
+    wide = np.ones((2, 4), np.float32)[:, ::2]
+    buffer.clear()
+    buffer.add_all(wide, owned=True)
+    buffer.add_all(wide)
+    assert (wide == 1).all()

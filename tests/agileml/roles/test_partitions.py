@@ -11,7 +11,7 @@ import pytest
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
-from agileml.params.deltas import RowDelta, assigned
+from agileml.params.deltas import RowDelta, Rows, assigned
 from agileml.params.layout import Layout, PartitionState
 from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
 from agileml.roles.backups import BackupPartition
@@ -104,6 +104,24 @@ def test_the_sum_does_not_depend_on_the_order_of_arrival() -> None:
         assert summed[0] is not None
         sums.add(summed[0].values.tobytes())
     assert len(sums) == 1
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("rows", [None, np.array([0, 2], np.int32)])
+def test_contributions_stay_as_they_are_because_their_workers_may_send_them_again(
+    ordered: bool, rows: Rows | None
+) -> None:
+    pending = PendingClock(ordered)
+    values = [np.full((3 if one is None else 2, 1), 1.0, np.float32) for one in (rows, None, rows)]
+    deltas = [RowDelta(one, some) for one, some in zip((rows, None, rows), values, strict=True)]
+    for chunk, delta in enumerate(deltas):
+        pending.add([(0, chunk, chunk + 1)], [UpdateEntry(0, chunk, [delta])], 1)
+    summed = pending.summed()
+    assert summed is not None
+    assert summed[0] is not None
+    expected = [3, 3, 3] if rows is None else [3, 1, 3]
+    assert summed[0].values.ravel().tolist() == expected
+    assert all((some == 1).all() for some in values)
 
 
 @pytest.mark.parametrize("cover", [(0, 0, 1), (0, 1, 2), (0, 0, 3)])

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
-from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from agileml import reference
 from agileml.errors import AgileMLError
@@ -27,8 +28,10 @@ from agileml.torch.trainer import SEED
 from tests.agileml.torch.nets import (
     BATCH,
     SAMPLES,
+    Line,
     Normalized,
     Shared,
+    Shares,
     adamw,
     clipped_by_hook,
     data,
@@ -72,11 +75,10 @@ def weighted() -> DataLoader[Any]:
     return DataLoader(data(), BATCH, sampler=WeightedRandomSampler([1.0] * SAMPLES, SAMPLES))
 
 
-class Stream(IterableDataset[Any]):
-    """Samples one after another, without a number."""
+class Resumable(Shares):
+    """Each pass has the same samples."""
 
-    def __iter__(self) -> Any:  # noqa: ANN401
-        return iter(data())
+    leaves_out = False
 
 
 class Counting(Shared):
@@ -145,7 +147,8 @@ CONSTRUCTS = [
     TorchConstruct("a loss that is a sum", loss=summed),
     TorchConstruct("a buffer that the module changes", Counting),
     TorchConstruct("a buffer that the module declares", Owning),
-    TorchConstruct("IterableDataset", dataset=Stream),
+    TorchConstruct("IterableDataset", dataset=Line),
+    TorchConstruct("IterableDataset with a state and shares", dataset=Resumable, microbatch=2),
 ]
 
 
@@ -156,9 +159,12 @@ def plain(given: TorchConstruct, seed: int) -> nn.Module:
     optimizer = given.optimizer(net)
     scheduler = given.schedule(optimizer) if given.schedule else None
     samples, order = data(), Batches(SAMPLES, BATCH, 1, shuffle=True)
+    stream = np.arange(CLOCKS * BATCH).reshape(CLOCKS, BATCH) % SAMPLES
     for clock in range(1, CLOCKS + 1):
         low = (clock - 1) % order.per_epoch * BATCH
         chosen = order.chosen(seed, clock, 0, low, low + order.length(clock))
+        if given.dataset in (Line, Resumable):
+            chosen = stream[clock - 1]
         optimizer.zero_grad()
         torch.autograd.backward(given.loss(net, list(samples[torch.from_numpy(chosen)])) * given.loss_scale)
         for parameter in net.parameters():

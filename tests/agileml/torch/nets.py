@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import IterableDataset, Subset, TensorDataset, get_worker_info
 
 from agileml.torch import TorchModule
 
@@ -110,6 +110,50 @@ def normalized(wire: str = "fp32", loss: Callable[[nn.Module, Any], torch.Tensor
     """With dropout, and with statistics in addition to parameters."""
     given: dict[str, Any] = {"batch_size": 2 * PARTS, "parts": PARTS, "wire": wire}
     return trainer(partial(Normalized, dropout=0.3), momentum, lambda: Subset(data(), range(64)), loss, **given)
+
+
+class Shares(IterableDataset[Any]):
+    """The samples, divided among the parts; each pass over them leaves out another one. Continues from a state."""
+
+    leaves_out = True
+
+    def __init__(self) -> None:
+        self.at = self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        share: Any = get_worker_info()
+        samples = data()
+        for at in range(self.at, len(samples) // share.num_workers):
+            self.at = at + 1
+            if not (self.leaves_out and at == self.epoch % 3):
+                yield samples[share.id + at * share.num_workers]
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class Line(IterableDataset[Any]):
+    """One sample after the other, for all parts, without a state."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(data())
+
+
+def streamed(wire: str = "fp32", dataset: Callable[[], Any] = Shares) -> TorchModule:
+    """Two chunks for each of the parts, whose samples have no numbers."""
+    return trainer(Shared, adamw, dataset, batch_size=2 * PARTS, parts=PARTS, microbatch=1, wire=wire)
+
+
+def lined(wire: str = "fp32") -> TorchModule:
+    """Samples that the dataset does not divide among the parts."""
+    return streamed(wire, Line)
 
 
 def paced(model: str, wire: str) -> TorchModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,11 +11,15 @@ from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.params.wire_names import WIRES
 from agileml.runtime.results import model_of
+from agileml.torch import TorchModule
 from tests.agileml.local_faults import LocalSchedule, digest_after
 from tests.agileml.schedules import Schedule, undisturbed
-from tests.agileml.torch.nets import PARTS, mixed, normalized, visits
+from tests.agileml.torch.nets import PARTS, lined, mixed, normalized, streamed, visits
 
-MODELS = {f"{make.__name__} {wire}": partial(make, wire) for make in (mixed, normalized) for wire in WIRES}
+MODELS: dict[str, Callable[[], TorchModule]] = {
+    f"{make.__name__} {wire}": partial(make, wire) for make in (mixed, normalized) for wire in WIRES
+}
+MODELS |= {make.__name__: make for make in (streamed, lined)}
 
 BATCH = 2 * PARTS
 EPOCH = 3

@@ -251,8 +251,8 @@ class Ragged(Failing):
         return [numbers[:3] if number == 13 else numbers, *others]
 
 
-class Endless(torch.utils.data.IterableDataset[Any]):
-    """No samples by number."""
+class Empty(torch.utils.data.IterableDataset[Any]):
+    """Has no samples at all."""
 
     def __iter__(self) -> Any:  # noqa: ANN401
         return iter(())
@@ -323,7 +323,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"dataset": Ragged},
         r"clock \d, (loss|shard \d): samples \d+ to \d+ do not make a batch: RuntimeError: stack expects each tensor",
     ),
-    ({"dataset": Endless}, "dataset Endless has no length or no samples by number"),
+    ({"dataset": Empty}, "part 0 of 4 has no sample in the stream of Empty"),
     (
         {"optimizer": lambda net: torch.optim.LBFGS(net.parameters())},
         r"optimizer LBFGS cannot be run by a server: TypeError: .*closure",
