@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from bench.forecast import realize
-from bench.plan_scores import FOLDER, JOB, ZoneRecord, home_of, plan_json, zone_records
+from bench.plan_scores import FOLDER, ZoneRecord, home_of, plan_json, zone_records
 from pricing_data.units import HOUR, SECOND, format_time
 from spotctl.files.job.reader import load
 from spotctl.home import config
@@ -55,11 +55,10 @@ def promises(zone: ZoneRecord, kind: str, hours: float, count: int, seed: int) -
 
 
 def _job(zone: ZoneRecord, kind: str, hours: float, luck: float) -> str:
-    text = JOB.format(type=zone.market.instance_type, region=zone.market.region)
     if kind == DEADLINE:
-        return text + f"deadline: {hours * (1.1 + 1.9 * luck):.2f}h\n"
+        return zone.job + f"deadline: {hours * (1.1 + 1.9 * luck):.2f}h\n"
     listed = next(price.price for price in zone.world.catalog.prices) / 10**9
-    return text + f"budget: {listed * hours * (0.3 + luck):.2f} USD\n"
+    return zone.job + f"budget: {listed * hours * (0.3 + luck):.2f} USD\n"
 
 
 def _planned_and_run(zone: ZoneRecord, home: Path, file: Path, kind: str, at: int, hours: float) -> Promise | None:

@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 LOOK_AROUND = 30 * MINUTE
 """How often a gang that runs compares its market with the others."""
 
-_PAUSES_AROUND, _LOOKS_OF_A_PLAN, _STEPS = 4, 2, 64
+_PAUSES_AROUND, _LOOKS_OF_A_PLAN, _STEPS = 6, 3, 48
 """How many pauses of a play are between two such looks, how many of these looks a plan serves, and its steps."""
 
 

@@ -157,7 +157,10 @@ class RegionsStrategy:
         return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
     def _planned(self, at: RegionsSituation) -> "PlannedPlaces":
-        key = (at.known.changes if self._heeds_changes else 0, int(at.now / self._plan_hours), at.home)
+        # Where all regions are in the plan, it serves wherever the checkpoint is.
+        whole = not self._heeds_changes and len(set(at.regions)) <= MOST_PLACES
+        home = None if whole else at.home
+        key = (at.known.changes if self._heeds_changes else 0, int(at.now / self._plan_hours), home)
         if self._planned_by is None or key != self._key:
             terms, place = _terms(at)
             self._key, self._planned_by = key, PlannedPlaces(RegionsPlan(terms, self._steps), place)

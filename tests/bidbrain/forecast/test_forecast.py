@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, inf
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.calibrated import PastOutcomes, calibrated, pinball
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, Spread
-from bidbrain.forecast.windows import PastMarket, clearly_costs_more
+from bidbrain.forecast.windows import PastMarket, Played, clearly_costs_more, plays
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
 from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.recovery import Recovery
@@ -220,6 +221,27 @@ def test_a_spread_has_quantiles_and_probabilities() -> None:
 def test_a_forecast_is_the_same_each_time() -> None:
     deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
     assert forecast(JOB, deadly).usd.likely == forecast(JOB, deadly).usd.likely
+
+
+class Counted(PastMarket):
+    """A past market that notes the number of each play."""
+
+    numbers: ClassVar[list[int]] = []
+
+    def play(self, start: int, number: int, most_usd: float = inf) -> tuple[Played, int]:
+        """The play, which is noted."""
+        self.numbers.append(number)
+        return super().play(start, number, most_usd)
+
+
+@pytest.mark.parametrize(("longer", "most", "numbers"), [(1, 100, range(16)), (40, 100, range(0, 16, 2))])
+def test_a_job_that_decides_often_is_played_in_its_trials_alone(longer: int, most: int, numbers: range) -> None:
+    """It decides about 19 times in three hours; a job of five days is played eight times, as plays would overlap."""
+    Counted.numbers.clear()
+    job = replace(JOB, work=JOB.work * longer, longest=JOB.longest * longer, most_decisions=most)
+    played = plays(Counted(job, FLAT))
+    assert sorted(Counted.numbers) == [*numbers]
+    assert [play.start for play in played] == sorted(play.start for play in played)
 
 
 def test_a_play_that_ends_early_costs_more_than_the_most_and_only_then() -> None:
