@@ -58,7 +58,8 @@ class IntegerProgram:
         solver.passModel(self._model(gain))
         if start is not None:
             known = highspy.HighsSolution()
-            known.col_value, known.value_valid = start, True
+            known.col_value = start
+            known.value_valid = True
             solver.setSolution(known)
         for nodes in _MOST_NODES:
             solver.setOptionValue("mip_max_nodes", nodes)

@@ -130,17 +130,6 @@ def test_jobs_whose_launcher_was_killed_begin_at_their_turn(files: list[Path]) -
     assert spotctl("status", "--json").json["waiting"] == []
 
 
-def test_a_file_that_describes_another_job_now_is_not_begun(files: list[Path]) -> None:
-    with launched(files) as process:
-        process.kill()
-        process.wait()
-    files[1].write_text(files[0].read_text())
-    refused = spotctl("resume", "jobb")
-    assert refused.code == 2
-    assert "now describes job joba, not jobb" in refused.err
-    assert spotctl("down", "--all").code == 0
-
-
 def test_a_window_names_the_jobs_whose_runner_was_killed(files: list[Path], tmp_path: Path) -> None:
     with terminal("launch", *files, "--yes") as window:
         window.wait_for("jobc: waits for joba and jobb")
