@@ -24,7 +24,7 @@ _PRIVATE: tuple[tuple[str, re.Pattern[str]], ...] = (
 """Parts of a cloud's texts that identify an account, whatever the account is called."""
 
 _GENERAL = frozenset({"spotctl", "spotctl-machine", "default", "root"})
-"""Names from the documentation, which identify nobody."""
+"""Names from the documentation, which identify no user."""
 
 
 @dataclass(frozen=True, slots=True)
