@@ -38,7 +38,7 @@ def _table(known: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{step['name']} {step['outcome']}" for step in record["steps"] if step["outcome"] != "passed"
         )
         boots = [step["figures"] for step in record["steps"] if step["name"] == "machines" and step["figures"]]
-        seconds = "; ".join(f"{one['type']} {one['agent_seconds']:.0f} s" for one in boots)
+        seconds = "; ".join(f"{boot['type']} {boot['agent_seconds']:.0f} s" for boot in boots)
         bill = "not yet" if record["bill"] is None else "agrees" if record["bill"]["agrees"] else "differs"
         money = f"${record['most_usd']:.3f}"
         cells = (record["cloud"], record["date"], versions, f"{passed} of {len(record['steps'])}")

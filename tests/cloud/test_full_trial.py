@@ -15,6 +15,7 @@ from tests.documented import reference
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(2400)]
 
+_PATIENCE_SECONDS = 2200.0
 WRITER = "spotctl.run.kit.record:as_json"
 SECOND_KIND = {"aws": "m6i.large", "azure": "Standard_D4s_v5", "gcp": "n2-standard-4"}
 STEPS = "account orders machines token lease launcher eviction checkpoint training runner left".split()
@@ -26,17 +27,18 @@ def test_every_step_of_a_full_trial_passes(tmp_path: Path, name: str) -> None:
         laptop = Laptop(tmp_path, cloud.environment)
         for type_ in {cloud.type, SECOND_KIND[name]}:
             laptop.run("prices", "fetch", "--cloud", name, "--region", cloud.region, "--type", type_)
-        ended = laptop.run("try", name, "--full", "--yes", "--json", *options(cloud))
-        record = json.loads(ended.stdout) if ended.stdout else {}
-        assert ended.returncode == 0, ended.stderr
-        keep_record(ended.stdout)
+        with laptop.launched("try", name, "--full", "--yes", "--json", *options(cloud)) as launched:
+            out, err = launched.process.communicate(timeout=_PATIENCE_SECONDS)
+        assert launched.process.returncode == 0, err + out
+        keep_record(out)
+        record = json.loads(out)
         assert reference()["without_meaning"](WRITER, record) == []
         assert list(dict.fromkeys(step["name"] for step in record["steps"])) == STEPS
         assert {step["outcome"] for step in record["steps"]} == {"passed"}
         assert (record["passed"], record["real"], record["bill"]) == (True, False, None)
         assert 0 < record["most_usd"] < 1
         for private in (cloud.bucket, cloud.identity, str(tmp_path)):
-            assert private in ("default", "spotctl") or private not in ended.stdout
+            assert private in ("default", "spotctl") or private not in out
         assert cloud.server.resources() == ()
         assert all(machine.ended is not None for machine in cloud.server.machines())
         if isinstance(cloud.server, AwsServer):

@@ -80,16 +80,16 @@ class Creation:
             raise BadRequest(f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME")
         try:
             if where["family"]:
-                found = self._calls.call(
+                image = self._calls.call(
                     methods.GET_IMAGE_OF_FAMILY, f"image {path}", project=where["project"], family=where["name"]
                 )
             else:
-                found = self._calls.call(
+                image = self._calls.call(
                     methods.GET_IMAGE, f"image {path}", project=where["project"], image=where["name"]
                 )
         except NotFound as error:
             raise BadRequest(str(error)) from error
-        return str(found.name)
+        return str(image.name)
 
     def _absent(self) -> NotFound:
         return NotFound(

@@ -89,7 +89,7 @@ def keep(kit: Kit, record: TrialRecord) -> Path:
 
 
 def kept_file(settings: Settings, cloud: str) -> Path:
-    """What the last full trial of a cloud left for `spotctl try --bill`."""
+    """The file that the last full trial of a cloud keeps for `spotctl try --bill`."""
     return settings.home / "try" / f"full-{cloud}.json"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pricing_data.units import SECOND, counted
 from spotctl.clouds.capabilities import AllowsTrials
-from spotctl.log.state import EVICTED, RunState
+from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.run.elsewhere.place import known_place
 from spotctl.run.kit.account import Kit, StepFailed, StepSkipped
 from spotctl.run.kit.jobs import TrialJob, is_at_work, works
@@ -70,15 +70,7 @@ def evict(kit: Kit) -> Iterator[StepResult]:
         asked = provider.now()
         provider.simulate_eviction(machine)
         state = job.done(process)
-    evicted = state.machines[machine]
-    if evicted.end_reason != EVICTED or evicted.ended is None:
-        raise StepFailed(f"the machine was not evicted: {evicted.end_reason or 'it ended otherwise'}")
-    figures: dict[str, float | int | str] = {"end_seconds": round((evicted.ended - asked) / SECOND, 1)}
-    warned = "without a notice"
-    if evicted.warned_until is not None:
-        figures["notice_seconds"] = round((evicted.ended - evicted.warned_until) / SECOND, 1)
-        warned = "after a notice"
-    detail = f"taken {figures['end_seconds']:.0f} s after the request, {warned}"
+    detail, figures = seen_of_eviction(state.machines[machine], asked)
     detail += f"; done on {counted(len(state.machines), 'machine')}"
     yield StepResult("eviction", PASSED, detail, figures=figures)
     if not kit.bucket:
@@ -87,6 +79,22 @@ def evict(kit: Kit) -> Iterator[StepResult]:
     saved = state.work.checkpoint
     detail = "saved with the machine's identity, and restored on the next machine"
     yield StepResult("checkpoint", PASSED, detail, figures={"saved": int(saved is not None)})
+
+
+def seen_of_eviction(held: Held, asked: int) -> tuple[str, dict[str, float | int | str]]:
+    """The course of an eviction that was asked for, in words and seconds. StepFailed: there was none.
+
+    After a notice, a run saves its work and may return the machine before the cloud takes it.
+    """
+    if held.ended is None or (held.warned_until is None and held.end_reason != EVICTED):
+        raise StepFailed(f"the machine was neither warned nor evicted: {held.end_reason or 'it is still listed'}")
+    figures: dict[str, float | int | str] = {"end_seconds": round((held.ended - asked) / SECOND, 1)}
+    how = "taken" if held.end_reason == EVICTED else "saved and returned"
+    detail = f"{how} {figures['end_seconds']:.0f} s after the request"
+    if held.warned_until is None:
+        return f"{detail}, without a notice", figures
+    figures["notice_seconds"] = round((held.warned_until - asked) / SECOND, 1)
+    return f"{detail}, with a notice of {figures['notice_seconds']:.0f} s", figures
 
 
 def train(kit: Kit) -> Iterator[StepResult]:

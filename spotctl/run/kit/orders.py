@@ -37,10 +37,10 @@ def check_account(kit: Kit) -> Iterator[StepResult]:
         findings = list(doctor_of(kit.cloud).findings(kit.settings))
     except CloudError as error:
         raise StepFailed(str(error)) from error
-    wrong = [found for found in findings if found.level in (Level.FAILS, Level.NO_ACCESS)]
+    wrong = [finding for finding in findings if finding.level in (Level.FAILS, Level.NO_ACCESS)]
     if wrong:
         raise StepFailed(f"{wrong[0].what}: {wrong[0].detail} -> {wrong[0].cure}")
-    notes = [f"{found.what}: {found.detail}" for found in findings if found.level is Level.NOTE]
+    notes = [f"{finding.what}: {finding.detail}" for finding in findings if finding.level is Level.NOTE]
     detail = f"spotctl doctor finds no problem in {counted(len(findings), 'check')}"
     yield StepResult("account", PASSED, "; ".join((detail, *notes)), figures={"checks": len(findings)})
 

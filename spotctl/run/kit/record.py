@@ -21,10 +21,10 @@ _PRIVATE: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("ADDRESS", re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?:/\d+)?\b")),
     ("ACCOUNT", re.compile(r"\b\d{12}\b")),
 )
-"""What a text of a cloud may contain of an account, whatever the account is called."""
+"""Parts of a cloud's texts that identify an account, whatever the account is called."""
 
 _GENERAL = frozenset({"spotctl", "spotctl-machine", "default", "root"})
-"""Names from the documentation, which identify nobody."""
+"""Names from the documentation, which identify no user."""
 
 
 @dataclass(frozen=True, slots=True)
