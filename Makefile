@@ -79,9 +79,11 @@ trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis
 
-faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed; outages at every call
+faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed; pipelines; outages at every call
 	$(PYTHON) -m tests.agileml.faults 0 5000
 	$(PYTHON) -m tests.agileml.local_faults 0 200
+	$(PYTHON) -m tests.agileml.pipeline.run.elastic_schedules 0 500
+	$(PYTHON) -m tests.agileml.pipeline.run.fleet_jobs 0 50
 	$(PYTHON) -m tests.spotctl.run.outages
 	$(PYTHON) -m tests.spotctl.run.local_outages
 	$(PYTHON) -m tests.cloud.outages
