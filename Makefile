@@ -58,7 +58,7 @@ cloud: ## The tests that need machines made of namespaces (root, openssh-server)
 	status=$$?; $(PYTHON) .ci/count.py $$report; rm -f $$report; exit $$status
 
 cloud-all: ## The longest of these on all three clouds: trainings, containers, remote and lost runners, doctor, try, refused launches
-	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py container_job.py admit.py remote_runner.py remote_matrix.py runner_lost.py slow_network.py doctor.py try.py bad_input.py)
+	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py pipeline.py container_job.py admit.py remote_runner.py remote_matrix.py runner_lost.py slow_network.py doctor.py try.py bad_input.py)
 
 debian: ## Cloud tests on machines that are a Debian 13 with its own Python and cloud-init (root, debootstrap, registries)
 	$(PYTHON) -m tests.cloud.debian
@@ -79,9 +79,11 @@ trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis
 
-faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed; outages at every call
+faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed; pipelines; outages at every call
 	$(PYTHON) -m tests.agileml.faults 0 5000
 	$(PYTHON) -m tests.agileml.local_faults 0 200
+	$(PYTHON) -m tests.agileml.pipeline.run.elastic_schedules 0 500
+	$(PYTHON) -m tests.agileml.pipeline.run.fleet_jobs 0 50
 	$(PYTHON) -m tests.spotctl.run.outages
 	$(PYTHON) -m tests.spotctl.run.local_outages
 	$(PYTHON) -m tests.cloud.outages

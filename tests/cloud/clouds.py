@@ -53,11 +53,15 @@ def sampled(name: str) -> Sequence[str]:
 
 
 @contextmanager
-def simulated(name: str, megabits: float | None = None, release: Release | None = None) -> Iterator[SimulatedCloud]:
+def simulated(
+    name: str, megabits: float | None = None, release: Release | None = None, software: Path | None = None
+) -> Iterator[SimulatedCloud]:
     """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's network, per second;
-    with a release, the machines are that one instead of this computer's own."""
+    with a release, the machines are that one instead of this computer's own. Their image has the files of `software`,
+    too."""
     release = release or release_of_all()
-    with namespaces(megabits, release.root if release else Path("/")) as host, _served(name, host) as cloud:
+    base = release.root if release else Path("/")
+    with namespaces(megabits, base, software) as host, _served(name, host) as cloud:
         yield replace(cloud, environment=_naming(release, cloud.environment)) if release else cloud
 
 

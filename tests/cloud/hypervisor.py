@@ -64,9 +64,9 @@ class _Machine:
 
 class Hypervisor:
     """`root` is the network namespace of the computer, `base` what the machines have as their root below a layer of
-    their own, `lock` keeps the number of this cloud."""
+    their own: folders, the lowest one last. `lock` keeps the number of this cloud."""
 
-    def __init__(self, control: socket.socket, root: int, base: Path, shaping: list[str]) -> None:
+    def __init__(self, control: socket.socket, root: int, base: str, shaping: list[str]) -> None:
         self._control, self._root, self._base, self._shaping = control, root, base, shaping
         self._own = os.open("/proc/self/ns/net", os.O_RDONLY)
         self._cloud, self._lock = self._number()
@@ -102,7 +102,7 @@ class Hypervisor:
         )
         # A machine that is not there (yet) is noticed after a third of a second instead of three.
         Path("/proc/sys/net/ipv4/neigh/br0/retrans_time_ms").write_text("100\n")
-        build_image(FOLDER / "image", self._base)
+        build_image(FOLDER / "image", Path(self._base.rpartition(":")[2]))
         with socket.create_server(METADATA) as metadata:
             socket.send_fds(self._control, [json.dumps({"cloud": self._cloud}).encode() + b"\n"], [metadata.fileno()])
 
@@ -159,7 +159,7 @@ class Hypervisor:
         about = {
             "name": name,
             "folder": str(machine.folder),
-            "base": str(self._base),
+            "base": self._base,
             "address": addresses.private,
             "prefix": PREFIX,
             "gateway": self._gateway,
@@ -323,7 +323,7 @@ def _ip(*lines: str) -> None:
 
 def main() -> None:
     control, owner, root = (int(word) for word in sys.argv[1:4])
-    hypervisor = Hypervisor(socket.socket(fileno=control), root, Path(sys.argv[4]), sys.argv[5:])
+    hypervisor = Hypervisor(socket.socket(fileno=control), root, sys.argv[4], sys.argv[5:])
     hypervisor.prepare()
     asyncio.run(hypervisor.serve(owner))
 

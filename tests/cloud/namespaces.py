@@ -36,10 +36,12 @@ class NoNamespaces(OSError):
 
 
 @contextmanager
-def namespaces(megabits: float | None = None, base: Path = _COMPUTER) -> Iterator[Namespaces]:
+def namespaces(
+    megabits: float | None = None, base: Path = _COMPUTER, software: Path | None = None
+) -> Iterator[Namespaces]:
     """A host for a test, which is skipped where there cannot be one. In CI it fails instead."""
     try:
-        host = Namespaces(megabits, base)
+        host = Namespaces(megabits, base, software)
     except NoNamespaces as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
@@ -52,12 +54,12 @@ def namespaces(megabits: float | None = None, base: Path = _COMPUTER) -> Iterato
 
 class Namespaces:
     """The machines share a bridge; each is limited to `megabits` per second in each direction. Their files are those of
-    `base`, with changes of their own.
+    `base` and of `software` on top of it, with changes of their own.
 
     All of it ends with this process, however that ends.
     """
 
-    def __init__(self, megabits: float | None = None, base: Path = _COMPUTER) -> None:
+    def __init__(self, megabits: float | None = None, base: Path = _COMPUTER, software: Path | None = None) -> None:
         _check()
         self._calls: dict[int, Future[Any]] = {}
         self._numbers = count()
@@ -66,7 +68,7 @@ class Namespaces:
         self._names: dict[str, str] = {}
         self._closing = False
         shaping = ["tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "50ms"] if megabits else []
-        self._process, self._control, metadata = _hypervisor(base, shaping)
+        self._process, self._control, metadata = _hypervisor(f"{software}:{base}" if software else str(base), shaping)
         self._threads = [threading.Thread(target=self._listen, daemon=True)]
         self._metadata = self._serving(metadata)
         self._threads.append(threading.Thread(target=self._metadata.serve_forever, args=(0.05,), daemon=True))
@@ -200,14 +202,14 @@ def _check() -> None:
         raise NoNamespaces(f"machines of test clouds need {missing[0]}, which is not installed")
 
 
-def _hypervisor(base: Path, shaping: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
+def _hypervisor(base: str, shaping: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
     """The process, the socket for commands, and the one that listens at the metadata address."""
     ours, theirs = socket.socketpair()
     owner = os.pidfd_open(os.getpid())
     root = os.open("/proc/self/ns/net", os.O_RDONLY)
     numbers = [str(number) for number in (theirs.fileno(), owner, root)]
     process = subprocess.Popen(
-        [*_UNSHARE, sys.executable, "-m", "tests.cloud.hypervisor", *numbers, str(base), *shaping],
+        [*_UNSHARE, sys.executable, "-m", "tests.cloud.hypervisor", *numbers, base, *shaping],
         pass_fds=(theirs.fileno(), owner, root),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
