@@ -11,7 +11,9 @@ RECORDS = Path(__file__).parent / "records"
 PAGE = Path(__file__).parents[1] / "docs" / "proof.md"
 HEADING = "## Records\n"
 _NONE = "There is no record of a real account yet: nothing on this page has been shown outside of simulations."
-_SIMULATED = "On [clouds simulated on one computer](internals/test-clouds.md), whose servers are part of this repository:"
+_SIMULATED = (
+    "On [clouds simulated on one computer](internals/test-clouds.md), whose servers are part of this repository:"
+)
 
 
 def records() -> list[dict[str, Any]]:

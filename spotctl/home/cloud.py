@@ -80,15 +80,11 @@ class OptionalPackage:
 
 @dataclass(frozen=True, slots=True)
 class CloudPackages:
-    """The packages through which a cloud is reached: the SDK that rents machines, the others, and optional ones.
-
-    `extra` is the extra of spotctl that installs the SDK, if spotctl itself does not.
-    """
+    """The packages through which a cloud is reached: the SDK that rents machines, the others, and optional ones."""
 
     sdk: str = ""
     others: tuple[str, ...] = ()
     optional: tuple[OptionalPackage, ...] = ()
-    extra: str = ""
 
     @property
     def needed(self) -> tuple[str, ...]:

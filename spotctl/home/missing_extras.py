@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spotctl.home.errors import BadRequest
 
-EXTRAS = {"matplotlib": "plots", "duckdb": "sql", "pandas": "pandas"}
+EXTRAS = {"matplotlib": "plots", "duckdb": "sql"}
 """By module. `doctor` checks those of clouds and of the live status, which say themselves what they need."""
 
 

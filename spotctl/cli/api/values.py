@@ -180,8 +180,8 @@ class CostReport(Drawn):
 
     def frame(self) -> DataFrame:
         """The groups of the report as a pandas DataFrame, with the fields that `--json` gives a group."""
-        with requiring_extras():
-            from pandas import json_normalize
+        from pandas import json_normalize
+
         return json_normalize(self._answer["groups"])
 
     def _repr_html_(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pricing_data.errors import CloudError, MissingExtra
+from pricing_data.errors import CloudError
 from spotctl.clouds.findings import Finding, Level
 from spotctl.clouds.parts import doctor_of
 from spotctl.clouds.verdicts import refused
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 def findings(settings: Settings) -> Iterator[Finding]:
     """Cloud by cloud; an error ends the checks of that cloud, not of the others."""
     for cloud in rented_clouds():
-        try:
-            doctor = doctor_of(cloud)
-        except MissingExtra as error:
-            yield Finding(cloud, "packages", Level.NOTE, error.problem.removeprefix(f"{cloud}: "), error.cure)
-            continue
+        doctor = doctor_of(cloud)
         if not doctor.is_configured(settings):
             yield Finding(cloud, "credentials", Level.NOTE, "not configured, so not checked", doctor.SETUP)
             continue

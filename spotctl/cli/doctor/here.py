@@ -50,27 +50,17 @@ def _python() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    packages = [cloud_of(cloud).packages for cloud in rented_clouds()]
     try:
-        sdks = [package.sdk for package in packages if package.sdk and not package.extra]
-        versions = [(name, version(name)) for name in ("spotctl", *sdks)]
-        versions += [(package.sdk, known) for package in packages if package.extra and (known := _version(package.sdk))]
-        yield Finding("here", "versions", Level.GOOD, ", ".join(f"{name} {known}" for name, known in versions))
+        sdks = [sdk for cloud in rented_clouds() if (sdk := cloud_of(cloud).packages.sdk)]
+        detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *sdks))
+        yield Finding("here", "versions", Level.GOOD, detail)
     except PackageNotFoundError as error:
         yield Finding("here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl")
-    for extra in (_TOP, *(extra for package in packages for extra in package.optional)):
-        if not _is_installed(extra.module):
-            detail = f"not installed; {extra.used_for} needs it"
-            cure = f"pip install 'spotctl[{extra.extra}]'"
-            yield Finding("here", f"extra {extra.extra}", Level.NOTE, detail, cure)
-
-
-def _version(package: str) -> str:
-    """The version of a package; empty if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    for package in (_TOP, *(package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional)):
+        if not _is_installed(package.module):
+            detail = f"not installed; {package.used_for} needs it"
+            cure = f"pip install 'spotctl[{package.extra}]'"
+            yield Finding("here", f"extra {package.extra}", Level.NOTE, detail, cure)
 
 
 def _is_installed(module: str) -> bool:

@@ -51,7 +51,6 @@ CLOUD = Cloud(
     packages=CloudPackages(
         "google-cloud-compute",
         optional=(OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
-        extra="gcp",
     ),
     policies=("gcp", "gcp-machines", "gcp-try"),
 )

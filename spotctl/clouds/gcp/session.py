@@ -15,6 +15,18 @@ from functools import cached_property
 from typing import Any, Self, TypedDict
 from urllib.parse import urlsplit
 
+import google.auth
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+from google.auth.api_key import Credentials as ApiKey
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.transport.requests import AuthorizedSession, Request as AuthRequest
+from google.cloud import compute_v1
+from google.protobuf.json_format import ParseError
+from requests import exceptions as http
+from urllib3.exceptions import NewConnectionError
+
 from pricing_data.errors import (
     AccessDenied,
     CloudError,
@@ -27,21 +39,6 @@ from pricing_data.errors import (
 )
 from spotctl.clouds.api_calls import ApiCall, first_line, is_plain_http
 from spotctl.clouds.gcp.access import GcpSettings
-
-try:
-    import google.auth
-    from google.api_core import exceptions
-    from google.api_core.retry import Retry
-    from google.auth.api_key import Credentials as ApiKey
-    from google.auth.credentials import AnonymousCredentials, Credentials
-    from google.auth.exceptions import GoogleAuthError, TransportError
-    from google.auth.transport.requests import AuthorizedSession, Request as AuthRequest
-    from google.cloud import compute_v1
-    from google.protobuf.json_format import ParseError
-    from requests import exceptions as http
-    from urllib3.exceptions import NewConnectionError
-except ImportError:
-    raise MissingExtra("gcp: Google's SDK is not installed", "pip install 'spotctl[gcp]'") from None
 
 PAGE_ROWS = 500
 """The largest page that Compute Engine returns."""

@@ -16,7 +16,7 @@ from spotctl.home.missing_extras import EXTRAS, missing_extra, requiring_extras
 ROOT = Path(__file__).parents[3]
 _WITHOUT = """
 import sys
-sys.modules.update(dict.fromkeys(("matplotlib", "duckdb", "pandas", "google", "google.auth", "textual")))
+sys.modules.update(dict.fromkeys(("matplotlib", "duckdb", "textual")))
 from spotctl.cli.app import main
 main(sys.argv[1:])
 """
@@ -43,13 +43,8 @@ def project() -> dict[str, Any]:
             "this needs matplotlib: pip install 'spotctl[plots]'",
         ),
         (("prices", "sql", "select 1"), "this needs duckdb: pip install 'spotctl[sql]'"),
-        (
-            ("prices", "fetch", "--cloud", "gcp", "--region", "us-central1"),
-            "gcp: Google's SDK is not installed; pip install 'spotctl[gcp]'",
-        ),
-        (("doctor", "--policy", "gcp"), "gcp: Google's SDK is not installed; pip install 'spotctl[gcp]'"),
     ],
-    ids=["plot", "plots", "sql", "prices", "gcp"],
+    ids=["plot", "plots", "sql"],
 )
 def test_what_needs_an_extra_says_what_to_install(words: tuple[str, ...], cure: str) -> None:
     refused = without_extras(*words)
@@ -63,7 +58,6 @@ def test_what_needs_an_extra_says_what_to_install(words: tuple[str, ...], cure: 
 def test_what_needs_no_extra_works_without_any(words: tuple[str, ...]) -> None:
     ended = without_extras(*words)
     assert ended.returncode == 0, ended.stderr
-    assert words != ("doctor",) or "pip install 'spotctl[gcp]'" in ended.stdout
 
 
 def test_every_extra_that_an_error_names_installs_its_module() -> None:

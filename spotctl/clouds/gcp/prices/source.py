@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +51,6 @@ class GcpSource:
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """The tasks of each region; lists the regions only if the request names none. With an API key, only one."""
-        # Tasks run in threads, and threads that import a missing SDK at the same time fail in different ways.
-        import_module("spotctl.clouds.gcp.session")
         price_list = _PriceList(self._settings)
         if self._settings.api_key:
             pull = partial(self._public_prices, price_list, request)
