@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +18,8 @@ def test_the_page_has_a_row_for_each_record_and_says_if_none_is_of_a_real_accoun
 
 
 @pytest.mark.parametrize("path", sorted(proof.RECORDS.glob("*.json")), ids=lambda path: path.stem)
-def test_a_record_can_be_read_and_names_no_account(path: object) -> None:
-    record = json.loads(proof.Path(str(path)).read_text())
+def test_a_record_can_be_read_and_names_no_account(path: Path) -> None:
+    record = json.loads(path.read_text())
     assert as_json(from_json(record)) == record
 
 

@@ -94,7 +94,7 @@ class TorchData:
     @cached_property
     def stream(self) -> Streams | None:
         """The streams of the parts, if samples have no numbers."""
-        dataset = self._given_data if self._loader is None else self._loader.dataset
+        dataset: Any = self._given_data if self._loader is None else self._loader.dataset
         is_stream = isinstance(dataset, torch_module().utils.data.IterableDataset)
         return Streams(self.name, dataset, self.parts) if is_stream else None
 

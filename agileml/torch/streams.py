@@ -29,7 +29,7 @@ LEAST_POSITION_BYTES = 256
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class Position(msgspec.Struct, array_like=True):
+class StreamPosition(msgspec.Struct, array_like=True):
     """The samples read in a pass over the stream, and what the dataset itself says about its state."""
 
     epoch: int = 0
@@ -37,8 +37,8 @@ class Position(msgspec.Struct, array_like=True):
     state: Any = None
 
 
-_START = Position()
-_unpack = msgspec.msgpack.Decoder(Position).decode
+_START = StreamPosition()
+_unpack = msgspec.msgpack.Decoder(StreamPosition).decode
 
 
 @dataclass
@@ -65,12 +65,14 @@ class _Worker:
 class _PartStream:
     """The stream of one part from a position on."""
 
-    def __init__(self, name: str, dataset: IterableDataset[Any], place: tuple[int, int], position: Position) -> None:
+    def __init__(
+        self, name: str, dataset: IterableDataset[Any], place: tuple[int, int], position: StreamPosition
+    ) -> None:
         self._name = name
         self._dataset = dataset
         self._worker = _Worker(*place, dataset)
         self._epoch, self._read = position.epoch, position.read
-        self._iterator = self._begin(position)
+        self._iterator: Any = self._begin(position)
 
     def take(self, count: int) -> list[Any]:
         """The next samples of the part. Unless the dataset divides itself, those of the other parts are left out."""
@@ -82,11 +84,11 @@ class _PartStream:
                     samples.append(sample)
         return samples
 
-    def position(self) -> Position:
+    def position(self) -> StreamPosition:
         holder = self._stateful()
-        return Position(self._epoch, self._read, None if holder is None else holder.state_dict())
+        return StreamPosition(self._epoch, self._read, None if holder is None else holder.state_dict())
 
-    def _begin(self, position: Position) -> Iterator[Any]:
+    def _begin(self, position: StreamPosition) -> Any:  # noqa: ANN401 - the iterator of the user's dataset
         """The iterator at a position: the dataset's own state leads there, or reading what comes before."""
         with self._as_worker():
             if hasattr(self._dataset, "set_epoch"):
@@ -116,7 +118,7 @@ class _PartStream:
                     f" {type(self._dataset).__name__}; use fewer parts"
                 ) from None
             self._epoch, self._read = self._epoch + 1, 0
-            self._iterator = self._begin(Position(self._epoch))
+            self._iterator = self._begin(StreamPosition(self._epoch))
             return self._next()
         self._read += 1
         return sample
@@ -200,7 +202,7 @@ class Streams:
                 f" and dicts: {error}"
             ) from error
 
-    def _stream(self, part: int, position: Position) -> _PartStream:
+    def _stream(self, part: int, position: StreamPosition) -> _PartStream:
         try:
             own = copy.deepcopy(self.dataset)
         except Exception as error:

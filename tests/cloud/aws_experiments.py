@@ -7,6 +7,7 @@ to must exist. Source: FIS User Guide, "aws:ec2:send-spot-instance-interruptions
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -44,7 +45,7 @@ class Experiments:
 
     def answer(self, request: Request) -> Reply:
         _, kind, *rest = request.path.split("/")
-        handlers = {
+        handlers: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
             ("POST", "experimentTemplates"): self._make,
             ("POST", "experiments"): self._begin,
             ("GET", "experiments"): self._get,

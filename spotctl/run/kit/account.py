@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HOUR_SECONDS = 3600.0
 
 
-class StepFailed(Exception):
+class TrialFailed(Exception):
     """A step did not show what it should; the message is one line."""
 
 

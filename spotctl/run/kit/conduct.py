@@ -18,7 +18,7 @@ from spotctl.clouds.tags import RUN_TAG
 from spotctl.home.cloud import cloud_of
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.run.kit import journeys, orders
-from spotctl.run.kit.account import Kit, StepFailed, StepSkipped
+from spotctl.run.kit.account import Kit, StepSkipped, TrialFailed
 from spotctl.run.kit.machines import BareMachines
 from spotctl.run.kit.record import FAILED, PASSED, SKIPPED, StepResult, TrialRecord
 from spotctl.run.start.trial import left_under
@@ -82,13 +82,13 @@ def _carried_out(kit: Kit, name: str, step: KitStep) -> Iterator[StepResult]:
             began = now
     except StepSkipped as why:
         yield StepResult(name, SKIPPED, str(why))
-    except (StepFailed, SpotctlError, PricingDataError) as error:
+    except (TrialFailed, SpotctlError, PricingDataError) as error:
         yield StepResult(name, FAILED, " ".join(str(error).split()), time.monotonic() - began)
 
 
 def _end(machines: BareMachines) -> None:
     """Returns the machines without a job; what is left of them, the last step finds."""
-    with suppress(StepFailed, SpotctlError):
+    with suppress(TrialFailed, SpotctlError):
         machines.end()
 
 
@@ -99,7 +99,7 @@ def _find_left(kit: Kit, machines: BareMachines) -> Iterator[StepResult]:
     left = [resource for run in runs for resource in left_under(kit.provider, {**kit.tags, RUN_TAG: run})]
     if left:
         names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
-        raise StepFailed(f"left: {names} (spotctl gc removes it)")
+        raise TrialFailed(f"left: {names} (spotctl gc removes it)")
     yield StepResult("left", PASSED, f"nothing is left of {counted(len(runs), 'run')}", figures={"runs": len(runs)})
 
 

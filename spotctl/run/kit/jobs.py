@@ -14,7 +14,7 @@ from spotctl.home.paths import Paths
 from spotctl.log.state import Held, RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from spotctl.run.kit.account import Kit, StepFailed
+from spotctl.run.kit.account import Kit, TrialFailed
 
 PATIENCE_SECONDS = 900.0
 """How long a job may take until something has happened, or until it has ended."""
@@ -66,20 +66,20 @@ class TrialJob:
             self._charge()
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Runs spotctl to its end. StepFailed: it does not end."""
+        """Runs spotctl to its end. TrialFailed: it does not end."""
         try:
             return subprocess.run(
                 self._words(*words), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise StepFailed(f"spotctl {words[0]} has not ended after {PATIENCE_SECONDS:.0f} s") from None
+            raise TrialFailed(f"spotctl {words[0]} has not ended after {PATIENCE_SECONDS:.0f} s") from None
 
     def done(self, process: subprocess.Popen[str]) -> RunState:
-        """The run, once it is done. StepFailed: it ended in another way, or does not end."""
+        """The run, once it is done. TrialFailed: it ended in another way, or does not end."""
         try:
             out, err = process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            raise StepFailed(f"{self.name} has not ended after {PATIENCE_SECONDS:.0f} s") from None
+            raise TrialFailed(f"{self.name} has not ended after {PATIENCE_SECONDS:.0f} s") from None
         return self.require_done(out, err)
 
     def require_done(self, out: str, err: str) -> RunState:
@@ -87,31 +87,31 @@ class TrialJob:
         answer: dict[str, Any] = json.loads(out) if out.strip() else {}
         if answer.get("outcome") != "done":
             why = answer.get("message") or err.strip().rpartition("\n")[2] or "no answer"
-            raise StepFailed(f"{self.name}: {answer.get('outcome', 'not launched')}: {why}")
+            raise TrialFailed(f"{self.name}: {answer.get('outcome', 'not launched')}: {why}")
         return self.state()
 
     def state(self) -> RunState:
-        """The run as its log tells it. StepFailed: there is none."""
+        """The run as its log tells it. TrialFailed: there is none."""
         with EventLog(Paths(self.kit.settings.home).log) as log:
             state = latest_run(log, self.name)
         if state is None:
-            raise StepFailed(f"{self.name} was not launched")
+            raise TrialFailed(f"{self.name} was not launched")
         return state
 
     def wait_for(self, process: subprocess.Popen[str], happened: Callable[[RunState], bool], what: str) -> RunState:
-        """The run, once something has happened. StepFailed: the run ended before, or it takes too long."""
+        """The run, once something has happened. TrialFailed: the run ended before, or it takes too long."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
             if process.poll() is not None:
                 out, err = process.communicate()
                 self.require_done(out, err)
-                raise StepFailed(f"{self.name} was done before {what}")
+                raise TrialFailed(f"{self.name} was done before {what}")
             with EventLog(Paths(self.kit.settings.home).log) as log:
                 state = latest_run(log, self.name)
             if state is not None and state.ended is None and happened(state):
                 return state
             if time.monotonic() >= give_up:
-                raise StepFailed(f"{self.name}: after {PATIENCE_SECONDS:.0f} s not yet {what}")
+                raise TrialFailed(f"{self.name}: after {PATIENCE_SECONDS:.0f} s not yet {what}")
             time.sleep(_LOOK_SECONDS)
 
     def _words(self, *words: str) -> list[str]:
@@ -121,7 +121,7 @@ class TrialJob:
         """Counts what the machines of the run cost at most: their time by list prices."""
         try:
             state = self.state()
-        except StepFailed:
+        except TrialFailed:
             return
         if state.run not in self.kit.runs:
             self.kit.runs.append(state.run)

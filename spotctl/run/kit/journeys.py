@@ -9,7 +9,7 @@ from pricing_data.units import SECOND, counted
 from spotctl.clouds.capabilities import AllowsTrials
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.run.elsewhere.place import known_place
-from spotctl.run.kit.account import Kit, StepFailed, StepSkipped
+from spotctl.run.kit.account import Kit, StepSkipped, TrialFailed
 from spotctl.run.kit.jobs import TrialJob, is_at_work, works
 from spotctl.run.kit.record import PASSED, StepResult
 
@@ -49,7 +49,7 @@ def kill_launcher(kit: Kit) -> Iterator[StepResult]:
         resumed = job.run("resume", job.name, "--foreground", "--json")
         state = job.require_done(resumed.stdout, resumed.stderr)
     if len(state.machines) != 1:
-        raise StepFailed(f"{len(state.machines)} machines were bought for a job of one")
+        raise TrialFailed(f"{len(state.machines)} machines were bought for a job of one")
     seconds = time.monotonic() - began
     figures = {"resumed_seconds": round(seconds, 1), "machines": 1}
     detail = f"resumed and done {seconds:.0f} s after SIGKILL, on the machine that was bought before"
@@ -82,12 +82,12 @@ def evict(kit: Kit) -> Iterator[StepResult]:
 
 
 def seen_of_eviction(held: Held, asked: int) -> tuple[str, dict[str, float | int | str]]:
-    """The course of an eviction that was asked for, in words and seconds. StepFailed: there was none.
+    """The course of an eviction that was asked for, in words and seconds. TrialFailed: there was none.
 
     After a notice, a run saves its work and may return the machine before the cloud takes it.
     """
     if held.ended is None or (held.warned_until is None and held.end_reason != EVICTED):
-        raise StepFailed(f"the machine was neither warned nor evicted: {held.end_reason or 'it is still listed'}")
+        raise TrialFailed(f"the machine was neither warned nor evicted: {held.end_reason or 'it is still listed'}")
     figures: dict[str, float | int | str] = {"end_seconds": round((held.ended - asked) / SECOND, 1)}
     how = "taken" if held.end_reason == EVICTED else "saved and returned"
     detail = f"{how} {figures['end_seconds']:.0f} s after the request"

@@ -15,7 +15,7 @@ from spotctl.clouds.capabilities import AllowsTrials, MachineSupplies
 from spotctl.clouds.errors import NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
 from spotctl.clouds.remote.ssh import host_key_of
 from spotctl.home.wall_clock import wall_us
-from spotctl.run.kit.account import HOUR_SECONDS, Kit, StepFailed
+from spotctl.run.kit.account import HOUR_SECONDS, Kit, TrialFailed
 from spotctl.run.kit.orders import order
 from spotctl.run.kit.record import PASSED, StepResult
 
@@ -83,13 +83,13 @@ class BareMachines:
         rented = self._first()
         again = _patiently(lambda: self._kit.provider.create(replace(rented.request, lease_until=wall_us())))
         if [machine.id for machine in again] != [rented.machine.id]:
-            raise StepFailed(f"the repeated order returned {len(again)} machines, not the one that it had bought")
+            raise TrialFailed(f"the repeated order returned {len(again)} machines, not the one that it had bought")
         try:
             bought = self._kit.provider.create(replace(rented.request, count=2))
         except TokenTaken:
             yield StepResult("token", PASSED, "a repeated order buys nothing; its token is refused for another order")
             return
-        raise StepFailed(f"another order with the token of the first returned {len(bought)} machines")
+        raise TrialFailed(f"another order with the token of the first returned {len(bought)} machines")
 
     def let_lease_end(self) -> Iterator[StepResult]:
         """Shortens the lease of a machine to a minute, and then leaves it alone: it must end itself."""
@@ -120,7 +120,7 @@ class BareMachines:
 
     def _first(self) -> _Rented:
         if not self._rented:
-            raise StepFailed("there is no machine: see the step machines")
+            raise TrialFailed("there is no machine: see the step machines")
         return self._rented[0]
 
     def _all_answer(self) -> bool:
@@ -132,7 +132,7 @@ class BareMachines:
         provider, times = self._kit.provider, rented.times
         assert isinstance(provider, AllowsTrials)
         if self._is_gone(rented.machine):
-            raise StepFailed(f"the {rented.request.market.instance_type} ended before its agent answered")
+            raise TrialFailed(f"the {rented.request.market.instance_type} ended before its agent answered")
         with suppress(Throttled, Unanswered, NotFound):
             if times.console is None and host_key_of(provider.console(rented.machine.id)) is not None:
                 times.console = time.monotonic() - rented.since
@@ -176,9 +176,9 @@ def _patiently(call: Callable[[], T], seconds: float = 120.0) -> T:
 
 
 def _wait(happened: Callable[[], bool], seconds: float, why_not: Callable[[], str]) -> None:
-    """StepFailed: it has not happened in time."""
+    """TrialFailed: it has not happened in time."""
     give_up = time.monotonic() + seconds
     while not happened():
         if time.monotonic() >= give_up:
-            raise StepFailed(f"after {seconds:.0f} s: {why_not()}")
+            raise TrialFailed(f"after {seconds:.0f} s: {why_not()}")
         time.sleep(_PAUSE_SECONDS)

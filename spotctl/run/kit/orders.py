@@ -16,7 +16,7 @@ from spotctl.clouds.parts import doctor_of
 from spotctl.clouds.tags import INTENT_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.wall_clock import wall_us
-from spotctl.run.kit.account import Kit, StepFailed, StepSkipped
+from spotctl.run.kit.account import Kit, StepSkipped, TrialFailed
 from spotctl.run.kit.record import PASSED, StepResult
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def check_account(kit: Kit) -> Iterator[StepResult]:
     try:
         findings = list(doctor_of(kit.cloud).findings(kit.settings))
     except CloudError as error:
-        raise StepFailed(str(error)) from error
+        raise TrialFailed(str(error)) from error
     wrong = [finding for finding in findings if finding.level in (Level.FAILS, Level.NO_ACCESS)]
     if wrong:
-        raise StepFailed(f"{wrong[0].what}: {wrong[0].detail} -> {wrong[0].cure}")
+        raise TrialFailed(f"{wrong[0].what}: {wrong[0].detail} -> {wrong[0].cure}")
     notes = [f"{finding.what}: {finding.detail}" for finding in findings if finding.level is Level.NOTE]
     detail = f"spotctl doctor finds no problem in {counted(len(findings), 'check')}"
     yield StepResult("account", PASSED, "; ".join((detail, *notes)), figures={"checks": len(findings)})
@@ -63,7 +63,7 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
             refused.append(f"{machine.name}: {error}")
     if refused or not accepted:
         first = (refused or unusable or ["no type has a known price"])[0]
-        raise StepFailed(
+        raise TrialFailed(
             f"{counted(len(refused), 'order')} refused, of {counted(len(accepted), 'order')} more none; {first}"
         )
     detail = f"orders of {_families(len(accepted))} pass, with {counted(len(set(accepted.values())), 'image')}"

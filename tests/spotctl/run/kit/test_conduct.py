@@ -13,7 +13,7 @@ from spotctl.clouds.errors import NoCapacity
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.run.kit import conduct as conducting
-from spotctl.run.kit.account import Kit, StepFailed, StepSkipped
+from spotctl.run.kit.account import Kit, StepSkipped, TrialFailed
 from spotctl.run.kit.conduct import STEPS, conduct
 from spotctl.run.kit.orders import family_of
 from spotctl.run.kit.record import PASSED, StepResult
@@ -41,10 +41,13 @@ def passing(name: str) -> Any:  # noqa: ANN401 - a step
     return step
 
 
+def _raised(error: Exception) -> StepResult:
+    raise error
+
+
 def failing(error: Exception) -> Any:  # noqa: ANN401
     def step() -> Iterator[StepResult]:
-        raise error
-        yield
+        yield from map(_raised, [error])
 
     return step
 
@@ -64,7 +67,7 @@ def outcomes(folder: Path, *chosen: str) -> dict[str, str]:
 
 
 def test_a_step_that_fails_or_is_skipped_does_not_end_the_trial(steps: dict[str, Any], tmp_path: Path) -> None:
-    steps["orders"] = failing(StepFailed("no type\nhas a price"))
+    steps["orders"] = failing(TrialFailed("no type\nhas a price"))
     steps["machines"] = failing(NoCapacity("sold out"))
     steps["runner"] = failing(StepSkipped("needs --bucket"))
     shown = outcomes(tmp_path)

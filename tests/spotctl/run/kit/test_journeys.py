@@ -6,7 +6,7 @@ import pytest
 
 from pricing_data.units import SECOND
 from spotctl.log.state import EVICTED, Held
-from spotctl.run.kit.account import StepFailed
+from spotctl.run.kit.account import TrialFailed
 from spotctl.run.kit.journeys import seen_of_eviction
 
 
@@ -29,5 +29,5 @@ def test_a_machine_may_be_taken_with_and_without_a_notice() -> None:
 
 @pytest.mark.parametrize("machine", [held(150, "returned"), held(None, ""), held(None, "", 220)])
 def test_a_machine_that_ended_otherwise_or_not_at_all_was_not_evicted(machine: Held) -> None:
-    with pytest.raises(StepFailed, match="neither warned nor evicted"):
+    with pytest.raises(TrialFailed, match="neither warned nor evicted"):
         seen_of_eviction(machine, 100 * SECOND)
