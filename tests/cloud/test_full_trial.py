@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.aws import AwsServer
-from tests.cloud.clouds import SimulatedCloud, sampled, simulated
+from tests.cloud.clouds import EVERYTHING, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.documented import reference
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [
+    pytest.mark.cloud,
+    pytest.mark.slow,
+    pytest.mark.timeout(2400),
+    pytest.mark.skipif(not EVERYTHING, reason="takes minutes; make cloud-all runs it"),
+]
 
 _PATIENCE_SECONDS = 2200.0
 WRITER = "spotctl.run.kit.record:as_json"
