@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import Row, seconds, shown, table
+from bidbrain.forecast.forecast import forecast
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
@@ -18,7 +19,7 @@ from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Objective, Range, Within
 from spotctl.planning.errors import OverBudget
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.forecasting import forecast_job, known_past
 from spotctl.planning.job import Job
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan_jobs import plan_jobs
@@ -156,7 +157,9 @@ def roaming() -> Job:
 
 def _forecast_row(what: str, facts: PlanningFacts) -> Row:
     job_plan = plan_jobs(facts)[0]
-    return _limited(f"forecast of {what}", seconds(partial(forecast_of, job_plan), runs=3), MOST_FORECAST_SECONDS)
+    # `forecast_of` would play the plan once and keep the answer.
+    taken = seconds(lambda: forecast(forecast_job(job_plan), known_past(job_plan)), runs=3)
+    return _limited(f"forecast of {what}", taken, MOST_FORECAST_SECONDS)
 
 
 def _limited(what: str, taken: float, most: float = MOST_SECONDS) -> Row:

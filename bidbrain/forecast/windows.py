@@ -24,11 +24,13 @@ from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 MOST_WINDOWS = 192
+LEAST_WINDOWS = 32
+"""The fewest windows, unless the trials alone take as many decisions as may be taken; fewer for a job so long that they
+would mostly overlap."""
 
 _SEED = 20
 _TRIALS, _EACH_FIRST = 16, 4
-"""The trials, and of how many the first is played at once. A strategy that decides often is played in the trials alone;
-fewer for a job so long that they would mostly overlap."""
+"""The trials, and of how many the first is played at once. What decides very often is played in these alone."""
 _OVERLAPPING, _FEWEST = 4, 8
 """How many windows of a long job may hold the same hour, and the fewest windows."""
 _CLEAR_EXCESS = 1.5
@@ -195,8 +197,10 @@ def plays(market: PastMarket) -> list[Played]:
         # Too little history: windows may begin anywhere, and continue in its beginning.
         end = market.past.now
     each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
-    least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, _TRIALS))
-    count = int(np.clip(market.job.most_decisions / each, least, MOST_WINDOWS))
+    affordable = market.job.most_decisions / each
+    usual = _TRIALS if affordable <= _TRIALS else LEAST_WINDOWS
+    least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, usual))
+    count = int(np.clip(affordable, least, MOST_WINDOWS))
     if count <= _TRIALS:
         # All trials, or every second one; either all of them have been played, or only the first ones.
         part = _EACH_FIRST // 2 if count == _FEWEST else 1
@@ -217,7 +221,7 @@ def trials(market: PastMarket) -> list[tuple[Played, int]]:
     """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
     trials = [market.play(start, number) for number, start in _first_starts(market)]
     each = sum(decisions for _, decisions in trials) / len(trials)
-    if each * 2 * _TRIALS < market.job.most_decisions:
+    if each * LEAST_WINDOWS < market.job.most_decisions:
         trials += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
     return trials
 
