@@ -48,7 +48,7 @@ def job_text(cloud: SimulatedCloud, app: str, parallel: Mapping[str, Any], updat
 
 
 def launch_through(cloud: SimulatedCloud, laptop: Laptop, job: Path, warnings: Sequence[float | None]) -> Any:  # noqa: ANN401
-    """What `launch --json` answers after a training through evictions."""
+    """The answer of `launch --json` after a training through evictions."""
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
         for warning in warnings:
             _evict(cloud, laptop, launched, warning)
