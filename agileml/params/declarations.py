@@ -36,8 +36,8 @@ class Declarations:
     number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
     `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`). `clip_norm`: above 0, the largest norm
     of the summed updates of a clock to the parameters for which `is_clipped(name)`; they are scaled before `apply`.
-    `loss_every`: clocks from one computation of the loss to the next, the first of which is before clock 1; 0: as
-    many as make it take about a tenth of the time of training.
+    `loss_every`: the loss is computed before clock 1 and then every `loss_every` clocks; 0: so often that it takes
+    about a tenth of the training time.
     """
 
     name: str

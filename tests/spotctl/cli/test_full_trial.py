@@ -57,8 +57,8 @@ def test_a_bill_is_compared_with_the_runs_of_the_trial_only(trial: Path, tmp_pat
 
 
 def test_a_bill_that_differs_is_an_error_and_part_of_the_record(trial: Path, tmp_path: Path) -> None:
-    dearer = [{**line, "lineItem/UnblendedCost": "1.00"} for line in WHOLE["aws"]]
-    code, bill = bill_of(dearer, tmp_path)
+    changed = [{**line, "lineItem/UnblendedCost": "1.00"} for line in WHOLE["aws"]]
+    code, bill = bill_of(changed, tmp_path)
     assert (code, bill["agrees"]) == (1, False)
     assert json.loads(trial.read_text())["bill"]["bill_usd"] > bill["ledger_usd"]
 
