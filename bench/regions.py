@@ -1,7 +1,8 @@
 """The figures behind decisions 30 and 31: `python -m bench.regions WHAT FOLDER`; the folder is that of the records.
 
 `ours` plays `regions`, `skynomad` and the optimum over the study's windows, and over random zones, starts and
-deadlines. `gangs` shows what elasticity is worth on the record of partial capacity.
+deadlines; `classes` over 30 random windows for each record and number of zones, and over all of them together.
+`gangs` shows what elasticity is worth on the record of partial capacity.
 `published` plays every window of the published study and compares the mean cost of each policy with the published one.
 """
 
@@ -38,7 +39,12 @@ SAME_NAMES = ("up-one-zone", "up-switch", "skynomad")
 
 def main(words: Sequence[str]) -> None:
     """Prints what the first argument names."""
-    tasks: dict[str, Callable[[Path], None]] = {"published": published, "ours": ours, "gangs": gangs}
+    tasks: dict[str, Callable[[Path], None]] = {
+        "published": published,
+        "ours": ours,
+        "classes": classes,
+        "gangs": gangs,
+    }
     if len(words) != 2 or words[0] not in tasks:
         sys.exit(f"usage: python -m bench.regions {{{','.join(tasks)}}} FOLDER")
     tasks[words[0]](Path(words[1]))
@@ -108,11 +114,13 @@ def published(folder: Path) -> None:
         print(f"{trace:8}{policy:20}{len(costs):8}{ours:12.3f}{theirs:12.3f}{ours / theirs:9.4f}")
 
 
-def random_windows(folder: Path, trace: str, least: int, most: int, gb: float = 50.0) -> Iterator[Window]:
+def random_windows(
+    folder: Path, trace: str, least: int, most: int, gb: float = 50.0, count: int = 10, seed: int = 20
+) -> Iterator[Window]:
     """Windows with random zones, starts and slacks."""
-    rng = np.random.default_rng(20)
+    rng = np.random.default_rng(seed)
     whole = window_of(folder, trace, ALL_ZONES[trace], 0.0, {"work_hours": 1.0, "deadline_hours": LONGEST[trace]})
-    for _ in range(10):
+    for _ in range(count):
         zones = rng.choice(ALL_ZONES[trace], int(rng.integers(least, most + 1)), replace=False)
         slack, deadline = float(rng.choice([1.1, 1.2, 1.35, 1.5, 2.0])), 52 * HOUR
         record = whole.record.only([str(zone) for zone in zones])
@@ -129,25 +137,56 @@ def ours(folder: Path) -> None:
         sweeps[f"{trace}: random"] = list(random_windows(folder, trace, 6, 9))
         sweeps[f"{trace}: up to 5 zones"] = list(random_windows(folder, trace, 2, 5))
         sweeps[f"{trace}: 1 TB"] = list(random_windows(folder, trace, 6, 9, gb=1000.0))
-    print(
-        f"{'windows':24}{'count':>6}{'skynomad':>10}{'regions':>9}{'ratio':>7}{'median':>8}{'p90':>7}{'misses':>8}"
-        f"{'less failover':>18}"
-    )
+    print(HEADER)
     for name, windows in sweeps.items():
-        rows = [
-            [played(window, policy)[0].outcome for policy in ("optimal", "skynomad", "regions", "up-switch")]
-            for window in windows
-        ]
-        costs = np.array([[outcome.bill.total for outcome in row] for row in rows])
-        theirs, own, _ = costs.sum(axis=0)[1:] / costs.sum(axis=0)[0] - 1
-        by_window = (costs[:, 2] / costs[:, 0] - 1) / np.maximum(costs[:, 1] / costs[:, 0] - 1, 1e-3)
-        figures = f"{theirs:10.3f}{own:9.3f}{own / theirs:7.2f}{np.median(by_window):8.2f}"
-        misses = sum(row[2].missed for row in rows)
-        low, high = _interval((costs[:, 2] - costs[:, 3]) / costs[:, 0])
-        print(
-            f"{name:24}{len(rows):6}{figures}{np.quantile(by_window, 0.9):7.2f}{misses:8}{low:9.3f} to {high:.3f}",
-            flush=True,
-        )
+        print(_row(name, list(map(_played, windows))), flush=True)
+
+
+def classes(folder: Path) -> None:
+    """The same figures by the number of zones that a job may use, on windows of their own, and over all windows."""
+    print(HEADER)
+    everything = list[Played]()
+    for trace in ALL_ZONES:
+        for name, least, most in (("2", 2, 2), ("3 to 5", 3, 5), ("6 to 9", 6, 9)):
+            drawn = random_windows(folder, trace, least, most, count=30, seed=38)
+            rows = list(map(_played, drawn))
+            everything += rows
+            print(_row(f"{trace}: {name} zones", rows), flush=True)
+    print(_row("all", everything))
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a window cost by policy, and whether `regions` missed its deadline."""
+
+    optimal: float
+    skynomad: float
+    regions: float
+    failover: float
+    missed: bool
+
+
+def _played(window: Window) -> Played:
+    outcomes = [played(window, policy)[0].outcome for policy in ("optimal", "skynomad", "regions", "up-switch")]
+    optimal, skynomad, regions, failover = (outcome.bill.total for outcome in outcomes)
+    return Played(optimal, skynomad, regions, failover, outcomes[2].missed)
+
+
+HEADER = (
+    f"{'windows':24}{'count':>6}{'skynomad':>10}{'regions':>9}{'ratio':>7}{'median':>8}{'p90':>7}{'misses':>8}"
+    f"{'less failover':>18}"
+)
+
+
+def _row(name: str, rows: Sequence[Played]) -> str:
+    costs = np.array([[row.optimal, row.skynomad, row.regions, row.failover] for row in rows])
+    theirs, own, _ = costs.sum(axis=0)[1:] / costs.sum(axis=0)[0] - 1
+    by_window = (costs[:, 2] / costs[:, 0] - 1) / np.maximum(costs[:, 1] / costs[:, 0] - 1, 1e-3)
+    figures = (
+        f"{theirs:10.3f}{own:9.3f}{own / theirs:7.2f}{np.median(by_window):8.2f}{np.quantile(by_window, 0.9):7.2f}"
+    )
+    low, high = _interval((costs[:, 2] - costs[:, 3]) / costs[:, 0])
+    return f"{name:24}{len(rows):6}{figures}{sum(row.missed for row in rows):8}{low:9.3f} to {high:.3f}"
 
 
 def _interval(differences: Floats) -> tuple[float, float]:
