@@ -20,29 +20,40 @@ SHORT, LONG = "short", "long"
 
 
 def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The tests to run and those to leave out, in order: of each marked function or class as many as its marker says.
+    """The tests to run and those to leave out, in order: of each marked function or class as many as its marker says,
+    and of what is left of a named group as many as that group's marker says.
 
     All processes of a run draw the same tests, because they have the same seed.
     """
-    items, groups = list(items), dict[str, list[pytest.Item]]()
-    for item in items:
-        if item.get_closest_marker("sampled"):
-            groups.setdefault(_group(item), []).append(item)
-    left_out = set[pytest.Item]()
-    for name, group in groups.items():
-        marker = group[0].get_closest_marker("sampled")
-        assert marker is not None
-        (most,) = marker.args
-        alike = sorted(group, key=lambda item: item.nodeid)
-        left_out.update(random.Random(f"{seed} {name}").sample(alike, max(len(alike) - most, 0)))
+    items, left_out = list(items), set[pytest.Item]()
+    for group_of in (_by_place, _by_name):
+        groups = dict[str, list[pytest.Item]]()
+        most = dict[str, int]()
+        for item in items:
+            if item not in left_out and (drawn := group_of(item)):
+                name, most[name] = drawn
+                groups.setdefault(name, []).append(item)
+        for name, group in groups.items():
+            alike = sorted(group, key=lambda item: item.nodeid)
+            left_out.update(random.Random(f"{seed} {name}").sample(alike, max(len(alike) - most[name], 0)))
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
 
-def _group(item: pytest.Item) -> str:
-    """The class that is marked as a whole, or the function with all its parameters."""
-    by_class = item.parent is not None and item.parent.get_closest_marker("sampled") is not None
+def _by_place(item: pytest.Item) -> tuple[str, int] | None:
+    """The class that is marked as a whole, or the function with all its parameters, and how many of it run."""
+    found = next((mark for mark in item.iter_markers("sampled") if not mark.kwargs), None)
+    if found is None:
+        return None
+    parent = item.parent
+    by_class = parent is not None and any(not mark.kwargs for mark in parent.iter_markers("sampled"))
     name = item.nodeid.partition("[")[0]
-    return name.rpartition("::")[0] if by_class else name
+    return (name.rpartition("::")[0] if by_class else name), found.args[0]
+
+
+def _by_name(item: pytest.Item) -> tuple[str, int] | None:
+    """The group that a marker names, whatever file its tests are in, and how many of it run."""
+    found = next((mark for mark in item.iter_markers("sampled") if mark.kwargs), None)
+    return None if found is None else (found.kwargs["of"], found.args[0])
 
 
 def wanted() -> bool:

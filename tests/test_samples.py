@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 
-from tests.samples import LONG, LONG_TESTS, PART, SHORT, VARIABLE, is_long, long_tests
+import pytest
+
+from tests.samples import LONG, LONG_TESTS, PART, SHORT, VARIABLE, is_long, long_tests, sampled
 
 FILE, FUNCTION = "tests/spotctl/lab/train/test_train_errors.py", "test_a_trainer_that_breaks_the_contract"
 """A function that is marked as `sampled(2)`, and its file."""
@@ -40,6 +42,23 @@ def test_a_sample_leaves_out_marked_tests_only_and_others_for_each_seed() -> Non
     for sample in samples:
         assert whole - sample <= alike
         assert len(alike & sample) == 2
+
+
+def test_of_a_named_group_a_sample_runs_whatever_its_files(request: pytest.FixtureRequest) -> None:
+    def item(file: str, *marks: pytest.MarkDecorator) -> pytest.Item:
+        made = pytest.Function.from_parent(request.session, name=file, callobj=item)
+        for mark in marks:
+            made.add_marker(mark)
+        return made
+
+    alike = [item(f"{letter}.py", pytest.mark.sampled(2, of="alike")) for letter in "abcde"]
+    items = [item("alone.py"), *alike, item("another.py", pytest.mark.sampled(2, of="others"))]
+    drawn = [sampled(items, seed)[0] for seed in range(5)]
+    assert drawn[0] == sampled(items, 0)[0]
+    assert len({frozenset(run) for run in drawn}) > 1
+    for run in drawn:
+        assert len(set(run) & set(alike)) == 2
+        assert set(items) - set(alike) <= set(run)
 
 
 def test_the_short_and_the_long_part_are_all_tests_each_once() -> None:

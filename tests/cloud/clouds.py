@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from pricing_data.units import DAY
 from tests.cloud.api import ApiServer, now_micros
 from tests.cloud.aws import RUNNER, AwsServer
@@ -45,6 +47,10 @@ class SimulatedCloud:
 
 EVERYTHING = os.environ.get("SPOTCTL_TEST_CLOUDS") == "all"
 """Whether the tests that take long run as a whole, as with `make cloud-all`, or a sample of them."""
+
+WHOLE_RUN = pytest.mark.sampled(5, of="whole runs on a simulated cloud")
+"""Tests of whole runs take most of a minute of two processors each, and differ in what happens to the run. As with
+their clouds, `make cloud-all` and `make all-tests` have all of them."""
 
 
 def sampled(name: str) -> Sequence[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.api import ApiServer, Rented
-from tests.cloud.clouds import SimulatedCloud, sampled, simulated
+from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 
 CLOCKS = 50
@@ -30,7 +30,7 @@ resources:
 tags: {{team: search}}
 """
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow]
 
 
 @pytest.fixture(params=sampled("gcp"))

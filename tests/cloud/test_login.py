@@ -12,7 +12,7 @@ from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from tests.cloud.aws import AwsServer
-from tests.cloud.clouds import SimulatedCloud, simulated
+from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop
 
 JOB = """\
@@ -24,7 +24,7 @@ hours: 10m
 resources: {{clouds: [aws], regions: [{region}], types: [{type}]}}
 """
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow]
 
 
 @pytest.fixture

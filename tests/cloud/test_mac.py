@@ -14,7 +14,7 @@ from spotctl.clouds.remote.requirements import closure
 from spotctl.clouds.remote.wheels import look_up_installed
 from spotctl.run.elsewhere.homes import archives_of
 from spotctl.run.work.training_workload import NODE_PACKAGES
-from tests.cloud.clouds import simulated
+from tests.cloud.clouds import WHOLE_RUN, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.test_launch import TRAINING, running
 from tests.spotctl.clouds.remote.indexes import add_installed, index_variables
@@ -42,6 +42,7 @@ def mac(folder: Path, environment: Mapping[str, str]) -> Laptop:
     return laptop
 
 
+@WHOLE_RUN
 def test_a_training_launched_on_a_mac_ends_with_its_model(index: Path, tmp_path: Path) -> None:
     with simulated("gcp") as cloud:
         laptop = mac(tmp_path, {**cloud.environment, **index_variables(index)})

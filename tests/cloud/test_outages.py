@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cloud.clouds import WHOLE_RUN
 from tests.cloud.outages import MACHINE, outlived
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.sampled(1)

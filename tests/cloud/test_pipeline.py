@@ -12,11 +12,11 @@ import pytest
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.user_model import model_factory
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
-from tests.cloud.clouds import SimulatedCloud, sampled, simulated
+from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.pipelines import STAGES, job_text, launch_through
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow]
 
 UPDATES, MICROBATCHES = 40, 4
 MODEL = '''\

@@ -14,12 +14,12 @@ from moto.s3.models import s3_backends
 from tests.cloud.api import Rented
 from tests.cloud.aws import AwsServer
 from tests.cloud.azure import AzureServer
-from tests.cloud.clouds import SimulatedCloud, simulated
+from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, simulated
 from tests.cloud.gcp import GcpServer
 from tests.cloud.laptop import Laptop
 from tests.cloud.test_launch import running
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(900)]
 
 COMMAND = """\
 name: kept

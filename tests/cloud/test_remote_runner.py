@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.clouds import SimulatedCloud, sampled, simulated
+from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.namespaces import Namespaces
 from tests.cloud.test_launch import running, spot
@@ -30,7 +30,7 @@ resources:
   reliable: {{machines: 1}}
 """
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow]
 
 
 @pytest.fixture(params=sampled("aws"))

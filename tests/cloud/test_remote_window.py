@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.clouds import simulated
+from tests.cloud.clouds import WHOLE_RUN, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.test_launch import running
 from tests.cloud.test_remote_runner import JOB
 from tests.spotctl.terminals import CTRL_C, terminal
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow]
 
 
 def test_a_run_goes_on_without_the_terminal_that_moved_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

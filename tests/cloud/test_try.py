@@ -9,13 +9,14 @@ import pytest
 
 from spotctl.files.job.reader import load
 from tests.cloud import tutorial
-from tests.cloud.clouds import sampled, simulated
+from tests.cloud.clouds import WHOLE_RUN, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.documented import assert_documented
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
 
+@WHOLE_RUN
 @pytest.mark.parametrize("name", sampled("azure"))
 def test_a_first_launch_ends_and_leaves_nothing(tmp_path: Path, name: str) -> None:
     with simulated(name) as cloud:
