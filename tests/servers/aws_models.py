@@ -60,7 +60,8 @@ def _path_misfits(service: str, request: Request) -> Iterator[str]:
     yield f"{service} has no operation for {request.method} {request.path}"
 
 
-def _value_misfits(name: str, value: object, shape: Shape | None) -> Iterator[str]:
+def _value_misfits(name: str, value: Mapping[str, Any], shape: Shape | None) -> Iterator[str]:
+    assert shape is not None
     if report := ParamValidator().validate(value, shape).generate_report():
         yield f"{name}: {report}"
     yield from (f"{name}: no member {member!r}" for member in _strange_members(value, shape))
