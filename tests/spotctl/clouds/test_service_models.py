@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,6 +16,8 @@ from google.cloud.compute_v1.services.instances.transports import rest_base
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.json_format import ParseDict
 
+from spotctl.agent.blobs.http import Caller, HttpCall
+from spotctl.agent.blobs.s3 import S3Bucket
 from spotctl.agent.self_deletion import METADATA_HOST
 from spotctl.clouds.azure import self_deletion as azure
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
@@ -23,7 +26,7 @@ from spotctl.clouds.gcp import permissions as gcp_permissions, self_deletion as 
 from spotctl.clouds.tags import INSTALLATION_TAG
 from tests.cloud.azure_models import check_version
 from tests.servers.aws import action_of
-from tests.servers.aws_models import misfits
+from tests.servers.aws_models import misfits, objects_operation
 from tests.servers.loopback import Request
 from tests.spotctl.agent.test_self_deletion import AZURE, GOOGLE
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
@@ -113,6 +116,43 @@ def test_a_request_that_does_not_fit_is_seen(body: str, problem: str) -> None:
     assert problem in found
 
 
+@dataclass
+class Listener:
+    """Answers the calls about a bucket, and keeps them."""
+
+    calls: list[HttpCall] = field(default_factory=list)
+
+    def call(self, call: HttpCall) -> tuple[bytes, Mapping[str, str]]:
+        self.calls.append(call)
+        upload = "<Upload><Key>k</Key><UploadId>u</UploadId><Initiated>2020-01-01T00:00:00Z</Initiated></Upload>"
+        answer = f"<R>{upload if call.method == 'GET' else '<UploadId>u</UploadId>'}</R>"
+        return answer.encode(), {"etag": '"1"'}
+
+
+def test_calls_about_objects_fit_the_model_of_s3() -> None:
+    """They are made and signed without the SDK, by machines and by the launcher."""
+    listener = Listener()
+    bucket = S3Bucket("s3://b", "https://s3.amazonaws.com/b", cast("Caller", listener))
+    bucket.put("runs/model", b"1")
+    assert list(bucket.list("runs/")) == ["k"]
+    upload = bucket.upload("runs/model")
+    upload.part(1, b"1")
+    upload.finish()
+    bucket.upload("runs/model").abort()
+    bucket.delete("runs/model")
+    named = [objects_operation(call.method, urlsplit(call.url).path, call.query) for call in listener.calls]
+    assert sorted(set(named)) == [
+        "AbortMultipartUpload",
+        "CompleteMultipartUpload",
+        "CreateMultipartUpload",
+        "DeleteObject",
+        "ListMultipartUploads",
+        "ListObjectsV2",
+        "PutObject",
+        "UploadPart",
+    ]
+
+
 # -- Google Cloud ------------------------------------------------------------------------------------------------------
 
 
@@ -132,10 +172,10 @@ def fetched(host: str, path: str, headers: Mapping[str, str]) -> str:
 
 def test_a_machine_of_google_deletes_itself_with_the_sdks_request() -> None:
     url, _ = gcp.deletion(fetched)
-    (option,) = rest_base._BaseInstancesRestTransport._BaseDelete._get_http_options()
+    (option,) = rest_base._BaseInstancesRestTransport._BaseDelete._get_http_options()  # type: ignore[no-untyped-call]
     assert option["method"] == "delete"
     assert urlsplit(url).path == GOOGLE
-    assert path_template.validate(option["uri"], urlsplit(url).path)
+    assert path_template.validate(option["uri"], urlsplit(url).path)  # type: ignore[no-untyped-call]
 
 
 def test_the_permissions_of_a_project_are_asked_for_as_its_iam_takes_them() -> None:
