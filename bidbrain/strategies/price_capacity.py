@@ -28,6 +28,8 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 POOLS = 2
 MARGIN = 0.02
 """Pools share the room, and are kept, while their price of work is at most this fraction above the lowest."""
+MOST_UNEQUAL = 2.0
+"""Machines of the pools that share the room are at most this much faster or slower than those of the cheapest one."""
 TIME_VALUE = 1.0
 """Value of an hour of a machine's time, as a multiple of its price."""
 
@@ -138,7 +140,7 @@ class PriceCapacity:
         self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation
     ) -> list[Rent]:
         """Brings each chosen pool to its share of the room; the cheapest take the rest."""
-        near = [offer for cost, offer in ranked if cost <= ranked[0][0] * (1 + self.margin)][: self.pools]
+        near = self._near(ranked, situation.most_nu)
         share = situation.most_nu / len(near)
         machines = dict.fromkeys(near, 0)
         for offer in near:
@@ -150,6 +152,14 @@ class PriceCapacity:
             machines[offer] += more
             room -= more * offer.nu
         return [Rent(offer, count, offer.on_demand) for offer, count in machines.items() if count]
+
+    def _near(self, ranked: list[tuple[float, Offer]], most_nu: float) -> list[Offer]:
+        """The pools that share the room: those of which a machine fits into a share, with machines about as fast as the
+        cheapest one's. Where a job limits the number of its machines, much slower ones could not do their share."""
+        near = [offer for cost, offer in ranked if cost <= ranked[0][0] * (1 + self.margin)]
+        near = [offer for offer in near if offer.nu * self.pools <= most_nu] or near
+        slowest, fastest = near[0].nu / MOST_UNEQUAL, near[0].nu * MOST_UNEQUAL
+        return [offer for offer in near if slowest <= offer.nu <= fastest][: self.pools]
 
     def _without_pools(self, situation: Situation) -> Decision:
         look = situation.now + LOOK_WITH_ROOM

@@ -46,7 +46,7 @@ from tests.servers.aws import (
     price_list_error,
     region_of,
 )
-from tests.servers.iam import Access, accesses, allows
+from tests.servers.iam import Access, access_of_target, accesses, allows
 from tests.servers.loopback import Fault, Reply, Request, serving
 
 RUNNER = "spotctl"
@@ -193,26 +193,42 @@ class AwsServer:
         action = action_of(request)
         if action in _NOT_SIMULATED:
             return ec2_error("UnsupportedOperation", f"{action} would make or change instances without machines")
-        if action in self.denied or not self._is_allowed(request):
+        if action in self.denied:
             return ec2_error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+        if not self._is_allowed(request):
+            return self._unauthorized(request)
         if self.expired:
             return _expired(request)
         # moto's records are not thread-safe.
         with self.books.lock:
-            reply = self._added(request) or answered_by_moto(request, self.account)
+            reply = _dry_run(request) or self._added(request) or answered_by_moto(request, self.account)
         # Among the errors of the server, in the EC2 API Reference.
         return replace(reply, status=500) if b"<Code>InsufficientInstanceCapacity<" in reply.body else reply
 
     def _is_allowed(self, request: Request) -> bool:
-        """Whether the policy that `spotctl doctor --policy aws` prints allows a request to EC2."""
-        arguments = arguments_of(request)
-        if self.policy is None or arguments.get("Version") != _EC2 or OWNER in request.headers.get("authorization", ""):
+        """Whether the policy that `spotctl doctor --policy aws` prints allows a request to a service that it covers."""
+        if self.policy is None or OWNER in request.headers.get("authorization", ""):
             return True
         with self.books.lock:
-            asked = accesses(self.account, region_of(request), arguments)
-            refused = [access for access in asked if not allows(self.policy, access)]
+            refused = [access for access in self._accesses(request) if not allows(self.policy, access)]
         self.refused += refused
         return not refused
+
+    def _accesses(self, request: Request) -> list[Access]:
+        arguments = arguments_of(request)
+        if arguments.get("Version") == _EC2:
+            return accesses(self.account, region_of(request), arguments)
+        access = access_of_target(request.headers.get("x-amz-target", ""), region_of(request), request)
+        return [access] if access else []
+
+    def _unauthorized(self, request: Request) -> Reply:
+        """AWS's answer; EC2 names an action that no policy allows."""
+        if "x-amz-target" in request.headers:
+            return price_list_error("AccessDeniedException", "no identity-based policy allows the action")
+        action = self.refused[-1].action
+        user = f"arn:aws:iam::{self.account}:user/launcher"
+        text = f"User: {user} is not authorized to perform: {action} on resource: * because no identity-based policy"
+        return ec2_error("UnauthorizedOperation", f"You are not authorized to perform this operation. {text}", 403)
 
     def _added(self, request: Request) -> Reply | None:
         """The answer of a service that moto lacks."""
@@ -401,6 +417,13 @@ class AwsServer:
         if any(wanted in {group.id for group in eni.group_set} for eni in backend.enis.values()):
             raise refuse("DependencyViolation", f"resource {wanted} has a dependent object")
         return ORIGINALS["delete_security_group"](response) or EmptyResult()
+
+
+def _dry_run(request: Request) -> Reply | None:
+    """The answer to a dry run, except to that of an order, which is checked first; moto would carry out some."""
+    if arguments_of(request).get("DryRun") != "true" or action_of(request) == "RunInstances":
+        return None
+    return ec2_error("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
 
 def _expired(request: Request) -> Reply:

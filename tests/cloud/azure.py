@@ -145,7 +145,7 @@ class AzureServer:
         yield "GET", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)", self._get_deployment
         yield "PUT", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)", self._put_deployment
         yield "POST", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)/validate", self._validate_deployment
-        yield "GET", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)/operations", self._list_operations
+        yield "GET", rf"{_GROUP}/deployments/(?P<name>[^/]+)/operations", self._list_operations
         yield "GET", rf"{_PREFIX}/providers/microsoft\.insights/eventtypes/management/values", self._activity
         yield "GET", re.escape(IDENTITY), self._get_identity
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/permissions", self._permissions

@@ -67,6 +67,7 @@ def check_instance(instance: Any, zone: str) -> None:  # noqa: ANN401  # the SDK
         check_labels(disk.initialize_params.labels)
         if disk.boot and not (disk.initialize_params.source_image or disk.source):
             raise _invalid("resource.disks[0].initializeParams.sourceImage", "")
+        _check_disk_type(instance.machine_type.rpartition("/")[2], disk.initialize_params.disk_type.rpartition("/")[2])
     if not any(disk.boot for disk in instance.disks):
         raise _invalid("resource.disks", "no boot disk")
     keys = [item.key for item in instance.metadata.items]
@@ -77,6 +78,19 @@ def check_instance(instance: Any, zone: str) -> None:  # noqa: ANN401  # the SDK
     for account in instance.service_accounts:
         if not account.scopes:
             raise _invalid("resource.serviceAccounts[0].scopes", "[]")
+
+
+# https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support and .../disks#machine_series_support
+_NO_PERSISTENT_DISK = ("a3-ultragpu", "a4", "a4x", "c4", "c4a", "c4d", "g4", "h4d", "m4", "n4", "n4a", "n4d", "x4")
+_NO_HYPERDISK_BALANCED = ("a2", "c2", "c2d", "e2", "f1", "g1", "g2", "n1", "n2", "n2d", "t2a", "t2d")
+
+
+def _check_disk_type(machine: str, disk: str) -> None:
+    """Refuses a disk that the machine's series does not have."""
+    series = {machine.partition("-")[0], "-".join(machine.split("-")[:2])}
+    without = _NO_PERSISTENT_DISK if disk.startswith("pd-") or not disk else _NO_HYPERDISK_BALANCED
+    if series & set(without):
+        raise Refused(400, f"[{disk}] features are not compatible for creating instance of {machine}.", "badRequest")
 
 
 def check_name(name: str) -> None:

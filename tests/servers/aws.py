@@ -103,6 +103,7 @@ class AwsCloud:
 
     def price_history(self, response: SpotInstances) -> ActionResult:
         """DescribeSpotPriceHistory: newest first, with the last change before StartTime, EndTime left out."""
+        response.error_on_dryrun()
         wanted = _arguments(
             response, "StartTime", "EndTime", "InstanceTypes", "ProductDescriptions", "AvailabilityZone"
         )
@@ -123,6 +124,7 @@ class AwsCloud:
 
     def placement_scores(self, response: SpotInstances) -> ActionResult:
         """GetSpotPlacementScores, by zone ids."""
+        response.error_on_dryrun()
         wanted = _arguments(response, "InstanceTypes", "RegionNames", "SingleAvailabilityZone", "TargetCapacity")
         assert wanted["SingleAvailabilityZone"], "only scores of zones are simulated"
         records = [

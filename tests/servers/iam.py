@@ -16,6 +16,8 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
+from tests.servers.loopback import Request
+
 _CREATES = {
     "RunInstances": ("instance", "volume", "network-interface", "spot-instances-request"),
     "CreateSecurityGroup": ("security-group",),
@@ -70,6 +72,20 @@ def accesses(account: str, region: str, arguments: Mapping[str, str]) -> list[Ac
     action = f"ec2:{arguments['Action']}"
     asked = list(_accesses(account, region, arguments))
     return asked if any(access.action == action for access in asked) else [Access(action, "*"), *asked]
+
+
+_TARGETS = {"AmazonSSM": "ssm", "AWSPriceListService": "pricing", "ServiceQuotasV20190624": "servicequotas"}
+"""Services with JSON requests: the first part of their targets, and their names in actions."""
+
+
+def access_of_target(target: str, region: str, request: Request) -> Access | None:
+    """What a request to one of these services asks for; None for another service."""
+    service, _, operation = target.partition(".")
+    if service not in _TARGETS:
+        return None
+    # Public parameters belong to no account.
+    resource = f"arn:aws:ssm:{region}::parameter{request.json()['Name']}" if service == "AmazonSSM" else "*"
+    return Access(f"{_TARGETS[service]}:{operation}", resource)
 
 
 def _accesses(account: str, region: str, arguments: Mapping[str, str]) -> Iterator[Access]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from stamina import RetryingCaller
+
+PRICE_LIST_REGION: Final = "us-east-1"
+"""The Price List is in few regions; each has the prices of all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,23 @@
-"""Checks of AWS: identity, clock, permissions (by dry runs, which change nothing) and quotas."""
+"""Checks of AWS: identity, clock, permissions and quotas."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
 from spotctl.clouds import verdicts
-from spotctl.clouds.aws.access import AwsSettings
-from spotctl.clouds.aws.permissions import LOOK, TAGGED_AT_PURCHASE, policy, trial_policy, trial_role_policy
+from spotctl.clouds.aws.access import PRICE_LIST_REGION, AwsSettings
+from spotctl.clouds.aws.permissions import policy, trial_policy, trial_role_policy
 from spotctl.clouds.aws.quotas import STANDARD, raise_command
-from spotctl.clouds.aws.session import AwsSession
+from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
 from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.aws.tried_permissions import tried_permissions
 from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.clouds.verdicts import any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
@@ -23,27 +25,7 @@ from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
 SETUP = "run aws configure, or set AWS_PROFILE"
-_NAME = "spotctl-doctor"
-_TAGS = [{"Key": INSTALLATION_TAG, "Value": _NAME}]
-"""A tag as on everything that is bought: the policy allows nothing without it."""
-
-DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
-    **{name: {} for name in sorted(action.partition(":")[2] for action in LOOK)},
-    # Without a filter these would describe everything that AWS offers.
-    "DescribeImages": {"Owners": ["self"]},
-    "DescribeInstanceTypeOfferings": {"Filters": [{"Name": "instance-type", "Values": ["t3.micro"]}]},
-    "DescribeInstanceTypes": {"InstanceTypes": ["t3.micro"]},
-    "RunInstances": {"ImageId": "ami-00000000000000000", "MinCount": 1, "MaxCount": 1, "InstanceType": "t3.micro"}
-    | {
-        "InstanceMarketOptions": {"MarketType": "spot"},
-        "TagSpecifications": [{"ResourceType": kind, "Tags": _TAGS} for kind in TAGGED_AT_PURCHASE],
-    },
-    "CreateSecurityGroup": {
-        "GroupName": _NAME,
-        "Description": _NAME,
-        "TagSpecifications": [{"ResourceType": "security-group", "Tags": _TAGS}],
-    },
-}
+_ELSEWHERE: Mapping[Service, str] = {"pricing": PRICE_LIST_REGION}
 _QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
 
 
@@ -70,23 +52,21 @@ def findings(settings: Settings) -> Iterator[Finding]:
         detail = "none is configured, so permissions and quotas were not checked"
         yield Finding("aws", "region", Level.NOTE, detail, "set AWS_DEFAULT_REGION, or region in ~/.aws/config")
         return
-    yield _permissions(session, region)
+    yield from _permissions(session, region, settings.table("aws", AwsMachineSettings))
     yield from _quotas(session, region, settings)
 
 
-def _permissions(session: AwsSession, region: str) -> Finding:
-    missing = []
-    with session.client("ec2", region) as ec2:
-        for action, arguments in DRY_RUNS.items():
-            try:
-                ec2.call(action, DryRun=True, **arguments)
-            except AccessDenied as error:
-                if error.code != "UnauthorizedOperation":
-                    raise
-                missing.append(f"ec2:{action}")
-            except (RequestRejected, UnknownResource):
-                pass  # DryRunOperation means permitted; any other refusal is about the arguments, not the identity
-    return permissions("aws", missing, len(DRY_RUNS))
+def _permissions(session: AwsSession, region: str, settings: AwsMachineSettings) -> Iterator[Finding]:
+    with ExitStack() as stack:
+
+        @cache
+        def client(service: Service) -> AwsClient:
+            return stack.enter_context(session.client(service, region, _ELSEWHERE.get(service, "")))
+
+        tried = tried_permissions(client, settings)
+    yield permissions("aws", tried.missing, len(tried.granted) + len(tried.missing))
+    if tried.untried:
+        yield Finding("aws", "permissions not tried", Level.NOTE, tried.reasons())
 
 
 def _quotas(session: AwsSession, region: str, settings: Settings) -> Iterator[Finding]:

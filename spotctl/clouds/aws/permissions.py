@@ -31,6 +31,7 @@ IMAGE = "ssm:GetParameter"
 BUY = "ec2:RunInstances"
 GROUP = "ec2:CreateSecurityGroup"
 TAG = "ec2:CreateTags"
+ROLE = "iam:PassRole"
 OWN = frozenset("ec2:AuthorizeSecurityGroupIngress ec2:GetConsoleOutput ec2:RevokeSecurityGroupIngress".split()) | {
     f"ec2:{kind.remove}" for kind in KINDS
 }
@@ -71,7 +72,7 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
             "arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/*",
             spot,
         ),
-        _allow("Identity", ["iam:PassRole"], [f"arn:aws:iam::*:role/{role}" for role in roles], passed),
+        _allow("Identity", [ROLE], [f"arn:aws:iam::*:role/{role}" for role in roles], passed),
     ]
     if kms_key is not None:
         statements.append(_allow("DiskKey", _KMS, kms_key if kms_key.startswith("arn:") else "*"))
@@ -91,7 +92,7 @@ def trial_policy() -> dict[str, Any]:
         _allow("BeginExperiment", ["fis:StartExperiment", "fis:TagResource"], experiments, named),
         _allow("OwnTemplate", ["fis:StartExperiment", "fis:DeleteExperimentTemplate"], templates, own),
         _allow("OwnExperiment", ["fis:GetExperiment"], experiments, own),
-        _allow("ExperimentRole", ["iam:PassRole"], f"arn:aws:iam::*:role/{TRIAL_ROLE}", passed),
+        _allow("ExperimentRole", [ROLE], f"arn:aws:iam::*:role/{TRIAL_ROLE}", passed),
         _allow(
             "FirstExperiment", ["iam:CreateServiceLinkedRole"], f"arn:aws:iam::*:role/aws-service-role/{FIS}/*", linked
         ),

@@ -89,7 +89,7 @@ class Operation(ArmCall):
     GET_DEPLOYMENT = ("GET", _DEPLOYMENTS + "/{name}", _DEPLOYMENTS_VERSION, ("Microsoft.Resources/deployments/read",))
     LIST_STEPS = (
         "GET",
-        _DEPLOYMENTS + "/{name}/operations",
+        _GROUP + "/deployments/{name}/operations",
         _DEPLOYMENTS_VERSION,
         ("Microsoft.Resources/deployments/operations/read",),
     )

@@ -7,8 +7,11 @@ from typing import Final
 
 from pricing_data.errors import CloudError, RequestRejected, UnknownResource
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
+from spotctl.clouds.azure.inventory import Inventory
 from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, AzureOrder, MachineId
+from spotctl.clouds.azure.refusals import translated
 from spotctl.clouds.base import Resource
+from spotctl.clouds.errors import NotFound
 
 GROUP_KIND: Final = "resource group"
 MACHINE_KIND: Final = "machine"
@@ -42,6 +45,17 @@ def resource_in(group: str, item: Body, shared: Mapping[str, str]) -> Resource:
     if kind == MACHINE_KIND and order is not None:
         id_ = str(MachineId(order.market.region, group, item["name"]))
     return Resource(kind, id_, {**shared, **own}, f"{item['name']} in {item.get('location', group)}")
+
+
+def delete_machine(calls: AzureCalls, inventory: Inventory, machine: MachineId) -> None:
+    """Deletes a machine, and notes that if there was something to delete."""
+    try:
+        with translated():
+            answer = calls.send(Operation.DELETE_MACHINE, group=machine.group, name=machine.name)
+    except NotFound:
+        return
+    if answer.status != 204:  # 204: there was nothing to delete
+        inventory.note_returned(machine)
 
 
 class Removal:

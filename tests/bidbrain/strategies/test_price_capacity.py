@@ -104,6 +104,18 @@ def test_the_room_is_spread_over_pools_that_are_nearly_as_good() -> None:
     assert bought(chosen.decide(now)) == {A: 1, B: 6}
 
 
+def test_pools_of_very_unequal_machines_do_not_share_the_room() -> None:
+    """Of a job with eight machines, four would be of each type, and do a sixth of the work."""
+    fast, slow, whole = (Offer(market(f"x.{size}"), nu, round(ON_DEMAND * nu / NU)) for size, nu in SIZES.items())
+    prices = {offer: offer.on_demand // 2 for offer in (fast, slow, whole)}
+    rates = dict.fromkeys(prices, 0.1)
+    assert bought(strategy(rates).decide(situation(prices))) == {fast: 3}
+    assert bought(strategy({**rates, fast: 9.0}).decide(situation(prices))) == {slow: 24}
+
+
+SIZES = {"a4xlarge": 16.0, "large": 2.0, "z12xlarge": 48.0}
+
+
 def test_purchases_stay_within_the_room_and_the_next_look_is_soon_only_with_room_left() -> None:
     chosen = strategy({A: 0.1})
     full = chosen.decide(situation({A: 200}))

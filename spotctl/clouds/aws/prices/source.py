@@ -15,7 +15,7 @@ from pricing_data.observed import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY, Span, to_datetime
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.access import PRICE_LIST_REGION, AwsSettings
 from spotctl.clouds.aws.prices.advisor import advisor_file, interruptions_of
 from spotctl.clouds.aws.prices.records import (
     CLOUD,
@@ -42,7 +42,6 @@ _PRODUCTS = {
     "rhel": "Red Hat Enterprise Linux",
     "suse": "SUSE Linux",
 }
-_PRICE_LIST_REGION = "us-east-1"
 _MOST_FILTER_VALUES = 200
 _MOST_SINGLE_QUERIES = 20
 _SPOT_PRICES = "spot prices"
@@ -163,7 +162,7 @@ class AwsSource:
 
     def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: on-demand prices")
-        with self._session.client("pricing", region, _PRICE_LIST_REGION) as pricing:
+        with self._session.client("pricing", region, PRICE_LIST_REGION) as pricing:
             for filters in price_list_queries(region, request.types):
                 for page in pricing.pages("GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
                     prices = rejects.good(partial(on_demand_price, region), page["PriceList"])

@@ -80,6 +80,9 @@ def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
     ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
     one = found(ended, "aws")
+    untried = one.pop("permissions not tried")
+    assert (untried["level"], untried["cure"]) == ("note", None)
+    assert "iam:CreateServiceLinkedRole: there is no dry run" in untried["told"]
     assert {what: each["level"] for what, each in one.items()} == dict.fromkeys(
         (
             "credentials",
@@ -106,7 +109,7 @@ def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:
     ended = spotctl("doctor", "--json")
     assert ended.code == 5
     lacking = found(ended, "aws")["permissions"]
-    assert lacking["told"] == "1 of 15 are missing: ec2:RunInstances"
+    assert lacking["told"] == "1 of 20 are missing: ec2:RunInstances"
     assert lacking["cure"] == "grant the policy from spotctl doctor --policy aws"
 
 
@@ -364,9 +367,16 @@ def test_a_policy_of_an_unknown_cloud_is_a_usage_error() -> None:
     assert spotctl("doctor", "--policy", "ibm").code == 2
 
 
-def test_the_aws_policy_allows_the_dry_runs() -> None:
-    from spotctl.clouds.aws import permissions
-    from spotctl.clouds.aws.doctor import DRY_RUNS
-
-    allowed = {action for statement in permissions.policy()["Statement"] for action in statement["Action"]}
-    assert {f"ec2:{action}" for action in DRY_RUNS} <= allowed
+def test_google_and_azure_are_asked_for_exactly_the_printed_permissions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Azure lists what the identity may do, and each permission is looked up there."""
+    with gcp(monkeypatch, GcpProject(limits=LIMITS)) as server:
+        printed = spotctl("doctor", "--policy", "gcp").json["includedPermissions"]
+        spotctl("doctor", "--json")
+    asked = [
+        request.json()["permissions"] for request in server.requests if request.path.endswith("testIamPermissions")
+    ]
+    assert [permission for some in asked for permission in some] == printed
+    with azure(monkeypatch, AzureSubscription(actions=())):
+        printed = spotctl("doctor", "--policy", "azure").json["Actions"]
+        told = found(spotctl("doctor", "--json"), "azure")["permissions"]["told"]
+    assert told == f"{len(printed)} of {len(printed)} are missing: {', '.join(printed)}"

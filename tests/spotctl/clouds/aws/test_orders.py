@@ -79,6 +79,17 @@ def test_a_burstable_machine_is_ordered_without_credits_that_are_billed(ec2: Ec2
     assert "CreditSpecification.CpuCredits" not in plain
 
 
+def test_the_console_of_a_machine_without_nitro_is_read_once_ec2_shows_it(
+    ec2: Ec2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = provider()
+    (machine,) = here.create(replace(ORDER, count=1, market=replace(MARKET, instance_type="m4.large")))
+    monkeypatch.setattr(ec2.host, "console", lambda _: "ssh-ed25519 AAAA")
+    assert here.console(machine.id) == ""
+    ec2.xen_console_seconds = 0.0
+    assert here.console(machine.id) == "ssh-ed25519 AAAA"
+
+
 def test_everything_that_is_created_is_tagged_at_its_creation(ec2: Ec2) -> None:
     company = {"cost-center": "1234"}
     provider(replace(SETTINGS, tags=company)).create(ORDER)

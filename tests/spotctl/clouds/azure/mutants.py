@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from pricing_data.units import SECOND
-from spotctl.clouds.azure import inventory, names, provider, template
+from spotctl.clouds.azure import buyer, groups, inventory, names, removal, template
+from spotctl.clouds.azure.buyer import AzureBuyer
 from spotctl.clouds.azure.calls import AzureCalls, Operation
 from spotctl.clouds.azure.ends import ends
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
 from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, MachineId, machine_name
-from spotctl.clouds.azure.provider import AzureProvider
 from spotctl.clouds.azure.removal import Removal
 from spotctl.clouds.base import EndReason, Machine, MachineState, Payload, Resource
 from spotctl.clouds.errors import NoCapacity, ProviderError
@@ -230,7 +230,7 @@ def mutant(
 OF_AZURE = (
     mutant(
         "deployments are not named after the token",
-        provider,
+        buyer,
         "deployment_name",
         lambda _: f"spotctl-{secrets.token_hex(8)}",
         contract(ProviderContract.test_a_token_is_served_once),
@@ -258,7 +258,7 @@ OF_AZURE = (
     ),
     mutant(
         "groups are not tagged",
-        provider,
+        groups,
         "checked",
         lambda _: {GROUP_TAG: GROUP_MARK},
         contract(ProviderContract.test_machines_are_listed_by_their_tags),
@@ -319,7 +319,7 @@ OF_AZURE = (
     ),
     mutant(
         "what is left of refused machines stays",
-        AzureProvider,
+        AzureBuyer,
         "_clear_refused",
         lambda *_: None,
         in_world(partly_refused),
@@ -332,7 +332,7 @@ OF_AZURE = (
         in_world(listed_late),
     ),
     mutant("the end of a lease counts as a return", inventory, "ends", _unread_log, in_world(deleted_by_itself)),
-    mutant("refusals are swallowed", provider, "translated", _suppressing, in_world(failures_are_raised)),
+    mutant("refusals are swallowed", removal, "translated", _suppressing, in_world(failures_are_raised)),
     mutant("machines of others are ended", MachineId, "parse", _any_id, in_world(strangers_are_left_alone)),
     mutant(
         "a group that others have taken over is removed",
@@ -341,5 +341,5 @@ OF_AZURE = (
         _unchecked,
         in_world(groups_of_others_are_left_alone),
     ),
-    mutant("groups of others are used", provider, "_is_ours", lambda *_: True, in_world(foreign_groups_are_not_used)),
+    mutant("groups of others are used", groups, "_is_ours", lambda *_: True, in_world(foreign_groups_are_not_used)),
 )

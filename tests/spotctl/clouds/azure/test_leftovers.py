@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotctl.clouds.azure.provider import Waits
+from spotctl.clouds.azure.buyer import Waits
 from spotctl.clouds.base import EndReason, MachineState, Resource
 from spotctl.clouds.errors import ProviderError, Unanswered
 from tests.cloud.azure_state import Item

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from spotctl.clouds.azure.buyer import Waits
 from spotctl.clouds.azure.names import deployment_name, machine_name
-from spotctl.clouds.azure.provider import Waits
 from spotctl.clouds.base import MachineState
 from spotctl.clouds.errors import NoCapacity, TokenTaken, Unanswered
 from tests.servers.loopback import Fault, Reply

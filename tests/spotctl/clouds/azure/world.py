@@ -15,7 +15,8 @@ import httpx
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.clouds.azure.access import AzureSettings
-from spotctl.clouds.azure.provider import AzureProvider, Waits
+from spotctl.clouds.azure.buyer import Waits
+from spotctl.clouds.azure.provider import AzureProvider
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.base import MachineRequest

@@ -6,14 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from google.cloud import compute_v1
 
 from pricing_data.units import MINUTE
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NoCapacity
+from spotctl.clouds.gcp import bodies
+from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.tags import INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
-from tests.servers.gcp import refusal
+from tests.cloud.gcp_fields import check_instance
+from tests.servers.gcp import Refused, refusal
 from tests.servers.loopback import Fault
 from tests.spotctl.clouds.gcp.world import (
     ANYWHERE,
@@ -87,6 +91,33 @@ def test_machines_with_gpus_get_an_image_with_drivers(made: World, name: str, im
     counts = [one.accelerator_count for one in sent.guest_accelerators]
     assert counts == ([] if attached is None else [attached])
     assert sent.scheduling.on_host_maintenance == ("MIGRATE" if name == "n1-standard-4" else "TERMINATE")
+
+
+@pytest.mark.parametrize(
+    ("name", "disk"),
+    [
+        ("n2-standard-4", "pd-balanced"),
+        ("n1-standard-4", "pd-balanced"),
+        ("a3-highgpu-8g", "pd-balanced"),
+        ("c3-standard-8", "pd-balanced"),
+        ("n4-standard-4", "hyperdisk-balanced"),
+        ("c4a-standard-4", "hyperdisk-balanced"),
+        ("a3-ultragpu-8g", "hyperdisk-balanced"),
+    ],
+)
+def test_each_series_gets_a_disk_that_it_has(name: str, disk: str) -> None:
+    market = replace(N2, instance_type=name)
+    request, place = order(machines=1, market=market), (market.zone, "spotctl-0a-1b-2c-0")
+    sent = bodies.instance(request, GcpMachineSettings(), bodies.GcpHardware(name), place, "", 0)
+    parsed = compute_v1.Instance(sent)
+    check_instance(parsed, market.zone)
+    initial = parsed.disks[0].initialize_params
+    assert initial.disk_type.endswith(f"/{disk}")
+    other = {"pd-balanced": "hyperdisk-balanced", "hyperdisk-balanced": "pd-balanced"}[disk]
+    if not name.startswith(("a3-highgpu", "c3-")):  # these have both
+        initial.disk_type = initial.disk_type.replace(disk, other)
+        with pytest.raises(Refused, match="not compatible"):
+            check_instance(parsed, market.zone)
 
 
 def test_the_settings_of_a_company_are_kept(made: World) -> None:
