@@ -88,7 +88,8 @@ class PlannedChanges:
         """For the controller that takes over."""
         now = self.assignment.table
         table = [now.version, now.owners, now.backups, now.workers]
-        return {"table": table, "previous": sorted(self.assignment.previous.items())}
+        previous = [(shard, tuple(names)) for shard, names in sorted(self.assignment.previous.items())]
+        return {"table": table, "previous": previous}
 
     def restore(self, record: Mapping[str, Any], *, balances: bool) -> None:
         """Takes over from an earlier controller, which may have moved partitions to faster servers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from time import perf_counter
 
@@ -18,7 +19,8 @@ from agileml.params.reads import MissingRows, RowsRead, WantedRows
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.protocol.actions import Chunk, Evaluation, WorkUnit
 from agileml.protocol.messages import UpdateEntry
-from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
+from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk
+from agileml.work.sample import sampled_items
 
 LOSS_PER_GRADIENT, LOSS_SHARE = 1 / 3, 0.1
 
@@ -79,17 +81,29 @@ def loss_interval(sample: int, computed: int) -> int:
     return max(1, ceil(LOSS_PER_GRADIENT * sample / (LOSS_SHARE * max(1, computed))))
 
 
+@lru_cache(maxsize=8)
+def _sample(lengths: tuple[int, ...], items: int, batch: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """By shard, its items in the loss sample; the shards that have any; and the clocks from one loss to the next.
+
+    Kept, because in a simulation a thousand nodes ask for the same.
+    """
+    counts = tuple(sampled_items(lengths, items))
+    sampled = tuple(number for number, count in enumerate(counts) if count)
+    computed = sum(min(length, batch or length) for length in lengths)
+    return counts, sampled, loss_interval(sum(counts), computed)
+
+
 class _Losses:
     """The loss over a sample of the items of each shard."""
 
-    def __init__(self, trainer: Trainer, shards: Sequence[Shard], reader: CacheView, sample: int) -> None:
+    def __init__(
+        self, trainer: Trainer, shards: Sequence[Shard], lengths: tuple[int, ...], reader: CacheView, sample: int
+    ) -> None:
         declared = Declarations.of(trainer)
         self.reader = reader
-        self._trainer = trainer
-        self._sample = sample_of(shards, sample)
-        self.sampled = [number for number, piece in enumerate(self._sample) if len(piece)]
-        computed = sum(min(len(shard), declared.batch or len(shard)) for shard in shards)
-        self._every = declared.loss_every or loss_interval(sum(map(len, self._sample)), computed)
+        self._trainer, self._shards = trainer, shards
+        self._counts, self.sampled, interval = _sample(lengths, sample, declared.batch)
+        self._every = declared.loss_every or interval
 
     def is_due(self, clock: int) -> bool:
         """Whether the loss before a clock is computed."""
@@ -97,11 +111,12 @@ class _Losses:
 
     def items(self, shard: int) -> int:
         """The items of a shard in the sample."""
-        return len(self._sample[shard])
+        return self._counts[shard]
 
     def mean(self, shard: int, clock: int) -> float:
         """The mean over a shard's part of the sample."""
-        return loss_of(self._trainer, self.reader, [self._sample[shard]], clock)
+        piece = Piece(self._shards[shard], 0, self._counts[shard])
+        return loss_of(self._trainer, self.reader, [piece], clock)
 
 
 class ChunkRunner:
@@ -116,12 +131,13 @@ class ChunkRunner:
         self._shards = shards
         self._seed = seed
         self._updates = _Updates(cache, declared, ordered=ordered)
-        self._losses = _Losses(trainer, shards, CacheView(cache, declared.name), sample)
+        lengths = tuple(map(len, shards))
+        self._losses = _Losses(trainer, shards, lengths, CacheView(cache, declared.name), sample)
         self._loaded: set[int] = set()
-        self._reads = RowsRead(cache.layout, [len(shard) for shard in shards])
+        self._reads = RowsRead(cache.layout, lengths)
 
     @property
-    def sampled(self) -> list[int]:
+    def sampled(self) -> tuple[int, ...]:
         """The shards with items in the loss sample."""
         return self._losses.sampled
 

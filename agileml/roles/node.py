@@ -70,6 +70,8 @@ MOST_PARTITIONS = 100_000
 
 LEAST_FRAME_BYTES = 128
 
+_EPOCH_BEGINS = (Recover, Enter)
+
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
@@ -171,7 +173,7 @@ class Node:
         """Processes a message and returns the actions that follow from it."""
         if self._in_time(message):
             self._step(message)
-            if isinstance(message, Recover | Enter):
+            if self._early and isinstance(message, _EPOCH_BEGINS):
                 self._handle_early()
         return self._take_actions()
 
@@ -220,7 +222,7 @@ class Node:
     def _in_time(self, message: object) -> bool:
         """Whether a message belongs to this epoch; keeps messages of later epochs, drops those of earlier ones."""
         epoch = getattr(message, "epoch", self.epoch)
-        if epoch > self.epoch and not isinstance(message, Recover | Enter):
+        if epoch > self.epoch and not isinstance(message, _EPOCH_BEGINS):
             self._early.append(message)
             return False
         return bool(epoch >= self.epoch)

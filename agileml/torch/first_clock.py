@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Protocol
-from unittest.mock import patch
 
 import numpy as np
 
@@ -143,8 +142,12 @@ def _no_scaler(name: str) -> Iterator[None]:
             " use TorchModule's loss_scale=1024"
         )
 
-    with patch.object(torch_module().amp.GradScaler, "scale", scale):
+    scaler: Any = torch_module().amp.GradScaler
+    usual, scaler.scale = scaler.scale, scale
+    try:
         yield
+    finally:
+        scaler.scale = usual
 
 
 def _summed(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> Gradients:

@@ -14,7 +14,7 @@ class LeaseTimes:
 
     A lease lasts `lease` and is renewed when less than `renew_before` of it is left. A machine is gone `teardown`
     after the end of its lease at the latest, and is ready for work `startup` after it was rented. Before a machine is
-    returned, its work is warned `notice` ahead.
+    returned, its work is warned `notice` ahead; a return at the end of a paid hour is requested as long before it.
     """
 
     lease: int = 15 * MINUTE

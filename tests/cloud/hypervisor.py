@@ -102,7 +102,9 @@ class Hypervisor:
         )
         # A machine that is not there (yet) is noticed after a third of a second instead of three.
         Path("/proc/sys/net/ipv4/neigh/br0/retrans_time_ms").write_text("100\n")
-        build_image(FOLDER / "image", Path(self._base.rpartition(":")[2]))
+        *above, base = self._base.split(":")
+        self._base = ":".join([*(_copied(Path(folder), number) for number, folder in enumerate(above)), base])
+        build_image(FOLDER / "image", Path(base))
         with socket.create_server(METADATA) as metadata:
             socket.send_fds(self._control, [json.dumps({"cloud": self._cloud}).encode() + b"\n"], [metadata.fileno()])
 
@@ -292,6 +294,11 @@ class Hypervisor:
         )
         out, err = await process.communicate()
         return {"code": process.returncode, "out": out.decode(errors="replace"), "err": err.decode(errors="replace")}
+
+
+def _copied(folder: Path, number: int) -> str:
+    """A copy in memory: overlayfs refuses a layer that lies somewhere below another one, as all do below /."""
+    return str(shutil.copytree(folder, FOLDER / f"software{number}", symlinks=True))
 
 
 def _launched(name: str, number: int) -> _Machine:

@@ -94,6 +94,16 @@ def test_a_machine_sees_nothing_of_this_computer(host: Namespaces) -> None:
     assert int(pids) < 10
 
 
+def test_software_lies_on_top_of_the_files_of_this_computer(tmp_path: Path) -> None:
+    """Its folder is below /, which overlayfs refuses as a layer above /."""
+    (tmp_path / "usr/share/software").mkdir(parents=True)
+    (tmp_path / "usr/share/software/name").write_text("more\n")
+    with namespaces(software=tmp_path) as host:
+        spec = machine()
+        host.start(spec, ignored)
+        eventually(lambda: host.execute(spec.name, "cat", "/usr/share/software/name").stdout == "more\n")
+
+
 def test_each_machine_has_its_own_metadata(host: Namespaces) -> None:
     script = "from urllib.request import urlopen; print(urlopen('http://169.254.169.254/').read().decode())"
     for _ in range(2):

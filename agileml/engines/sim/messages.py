@@ -52,14 +52,16 @@ class Messages:
 
     def send(self, sender: str, receiver: str, message: object) -> None:
         """Puts a message on the wire, in buckets if it is larger than a frame."""
-        if sender != receiver and size_of(message) > self._limits.body_bytes:
+        size = size_of(message) if sender != receiver else 0
+        if size > self._limits.body_bytes:
             for frame in split(self._codec.encode(message), self._limits):
-                self._put_on_wire(sender, receiver, MessageBucket(frame, message))
+                bucket = MessageBucket(frame, message)
+                self._put_on_wire(sender, receiver, bucket, size_of(bucket))
         else:
-            self._put_on_wire(sender, receiver, message)
+            self._put_on_wire(sender, receiver, message, size)
 
-    def _put_on_wire(self, sender: str, receiver: str, message: object) -> None:
-        at, seconds = self._wire.reached(sender, receiver, message, self._time.now)
+    def _put_on_wire(self, sender: str, receiver: str, message: object, size: int) -> None:
+        at, seconds = self._wire.reached(sender, receiver, message, size, self._time.now)
         self._time.at(at, _Delivery(self, sender, receiver, message, seconds))
 
     def in_flight(self) -> Iterator[tuple[str, str, object]]:

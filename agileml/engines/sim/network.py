@@ -50,6 +50,9 @@ _PAYLOADS: dict[type, Callable[[Any], int]] = {
 }
 
 
+_OF_SERVERS = (Snapshot, Patch, Handover)
+
+
 def size_of(message: object) -> int:
     """Bytes of a message: the arrays it carries, and a header."""
     payload = _PAYLOADS.get(type(message))
@@ -87,25 +90,34 @@ class Wire:
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
     _factors: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def reached(self, sender: str, receiver: str, message: object, now: float) -> tuple[float, float]:
-        """When a message sent now starts to arrive, and how many seconds receiving it takes."""
+    def reached(self, sender: str, receiver: str, message: object, size: int, now: float) -> tuple[float, float]:
+        """When a message of this size that is sent now starts to arrive, and how many seconds receiving it takes."""
         network = self.network
         at, seconds = now + network.latency, 0.0
         if network.jitter and sender != receiver:
             at += self.rng.exponential(network.jitter) * self._factor(sender, receiver)
         if network.bytes_per_second and sender != receiver:
-            seconds = network.weigh(message) / network.bytes_per_second
-            left = max(self._sending.get(sender, 0.0), now)
-            kind = type(message.whole if isinstance(message, MessageBucket) else message)
-            sends = self.slow.get(sender, 1.0) if kind in (Snapshot, Patch, Handover) else 1.0
-            receives = self.slow.get(receiver, 1.0) if kind is Push else 1.0
+            seconds = (size if network.weigh is size_of else network.weigh(message)) / network.bytes_per_second
+            sends, receives = self._speeds(sender, receiver, message) if self.slow else (1.0, 1.0)
+            left = self._sending.get(sender, now)
+            if left > now:
+                at += left - now
+            else:
+                left = now
             self._sending[sender] = left + seconds / sends
-            at += left - now
             seconds /= min(sends, receives)
         link = (sender, receiver)
-        at = max(at, self._last.get(link, 0.0))
+        last = self._last.get(link, at)
+        if last > at:
+            at = last
         self._last[link] = at
         return at, seconds
+
+    def _speeds(self, sender: str, receiver: str, message: object) -> tuple[float, float]:
+        """The speeds of the sender's and of the receiver's card for a message, relative to the network's."""
+        kind = type(message.whole if isinstance(message, MessageBucket) else message)
+        sends = self.slow.get(sender, 1.0) if kind in _OF_SERVERS else 1.0
+        return sends, self.slow.get(receiver, 1.0) if kind is Push else 1.0
 
     def hold(self, link: tuple[str, str], until: float) -> None:
         """Holds up what is sent on a link from now on until then."""

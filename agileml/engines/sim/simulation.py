@@ -112,7 +112,7 @@ class Simulation:
         self._checkpoints: dict[tuple[int, int], Version] = {}
         self._launched: list[str] = []
         self._loaded: set[str] = set()
-        self._remembered: str | None = None
+        self._remembered: dict[str, Any] | None = None
         self._remembered_checkpoint: int | None = None
         self._decided: list[Any] = []
         self.away = False
@@ -232,7 +232,7 @@ class Simulation:
         if self._remembered is None:
             self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)
         else:
-            record = json.loads(self._remembered) | {"accepted": self._decided}
+            record = json.loads(json.dumps(self._remembered)) | {"accepted": self._decided}
             if self._remembered_checkpoint is not None:
                 record["checkpoint"] = self._remembered_checkpoint
             self.controller = Controller.resume(self.plan, self.layout.partition_bytes(), settings, record, self.now)
@@ -253,8 +253,10 @@ class Simulation:
     def run(self) -> Outcome:
         """Runs the job to its end; raises an AgileMLError if it cannot go on."""
         with infrequent_collection():
-            while (result := self.result) is None:
+            while self._finished is None:
                 self.advance()
+            result = self.result
+            assert result is not None
         return Outcome(
             result.clock,
             result.versions,
@@ -280,7 +282,7 @@ class Simulation:
         """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
         if self._failed is not None:
             raise AgileMLError(self._failed)
-        if self.now - self._progress_at > STUCK_SECONDS:
+        if self.time.now - self._progress_at > STUCK_SECONDS:
             raise Unrecoverable(f"no clock finished for {STUCK_SECONDS:g} virtual seconds; {self.describe()}")
         self.time.advance()
         if self._observe is not None:
@@ -314,13 +316,13 @@ class Simulation:
     def _control(self, event: object, sender: str | None = None) -> None:
         if self.away:
             return
-        for instruction in self.controller.handle(event, self.now, sender):
+        for instruction in self.controller.handle(event, self.time.now, sender):
             self._carry_out(instruction)
 
     def _carry_out(self, instruction: ControllerInstruction) -> None:
         match instruction:
             case Remember():
-                self._remembered = json.dumps(instruction.record)
+                self._remembered = instruction.record
                 self._remembered_checkpoint = None
             case Send():
                 self.messages.send(CONTROLLER, instruction.to, instruction.message)
@@ -354,7 +356,7 @@ class Simulation:
         for action in actions:
             match action:
                 case Send():
-                    if self._gaps.get((name, action.to)) != self.nodes[name].epoch:
+                    if not self._gaps or self._gaps.get((name, action.to)) != self.nodes[name].epoch:
                         self.messages.send(name, action.to, action.message)
                 case Compute():
                     self._compute(name, action.work)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from pricing_data.market import Market
+from pricing_data.units import HOUR
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.log.events import RenewIntended, ReturnIntended
-from spotctl.log.state import EVICTED, Held, RunState
+from spotctl.log.state import EVICTED, Allocation, Held, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +140,9 @@ def actions_of(state: RunState, decision: Decision, now: int, times: LeaseTimes)
     for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
         match action:
             case Return(number, at, replaced) if number in state.allocations:
-                # Not at once: the work on the machine is moved away first.
-                leaves = max(at or now, now + times.notice)
-                scheduled = state.allocations[number].leaves_at
+                allocation = state.allocations[number]
+                leaves = _return_time(allocation, now if at is None else at, now, times)
+                scheduled = allocation.leaves_at
                 if scheduled is None or leaves < scheduled:
                     instructions.append(ScheduleReturn(number, leaves, replaced=replaced))
             case Rent(offer, machines, bid) if machines > 0:
@@ -149,6 +150,16 @@ def actions_of(state: RunState, decision: Decision, now: int, times: LeaseTimes)
                 if bid is None or not _refusing(state, offer, now, spot=True):
                     instructions.append(Buy(action))
     return instructions
+
+
+def _return_time(allocation: Allocation, at: int, now: int, times: LeaseTimes) -> int:
+    """When to request a return that is wanted at a moment: not at once, as the work is moved away first.
+
+    A request at the very end of a paid hour would come too late, and another hour would be paid.
+    """
+    if (at - allocation.started) % HOUR:
+        return max(at, now + times.notice)
+    return max(at - times.notice, now + times.notice // 2)
 
 
 def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes) -> bool:

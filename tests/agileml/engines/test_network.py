@@ -23,7 +23,7 @@ def played(network: Wire, sent: Sequence[tuple[float, str, str, object]]) -> lis
     """When each message is there, as the engine has it: first bytes in the order in which they come."""
     coming: list[tuple[float, int, str, float]] = []
     for number, (now, sender, receiver, message) in enumerate(sent):
-        at, seconds = network.reached(sender, receiver, message, now)
+        at, seconds = network.reached(sender, receiver, message, 0, now)
         heapq.heappush(coming, (at, number, receiver, seconds))
     there = []
     while coming:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bidbrain.strategies.base import Decision, Return
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.log import events as ev
@@ -49,3 +50,22 @@ def test_a_renewal_without_an_answer_is_not_asked_for_again() -> None:
     asked = (7000, ev.RenewIntended(2, first.machines, first.until))
     assert reconcile.upkeep(held(asked), due, LEASE_TIMES) == []
     assert reconcile.upkeep(held(asked, (7000, ev.Renewed(2))), first.until - MINUTE, LEASE_TIMES)
+
+
+@pytest.mark.parametrize("minutes", [0, 7])
+def test_a_return_at_the_end_of_a_paid_hour_is_requested_before_it(minutes: int) -> None:
+    """Requested at that moment, it would come a turn too late, and another hour would be paid."""
+    state = held()
+    ends = state.allocations[1].started + 2 * HOUR + minutes * MINUTE
+    (scheduled,) = reconcile.actions_of(state, Decision((Return(1, ends),)), NOW, LEASE_TIMES)
+    assert isinstance(scheduled, reconcile.ScheduleReturn)
+    assert scheduled.at == (ends if minutes else ends - LEASE_TIMES.notice)
+
+
+def test_the_work_has_half_a_notice_where_the_paid_hour_ends_soon() -> None:
+    state = held()
+    ends = state.allocations[1].started + HOUR
+    now = ends - LEASE_TIMES.notice
+    (scheduled,) = reconcile.actions_of(state, Decision((Return(1, ends),)), now, LEASE_TIMES)
+    assert isinstance(scheduled, reconcile.ScheduleReturn)
+    assert scheduled.at == now + LEASE_TIMES.notice // 2
