@@ -39,6 +39,7 @@ class RoundChoice:
         self._workers, self._type = workers.tolist(), candidates.type.tolist()
         self._first, self._second = candidates.first.tolist(), candidates.second.tolist()
         self._scale = candidates.scale.tolist()
+        self._jobs = int(max(candidates.first.max(initial=0), candidates.second.max(initial=0))) + 1
         self._all = np.arange(len(candidates.type))
         self._of_type = [np.flatnonzero(candidates.type == kind) for kind in range(len(workers))]
 
@@ -48,18 +49,19 @@ class RoundChoice:
         Types choose in this order, one after the other; without an order, all candidates stand in one queue. Greedy, as
         Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
         """
-        first, second, scale, type_ = self._first, self._second, self._scale, self._type
-        free, busy = list(self._workers), {NO_JOB}
+        first, second, scale = self._first, self._second, self._scale
+        # The last entry is that of `NO_JOB`.
+        free, busy = list(self._workers), [False] * (self._jobs + 1)
         chosen: list[int] = []
         queues = [self._all] if order is None else [self._of_type[kind] for kind in order]
         for queue in queues:
             for at in queue[(-priority[queue]).argsort(kind="stable")].tolist():
-                kind = type_[at]
-                if scale[at] > free[kind] or first[at] in busy or (second[at] != NO_JOB and second[at] in busy):
+                job, mate, kind = first[at], second[at], self._type[at]
+                if busy[job] or busy[mate] or scale[at] > free[kind]:
                     continue
                 chosen.append(at)
-                busy.add(first[at])
-                busy.add(second[at])
+                busy[job] = busy[mate] = True
+                busy[NO_JOB] = False
                 free[kind] -= scale[at]
                 if order is not None and free[kind] <= 0:
                     break

@@ -6,10 +6,11 @@ optimal X: jobs that are alike get the same, and capacity that no optimum needs 
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from bidbrain.gavel.arrays import BoolArray, FloatArray
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 from bidbrain.gavel.lp import SolverFailed
 
 EXACT, ROUGH = 1e-10, 1e-4
@@ -69,7 +70,7 @@ def center(program: CenterProgram, gap: float) -> Center:
     most = max(gap, _NEAR_ENOUGH)
     if not point.gap() <= most:
         raise SolverFailed(f"the largest level was not reached within {most:g}: check the spread of the input")
-    return Center(float(point.y[-1]) * unit, point.shares(), point.split(point.w)[3] * unit)
+    return Center(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
 
 
 def with_free_workers(shares: FloatArray, progress: FloatArray, held: FloatArray, workers: FloatArray) -> FloatArray:
@@ -86,137 +87,205 @@ def with_free_workers(shares: FloatArray, progress: FloatArray, held: FloatArray
 
 
 class _Point:
-    """A strictly feasible point of the program and of its dual: each entry of `y` times that of `w` tends to zero.
+    """A strictly feasible point of the program and of its dual: each entry of y times that of w tends to zero.
 
-    Entries of y are shares (types by jobs), idle time, free workers (as parts of all of a type), progress above the
-    level, and z. Those of w are what a share loses, and the prices of time, workers and levels, and of z.
+    A job has a *column* for its share of each type, one for its idle time, and one for its progress above the level.
+    Entries of y are these (columns by jobs), the free workers of each type (as parts of all), and z. Those of w are
+    what a share loses, and the prices of time, of levels, of workers, and of z.
     """
 
     def __init__(self, program: CenterProgram, need: FloatArray) -> None:
         can, workers = program.can.T, np.where(program.workers > 0, program.workers, 1.0)
-        types, jobs = can.shape
-        self.can, self.need, self.needs = can.astype(np.float64), need, need > 0
-        self.part = self.can * program.held / workers[:, None]
-        self.progress = np.where(can & self.needs, program.progress.T, 0.0)
-        self._ends = [types * jobs, types * jobs + jobs, types * jobs + jobs + types, (types + 2) * jobs + types]
-        self._number = int(can.sum()) + jobs + types + int(self.needs.sum()) + 1
-        # Constants of all steps: differences of progress between types, and which types are others.
-        self.kinds = np.arange(types)
-        self.apart = self.progress[:, None] - self.progress
-        self.apart_twice = self.apart[:, :, None] * self.apart[:, None]
-        self.products = self.progress[:, None] * self.progress
-        self.part_pairs = self.part[:, None] * self.part
-        self.others = 1.0 - np.eye(types)
-        self.other_pairs = 0.5 * (self.others[:, :, None] * self.others[:, None]).reshape(types, types * types)
-        self.y, self.w = np.ones(self._ends[-1] + 1), np.full(self._ends[-1] + 1, _NO_PRICE)
+        self._types, self._jobs = can.shape
+        self._end = (self._types + 2) * self._jobs
+        self._need, self._needs = need, need > 0
+        # Which entries count: the others stay where they are.
+        self.counts = np.ones(self._end + self._types + 1)
+        self.of_jobs(self.counts)[: self._types], self.of_jobs(self.counts)[-1] = can, self._needs
+        self._part = can * program.held / workers[:, None]
+        self._progress = np.where(can & self._needs, program.progress.T, 0.0)
+        self._number = int(_sum(self.counts))
+        self.y, self.w = np.ones(len(self.counts)), np.full(len(self.counts), _NO_PRICE)
         self._begin()
+        self._constants = _Constants(self._progress, self._part, need)
 
     def _begin(self) -> None:
         """Every job gets a little of each type, and every price is high enough."""
-        x, idle, free, above, _ = self.split(self.y)
-        lost, time, price, level, _ = self.split(self.w)
-        even = self.can / np.maximum(self.can.sum(axis=0), 1.0)
-        even *= 0.5 / np.maximum((self.part * even).sum(axis=1), 1.0)[:, None]
-        x[...] = np.where(self.can > 0, even, 1.0)
-        idle[...], free[...] = 1 - even.sum(axis=0), 1 - (self.part * even).sum(axis=1)
-        reached = (self.progress * even).sum(axis=0)
-        z = 0.5 * float((reached[self.needs] / self.need[self.needs]).min())
-        above[...] = np.where(self.needs, reached - self.need * z, 1.0)
-        level[...] = np.where(self.needs, 2.0 / self.need.sum(), _NO_PRICE)
-        price[...] = 1.0 / len(price)
-        worth = self.progress * level
-        time[...] = worth.max(axis=0) + 1.0 / len(time)
-        lost[...] = np.where(self.can > 0, time + self.part * price[:, None] - worth, _NO_PRICE)
-        self.y[-1], self.w[-1] = z, float(self.need @ level) - 1
+        y, w, can, types = self.of_jobs(self.y), self.of_jobs(self.w), self._part > 0, self._types
+        even = can / np.maximum(_sum(can, 0), 1.0)
+        even *= 0.5 / np.maximum(_sum(self._part * even, 1), 1.0)[:, None]
+        reached = _sum(self._progress * even, 0)
+        z = 0.5 * float((reached[self._needs] / self._need[self._needs]).min())
+        y[:types], y[types] = np.where(can, even, 1.0), 1 - _sum(even, 0)
+        y[-1] = np.where(self._needs, reached - self._need * z, 1.0)
+        w[-1] = np.where(self._needs, 2.0 / _sum(self._need), _NO_PRICE)
+        worth = self._progress * w[-1]
+        w[types] = worth.max(axis=0) + 1.0 / self._jobs
+        w[:types] = np.where(can, w[types] + self._part / types - worth, _NO_PRICE)
+        self.y[self._end : -1], self.w[self._end : -1] = 1 - _sum(self._part * even, 1), 1.0 / types
+        self.y[-1], self.w[-1] = z, float(self._need @ w[-1]) - 1
 
-    def split(self, flat: FloatArray) -> tuple[FloatArray, ...]:
-        """The five parts of a vector like y, as views."""
-        a, b, c, d = self._ends
-        return flat[:a].reshape(self.can.shape), flat[a:b], flat[b:c], flat[c:d], flat[d:]
+    def of_jobs(self, entries: FloatArray) -> FloatArray:
+        """The columns by jobs of a vector like y, as a view."""
+        return entries[: self._end].reshape(-1, self._jobs)
 
     def shares(self) -> FloatArray:
-        return np.ascontiguousarray((self.split(self.y)[0] * self.can).T)
+        return np.ascontiguousarray(self.of_jobs(self.y * self.counts)[: self._types].T)
+
+    def level_prices(self) -> FloatArray:
+        return np.asarray(self.of_jobs(self.w)[-1])
 
     def gap(self) -> float:
         """The most that z may still grow, relative to z."""
-        a, _, c, _ = self._ends
-        return (float(self.w[a:c].sum()) - float(self.y[-1])) / float(self.y[-1])
+        time, workers = self.of_jobs(self.w)[self._types], self.w[self._end : -1]
+        return float(_sum(time) + _sum(workers)) / float(self.y[-1]) - 1
 
     def advance(self) -> None:
         """One step: first straight toward the optimum, to see how far that leads, then corrected to stay central."""
         y, w = self.y, self.w
-        newton = _Newton(self)
-        mean = _total(y, w) / self._number
-        dy, dw = newton.step(-w)
-        left = _total(y + _length(dy, y, 1.0) * dy, w + _length(dw, w, 1.0) * dw) / self._number / mean
-        dy, dw = newton.step((mean * left**3 - dy * dw) / y - w)
-        self.y = y + _length(dy, y, _TO_BOUNDARY) * dy
-        self.w = w + _length(dw, w, _TO_BOUNDARY) * dw
+        newton = _Newton(self._constants, y, w, self.counts)
+        products = y * w
+        total = float(_sum(products))
+        # Straight ahead, each `dy / y + dw / w` is -1: the change of w need not be computed.
+        ahead = newton.ahead() / y
+        far, fall = 1 / max(-float(ahead.min()), 1.0), 1 / max(float(ahead.max()) + 1, 1.0)
+        gained = float(_sum(products * ahead))
+        # What would be left of the sum of products.
+        left = 1 - fall + (far - fall) * gained / total
+        q = total / self._number * left**3 / y + w * (ahead * ahead + ahead - 1)
+        q *= self.counts
+        dy, dw = newton.step(q)
+        self.y = y + _length(dy, y) * dy
+        self.w = w + _length(dw, w) * dw
 
 
-def _total(a: FloatArray, b: FloatArray) -> float:
-    """The sum of products. A dot product of this length would begin threads, which take longer than the sum."""
-    return float((a * b).sum())
+def _length(change: FloatArray, at: FloatArray) -> float:
+    """How much of a step keeps all entries positive, or nearly all of the way to where one ends."""
+    return _TO_BOUNDARY / max(-float((change / at).min()), _TO_BOUNDARY)
 
 
-def _length(change: FloatArray, at: FloatArray, most: float) -> float:
-    """How much of a step keeps all entries positive, or this much of the way to where one ends."""
-    return most / max(-float((change / at).min()), most)
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the parts of a job's matrices are, for a number of columns.
+
+    `first` and `second` are the columns of all pairs. `without` has a row for each column, of ones for the pairs
+    without it, and a last row of ones. `entries` says which entry stands where in a matrix whose rows are the columns,
+    the price of time, and the price of progress: entries are those of pairs, then the diagonal, then the last two rows.
+    """
+
+    first: IntArray
+    second: IntArray
+    without: FloatArray
+    entries: IntArray
+
+
+@cache
+def _places(columns: int) -> _Places:
+    first, second = np.triu_indices(columns, 1)
+    kinds, pairs = np.arange(columns), len(first)
+    apart = (kinds[:, None] != first) & (kinds[:, None] != second)
+    entries = np.empty((columns + 2, columns), dtype=np.int64)
+    entries[first, second] = entries[second, first] = np.arange(pairs)
+    entries[kinds, kinds] = pairs + kinds
+    entries[columns:] = pairs + columns + np.arange(2 * columns).reshape(2, columns)
+    return _Places(first, second, np.concatenate([apart, np.ones((1, pairs))], dtype=np.float64), entries)
+
+
+class _Constants:
+    """Numbers of the program that no step changes.
+
+    A column adds something to a job's time, and something to its progress beyond the level. `bracket` is the
+    determinant of these for any two columns. `squares` are those of pairs. `sums` is to be multiplied by the weights of
+    the columns and added up over them: it gives the entries of pairs and of the last two rows, and two more for the
+    answer to a higher level.
+    """
+
+    def __init__(self, progress: FloatArray, part: FloatArray, need: FloatArray) -> None:
+        (types, jobs), columns = progress.shape, len(progress) + 2
+        self.places, self.need, self.taken = _places(columns), need, -part[:, None]
+        first, second, pairs = self.places.first, self.places.second, len(self.places.first)
+        gain, time = np.zeros((columns, jobs)), np.ones((columns, jobs))
+        gain[:types], gain[-1], time[-1] = progress, -1.0, 0.0
+        bracket = time[:, None] * gain
+        bracket -= bracket.swapaxes(0, 1).copy()
+        self.squares = np.square(bracket.reshape(-1, jobs).take(first * columns + second, 0))
+        self.sums = np.empty((columns, pairs + 2 * columns + 2, jobs))
+        np.multiply(bracket.take(first, 1), -bracket.take(second, 1), out=self.sums[:, :pairs])
+        np.multiply(bracket, -gain[:, None], out=self.sums[:, pairs : pairs + columns])
+        np.multiply(bracket, time[:, None], out=self.sums[:, pairs + columns : -2])
+        np.multiply(time, gain, out=self.sums[:, -2])
+        np.negative(time, out=self.sums[:, -1])
+        # The rows of the whole program, workers and level, over the columns and prices of all jobs.
+        rows, kinds = np.zeros((types + 1, columns + 2, jobs)), np.arange(types)
+        rows[kinds, kinds], rows[-1, -1] = part, -need
+        self.rows = rows.reshape(types + 1, -1).T
+        # Jobs without a need have no level, and their last column no effect, but their system must not be singular.
+        self.idle = np.zeros((columns, jobs))
+        self.idle[-1] = need <= 0
 
 
 class _Newton:
     """The linear system at a point; both steps from there share it.
 
-    For each job, `_move` says how its shares follow the worth of types, `_up` how they follow a higher level, and
-    `_out` how they follow more time. Nearly all of their terms have one sign: nothing cancels, however close to a
-    corner the point is.
+    A job's rows of `_move` say how its columns follow what each column gains; `_follow` how they follow the price of
+    each type of workers, and a higher level. These are minors of the job's own system, written as sums of products of
+    determinants: nearly all terms have one sign, so nothing cancels, however close to a corner the point is. There are
+    few array operations, because with a hundred jobs their number is what takes time.
     """
 
-    def __init__(self, point: _Point) -> None:
-        self._point = point
-        part, need, progress, apart, kinds = point.part, point.need, point.progress, point.apart, point.kinds
-        ratio = point.y / point.w
-        d, s2, self._free, s1, _ = point.split(ratio)
-        d = point.can * d
-        s1 = np.where(point.needs, s1, 1.0)
-        self._idle, self._above = s2, s1 * point.needs
-        types = len(d)
-        scored, both = progress * d, s1 * s2
-        alone = s1 * d + s2 * progress * scored
-        pairs = d[:, None] * d
-        spread = (pairs * apart * apart).reshape(types * types, len(need))
-        inverse = 1.0 / (both + _sum(alone, 0) + 0.5 * _sum(spread, 0))
-        between = _sum(d[:, None, None] * point.apart_twice, 0)
-        self._move = pairs * (s1 + s2 * point.products + between) * -inverse
-        self._move[kinds, kinds] = d * (both + point.others @ alone + point.other_pairs @ spread) * inverse
-        self._up = d * (progress * s2 + _sum(d * apart, 1)) * inverse
-        self._out = d * (s1 - _sum(scored * apart, 1)) * inverse
-        self._a, self._b = (_sum(d, 0) + s2) * inverse, _sum(scored, 0) * inverse
-        self._e = (_sum(progress * scored, 0) + s1) * inverse
-        system = np.empty((types + 1, types + 1))
-        system[:types, :types] = -_sum(point.part_pairs * self._move, 2)
-        system[kinds, kinds] -= self._free
-        system[:types, types] = system[types, :types] = (part * self._up) @ need
-        system[types, types] = float((need * self._a) @ need) + 1 / ratio[-1]
-        self._solved = np.linalg.inv(system)
+    def __init__(self, fixed: _Constants, y: FloatArray, w: FloatArray, counts: FloatArray) -> None:
+        (columns, jobs), places = fixed.idle.shape, fixed.places
+        pairs, end = len(places.first), fixed.idle.size
+        self._ratio = y / w
+        weight = (self._ratio[:end] * counts[:end]).reshape(columns, jobs)
+        weight += fixed.idle
+        both = weight.take(places.first, 0)
+        both *= weight.take(places.second, 0)
+        minors = places.without @ (both * fixed.squares)
+        inverse = 1.0 / minors[-1]
+        sums = _sum(fixed.sums * weight[:, None], 0)
+        sums *= inverse
+        entries = np.concatenate([sums[:pairs], minors[:-1], sums[pairs:-2]])
+        entries[:pairs] *= both
+        entries[pairs : pairs + columns] *= weight * inverse
+        entries[pairs + columns : -columns] *= weight
+        entries[-columns:] *= weight
+        self._move = entries.take(places.entries[:columns], 0)
+        self._follow, self._tail, self._solved = self._shared(fixed, entries, sums[-2:])
+
+    def _shared(
+        self, fixed: _Constants, entries: FloatArray, answer: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """How columns follow prices and level; the same for free workers and z; the inverse of the system of these."""
+        (columns, jobs), end = fixed.idle.shape, fixed.idle.size
+        types = columns - 2
+        follow = np.empty((types + 1, columns + 2, jobs))
+        np.multiply(entries.take(fixed.places.entries[:, :types].T, 0), fixed.taken, out=follow[:types])
+        np.multiply(entries[-columns:], fixed.need, out=follow[types, :columns])
+        np.multiply(answer, fixed.need, out=follow[types, columns:])
+        flat = follow.reshape(types + 1, -1)
+        tail = -self._ratio[end:]
+        system = flat @ fixed.rows
+        diagonal = system.ravel()[:: types + 2]
+        diagonal[:-1] += tail[:-1]
+        diagonal[-1] -= 1 / tail[-1]
+        tail[-1] = 1.0
+        return flat[:, :end], tail, np.linalg.inv(system).astype(np.float64, copy=False)
+
+    def ahead(self) -> FloatArray:
+        """The change of y in a step straight toward the optimum: there all prices only pay for the higher level."""
+        solved = self._solved[:, -1]
+        return np.concatenate([solved @ self._follow, self._tail * solved])
 
     def step(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The changes of y and w for which each `w dy / y + dw` is `q`."""
-        point = self._point
-        part, need, progress = point.part, point.need, point.progress
-        qx, q_idle, q_free, q_above, q_z = point.split(q)
-        qx = qx * point.can
-        n1, n2 = self._above * q_above, self._idle * q_idle
-        known = _sum(self._move * qx, 1) + self._up * n1 - self._out * n2
-        level_known = self._a * n1 - _sum(self._up * qx, 0) + self._b * n2
-        right = np.append(-self._free * q_free - _sum(part * known, 1), q_z[0] - need @ level_known)
+        end = self._follow.shape[1]
+        right = self._follow @ q[:end]
+        right += self._tail * q[end:]
         solved = self._solved @ right
-        d_price, dz = solved[:-1], float(solved[-1])
-        paid, more = part * d_price[:, None], need * dz
-        dx = known - _sum(self._move * paid, 1) + self._up * more
-        d_level = (level_known + self._a * more + _sum(self._up * paid, 0)) * point.needs
-        d_time = _sum(self._out * (qx - paid), 0) + self._b * (n1 + more) + self._e * n2
-        above = (_sum(progress * dx, 0) - more) * point.needs
-        lost = point.can * (d_time + paid - progress * d_level)
-        dy = np.concatenate([dx.ravel(), -_sum(dx, 0), -_sum(part * dx, 1), above, [dz]])
-        return dy, np.concatenate([lost.ravel(), d_time, d_price, d_level, [need @ d_level]])
+        dy = np.empty(len(q))
+        own = np.einsum("kjm,jm->km", self._move, q[:end].reshape(self._move.shape[1:]))
+        np.add(own.ravel(), solved @ self._follow, out=dy[:end])
+        dy[end:] = self._tail * (solved - q[end:])
+        dy[-1] = solved[-1]
+        return dy, q - dy / self._ratio

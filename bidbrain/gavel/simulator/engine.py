@@ -14,6 +14,8 @@ from bidbrain.gavel.simulator.scenario import ClusterSimulation
 ReportFinished = Callable[[int], None]
 # Rounds without any running job after which a dispatcher is taken to be stuck.
 _MOST_IDLE_ROUNDS = 10_000
+# The seat of a job that has not run.
+_NEVER = -1
 
 
 class Stalled(BidBrainError):
@@ -65,14 +67,13 @@ class _SimulationRun:
         self._now = float(workload.arrival[0])
         self._active, self._arrived, self._changed = np.zeros(0, dtype=np.int64), 0, False
         self._finish = np.full(jobs, np.inf)
-        self._held = np.zeros((jobs, types))
-        self._moves = np.zeros(jobs, dtype=np.int64)
-        # When and where a job last ran: a number for round, type and partner.
-        self._seat, self._seats = np.full(jobs, -1), types * (jobs + 1)
+        self._types = types
+        # When and where a job last ran.
+        self._seats, self._seat = _Seats(types, jobs), np.full(jobs, _NEVER)
         self._whole = np.maximum(np.floor(self._rates * scenario.settings.round_seconds), 1.0)
         self._nobody = np.zeros(0, dtype=np.int64)
         self._rounds: list[tuple[float, float]] = []
-        self._busy: list[FloatArray] = []
+        self._accounts = _Accounts(self._seats)
         self._idle = 0
         self.waiting, self.ended = len(scenario.measured), 0
 
@@ -88,15 +89,9 @@ class _SimulationRun:
 
     def outcome(self) -> SimulationOutcome:
         start, end = np.array(self._rounds).T
+        held, moves, busy = self._accounts.totals()
         return SimulationOutcome(
-            self._scenario,
-            self._finish,
-            self._held,
-            self._moves,
-            start,
-            end,
-            np.array(self._busy),
-            self._dispatcher.allocations,
+            self._scenario, self._finish, held, moves, start, end, busy, self._dispatcher.allocations
         )
 
     def _admit(self) -> None:
@@ -123,31 +118,35 @@ class _SimulationRun:
     def _play(self, chosen: RoundCandidates) -> None:
         """One round: each job does whole steps within its length; it lasts until the last of them is done."""
         job, type_, mate = chosen.first, chosen.type, chosen.second
+        settings = self._scenario.settings
         paired = self._nobody if self._scenario.sharing is None else np.flatnonzero(mate != NO_JOB)
         if paired.size:
             seat = np.concatenate([np.arange(len(job)), paired])
             job, type_, mate = np.concatenate([job, mate[paired]]), type_[seat], np.concatenate([mate, job[paired]])
-        lost = self._moved(job, type_, mate) * self._scenario.settings.checkpoint_seconds
-        rate, left = self._rate(chosen, paired), self._left[job]
-        if paired.size or self._scenario.settings.checkpoint_seconds:
-            whole = np.maximum(np.floor(rate * (self._scenario.settings.round_seconds - lost)), 1.0)
+        seats = self._seats.of(len(self._rounds), type_, mate)
+        left = self._left.take(job)
+        if paired.size or settings.checkpoint_seconds:
+            rate = self._rate(chosen, paired)
+            lost = self._seats.moved(self._seat[job], seats) * settings.checkpoint_seconds
+            self._seat[job] = seats
+            steps = np.minimum(np.maximum(np.floor(rate * (settings.round_seconds - lost)), 1.0), left)
+            seconds = lost + steps / rate
         else:
-            whole = self._whole[job, type_]
-        steps = np.minimum(whole, left)
-        seconds = lost + steps / rate
+            at = job * self._types + type_
+            steps = np.minimum(self._whole.take(at), left)
+            seconds = steps / self._rates.take(at)
         left -= steps
         self._left[job] = left
-        done = left <= 0
-        finished = job[done]
-        self._finish[finished] = self._now + seconds[done]
-        of_seat = seconds
+        finished = job[left <= 0]
+        if finished.size:
+            self._finish[finished] = self._now + seconds[left <= 0]
+        of_seat, held = seconds, seconds
         if paired.size:
             of_seat = seconds[: len(chosen.first)].copy()
             np.maximum.at(of_seat, paired, seconds[len(chosen.first) :])
-            self._held[job, type_] += (of_seat / np.where(chosen.second != NO_JOB, 2, 1))[seat]
-        else:
-            self._held[job, type_] += seconds
-        self._close(chosen, of_seat, finished)
+            held = (of_seat / np.where(chosen.second != NO_JOB, 2, 1))[seat]
+        self._accounts.book(job, seats, held, of_seat * chosen.scale, chosen.type)
+        self._close(of_seat, finished)
 
     def _rate(self, chosen: RoundCandidates, paired: IntArray) -> FloatArray:
         """Steps per second: of all first jobs, then of their partners."""
@@ -160,22 +159,9 @@ class _SimulationRun:
         rate[paired] = both[:, 0]
         return np.concatenate([rate, both[:, 1]])
 
-    def _moved(self, job: IntArray, type_: IntArray, mate: IntArray) -> BoolArray:
-        """Which jobs ran before, and not in the last round on these workers.
-
-        A job that stays on its type, with the same partner if any, renews its lease and stays on its workers.
-        """
-        seat, last = type_ * (len(self._left) + 1) + (mate + 1), self._seat[job]
-        seat += self._seats * len(self._rounds)
-        moved = (last >= 0) & (last != seat - self._seats)
-        self._moves[job] += moved
-        self._seat[job] = seat
-        return np.asarray(moved)
-
-    def _close(self, chosen: RoundCandidates, seconds: FloatArray, finished: IntArray) -> None:
-        start, self._now, self._idle = self._now, self._now + float(seconds.max()), 0
+    def _close(self, seconds: FloatArray, finished: IntArray) -> None:
+        start, self._now, self._idle = self._now, self._now + float(np.maximum.reduce(seconds)), 0
         self._rounds.append((start, self._now))
-        self._busy.append(np.bincount(chosen.type, seconds * chosen.scale, self._held.shape[1]).astype(np.float64))
         if finished.size:
             measured = self._scenario.measured
             self._active = self._active[self._left[self._active] > 0]
@@ -183,3 +169,69 @@ class _SimulationRun:
             self.ended += int((finished < measured.stop).sum())
             self._changed = True
         self._dispatcher.book_round(seconds, finished)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seats:
+    """Numbers for a round, a type of workers, and a partner.
+
+    A job that stays on its type, with the same partner if any, renews its lease and stays on its workers.
+    """
+
+    types: int
+    jobs: int
+
+    @property
+    def each_round(self) -> int:
+        return self.types * (self.jobs + 1)
+
+    def of(self, round_: int, type_: IntArray, mate: IntArray) -> IntArray:
+        """The seats of jobs on these types, with these partners."""
+        return np.asarray(type_ * (self.jobs + 1) + (mate + (1 + self.each_round * round_)))
+
+    def type(self, seat: IntArray) -> IntArray:
+        """The types of workers."""
+        return np.asarray(seat // (self.jobs + 1) % self.types)
+
+    def moved(self, last: IntArray, seat: IntArray) -> BoolArray:
+        """Which jobs ran before, and not in the last round on these workers."""
+        return np.asarray((last != _NEVER) & (last != seat - self.each_round))
+
+
+class _Accounts:
+    """Everything that ran. Added up at the end, because no round depends on it."""
+
+    def __init__(self, seats: _Seats) -> None:
+        self._seats = seats
+        self._job: list[IntArray] = []
+        self._seat: list[IntArray] = []
+        self._held: list[FloatArray] = []
+        self._busy: list[FloatArray] = []
+        self._type: list[IntArray] = []
+
+    def book(self, job: IntArray, seat: IntArray, held: FloatArray, busy: FloatArray, type_: IntArray) -> None:
+        """Jobs that held seats for some seconds; types that were busy for some worker-seconds."""
+        self._job.append(job)
+        self._seat.append(seat)
+        self._held.append(held)
+        self._busy.append(busy)
+        self._type.append(type_)
+
+    def totals(self) -> tuple[FloatArray, IntArray, FloatArray]:
+        """The seconds that jobs held workers of each type, the moves of jobs, and the busy time in each round."""
+        job, seat, types, jobs = (
+            np.concatenate(self._job),
+            np.concatenate(self._seat),
+            self._seats.types,
+            self._seats.jobs,
+        )
+        at = job * types + self._seats.type(seat)
+        held = np.bincount(at, np.concatenate(self._held), jobs * types).reshape(jobs, types)
+        order = np.argsort(job, kind="stable")
+        again = job[order][1:] == job[order][:-1]
+        moved = again & self._seats.moved(seat[order][:-1], seat[order][1:])
+        moves = np.bincount(job[order][1:][moved], minlength=jobs)
+        rounds = np.repeat(np.arange(len(self._type)), [len(types) for types in self._type])
+        of_type = rounds * types + np.concatenate(self._type)
+        busy = np.bincount(of_type, np.concatenate(self._busy), len(self._type) * types).reshape(-1, types)
+        return held.astype(np.float64), moves, busy.astype(np.float64)
