@@ -108,8 +108,7 @@ class Wire:
             seconds /= min(sends, receives)
         link = (sender, receiver)
         last = self._last.get(link, at)
-        if last > at:
-            at = last
+        at = max(at, last)
         self._last[link] = at
         return at, seconds
 
