@@ -33,9 +33,11 @@ class AvailabilitySpan:
 
     def __post_init__(self) -> None:
         if self.until < self.since:
-            raise BadInput(f"{self.market}: availability until {self.until}, which is before its beginning")
+            raise BadInput(f"{self.market}: availability ends at {self.until}, before it begins")
         if not 0 <= self.machines <= self.wanted or not self.wanted:
-            raise BadInput(f"{self.market}: {self.machines} of {self.wanted} machines are not a part of those wanted")
+            raise BadInput(
+                f"{self.market}: machines is {self.machines} of {self.wanted} wanted; it must be from 0 to wanted"
+            )
         if self.ended not in get_args(Ending):
             raise BadInput(f"{self.market}: {self.ended!r} is not one of {', '.join(get_args(Ending))}")
 

@@ -62,7 +62,7 @@ def _installed() -> Mapping[str, EntryPoint]:
 def markets_of_entry(entry: EntryPoint) -> CloudMarkets:
     markets = getattr(descriptor_of_entry(entry), "markets", None)
     if not isinstance(markets, CloudMarkets):
-        raise BadCloudPackage(f"{_origin(entry)}: {entry.value} has no markets; the package does not fit this version")
+        raise BadCloudPackage(f"{_origin(entry)}: {entry.value} has no markets; install a version for this spotctl")
     return markets
 
 

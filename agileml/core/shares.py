@@ -62,9 +62,9 @@ class ShardShares:
         if outside or not self._outside:
             return ""
         return (
-            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as the mean of all"
-            " shards, so the model leans towards it; backup workers leave out the work of others too often: leave out"
-            " fewer, or turn them off"
+            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as the average"
+            " shard, which biases the model towards it: backup workers skip the work of others too often; let them skip"
+            " less, or turn them off"
         )
 
 

@@ -75,7 +75,7 @@ def out_of_range(dtype: np.dtype) -> BadTrainer:
     """The error of sums that do not fit into integers."""
     limits = np.iinfo(dtype)
     return BadTrainer(
-        f"a sum of updates has left the range of {dtype}, {limits.min} to {limits.max}; give the parameter a wider type"
+        f"a sum of updates is beyond the range of {dtype}, {limits.min} to {limits.max}; give it a wider type"
     )
 
 

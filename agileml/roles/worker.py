@@ -135,7 +135,7 @@ class Worker:
             self._continue()
 
     def _refuse(self, message: object) -> None:
-        raise InvalidTransition(f"{self.context.node} is {self.state.name}: {message!r} means nothing")
+        raise InvalidTransition(f"{self.context.node} is {self.state.name} and does not expect {message!r}")
 
     def _finish_evaluation(self, result: WorkResult) -> None:
         work, context = result.work, self.context

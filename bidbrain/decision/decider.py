@@ -224,7 +224,7 @@ class Decider:
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
-        return f"slack of {left.slack / HOUR:.2f} h: on-demand costs more only above {least / HOUR:.2f} h"
+        return f"{left.slack / HOUR:.2f} h of slack: below {least / HOUR:.2f} h, on-demand is cheaper"
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
         """Rents spot machines as the strategy wants them, and keeps on-demand machines only until then."""
@@ -367,7 +367,7 @@ class Decider:
         short, like = self.limits.most - held, situation.holdings[0].rent
         sells = situation.sells(like)
         if not sells and held >= self.limits.least:
-            why = f"continues with {held} of {self.limits.most} nodes: their market has no others now"
+            why = f"continues with {held} of {self.limits.most} nodes: their market has no more now"
             return Decision((), situation.now + LOOK_AGAIN, why)
         if not sells:
             cheapest = cheapest_spot(situation)

@@ -143,7 +143,7 @@ def hazard_of(
     own = sum((record.exposure for record in watched if record.market == market), NOTHING)
     pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
     if not pieces and 0 < own.hours < UNRECORDED.hours:
-        pieces = [RateEvidence("a prior, as little was observed", _missing(own), "prior")]
+        pieces = [RateEvidence("a prior, because little was observed", _missing(own), "prior")]
     return Hazard(tuple(pieces), own, ages) if pieces or own.hours else None
 
 

@@ -84,12 +84,12 @@ ENDLESS = "with recursive n as (select 1 as i union all select i + 1 from n) sel
 @pytest.mark.parametrize(
     ("sql", "limits", "message"),
     [
-        (ENDLESS, QueryLimits(seconds=0.2), "query: not done after 0 s; .*allow more: --timeout"),
-        ("select i from range(1000000000000) as t(i)", QueryLimits(seconds=0.2), "not done after"),
+        (ENDLESS, QueryLimits(seconds=0.2), "query: not finished after 0 s; .*allow more: --timeout"),
+        ("select i from range(1000000000000) as t(i)", QueryLimits(seconds=0.2), "not finished after"),
         (
             "select count(distinct i::varchar || 'some text') as n from range(20000000) as t(i)",
             QueryLimits(memory_bytes=40_000_000),
-            "query: more than 0.04 GB of memory; .*allow more: --memory",
+            "query: it needs more than 0.04 GB of memory; .*allow more: --memory",
         ),
     ],
 )
