@@ -1,7 +1,5 @@
 """Errors of a training run, by what the caller can do about them."""
 
-from __future__ import annotations
-
 
 class AgileMLError(Exception):
     """Root of this package's errors; the message names the object, the value and what to do."""

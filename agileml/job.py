@@ -1,7 +1,5 @@
 """A training job, as passed to an engine, and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

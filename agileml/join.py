@@ -10,8 +10,6 @@ Exit codes: 0 released by the controller; 1 failed; 2 wrong usage; 3 refused (an
 code, a name that is taken, a job that is over); 4 no controller was reached for --wait seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -1,7 +1,5 @@
 """`agileml.train`: runs a job from a script or a notebook."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import re

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _KIND = "stats"
 """Changes when the definition of a figure does, so that files of the old kind are not read any more."""
-_TYPES = {"float": pa.float64(), "float | None": pa.float64(), "int": pa.int64()}
+_TYPES: dict[object, pa.DataType] = {float: pa.float64(), float | None: pa.float64(), int: pa.int64()}
 _COLUMNS = [field.name for field in fields(MarketStats) if field.name not in ("market", "on_demand")]
 _SCHEMA = pa.schema(
     [
         ("market", pa.string()),
         ("on_demand", pa.int64()),
-        *((field.name, _TYPES[str(field.type)]) for field in fields(MarketStats) if field.name in _COLUMNS),
+        *((field.name, _TYPES[field.type]) for field in fields(MarketStats) if field.name in _COLUMNS),
     ]
 )
 _figures = attrgetter(*_COLUMNS)

@@ -3,8 +3,6 @@
 Every decision is final and recorded: a clock that is repeated after a rollback is made of the same chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -30,7 +28,7 @@ class ClockDecision:
         return [self.accepted.clock, self.waited_for, self.accepted.covers]
 
     @classmethod
-    def of(cls, line: Sequence[Any]) -> ClockDecision:
+    def of(cls, line: Sequence[Any]) -> "ClockDecision":
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
         return cls(Accepted(clock, tuple((place, first, last) for place, first, last in covers)), waited_for)

@@ -1,7 +1,5 @@
 """The controller's mode, and the epochs: each is a time in which no message is lost, and begins with a rollback."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum

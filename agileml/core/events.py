@@ -1,7 +1,5 @@
 """The controller's events besides messages, the instructions that it returns, and its settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Rollback after a loss: to which version, and where that version of each partition is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Who is there: nodes that join, load, are warned, hang, fall silent or leave. It answers; the controller acts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum

@@ -5,8 +5,6 @@ guarantees that, though: a shard could always be with the machine that happens t
 without a shard that would count too little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import sqrt

@@ -1,7 +1,5 @@
 """Reports of nodes about versions and clocks: which versions are committed and safe, and the sums of each clock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agileml.policies.policy import ClockSums

@@ -4,8 +4,6 @@ The job's folder holds everything that its processes share, and everything that 
 the job: what a node needs, the controller's memory, checkpoints. The secret is not in it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress

@@ -1,7 +1,5 @@
 """Whether processes that end by themselves should still be started again."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Collection

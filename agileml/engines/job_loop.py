@@ -1,7 +1,5 @@
 """The loop that runs a job on a fleet: it listens to the controller, applies faults and replaces what ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count

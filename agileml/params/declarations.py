@@ -1,7 +1,5 @@
 """A trainer's declarations about its work and updates, and the function through which all user code is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -54,7 +52,7 @@ class Declarations:
     loss_every: int = 1
 
     @classmethod
-    def of(cls, trainer: object) -> Declarations:
+    def of(cls, trainer: object) -> "Declarations":
         """Reads and checks a trainer's declarations."""
         name = name_of(trainer)
         aggregation = getattr(trainer, "aggregation", ADD.name)

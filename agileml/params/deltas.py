@@ -4,8 +4,6 @@ A delta has one entry per segment of its partition: nothing, some rows, or all r
 because untouched rows of the dense form hold the aggregation's identity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Messages between workers and servers: contributions to a clock, and parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.params.deltas import Delta, Rows

@@ -1,7 +1,5 @@
 """A worker's contributions: work that is done and not sent yet, and what is kept until it is safe."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agileml.params.view import NEVER

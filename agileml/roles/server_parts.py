@@ -1,7 +1,5 @@
 """Parts of a server: partitions on their way, versions from which epochs start, and traffic with workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum

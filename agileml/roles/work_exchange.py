@@ -4,8 +4,6 @@ A lent chunk is in exactly one place: at its owner, on its way, waiting or in pr
 way back. Servers need not know, as a contribution names its chunks. A rollback forgets all loans.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ its messages between two pieces of work; only then does it give shards away, tak
 `WorkerState` and `TRANSITIONS`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The job loop's connection to the controller: reports warned and lost machines, receives finished clocks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

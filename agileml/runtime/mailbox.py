@@ -1,7 +1,5 @@
 """Messages between the processes of a job, addressed by name, over links that are opened when needed."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence

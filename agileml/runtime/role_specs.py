@@ -1,7 +1,5 @@
 """Roles: all that a process of a job is given when it starts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

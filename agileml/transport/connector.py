@@ -1,7 +1,5 @@
 """Opens links: listening, connecting, TLS and the handshake. Links that pass are handed to the endpoint."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Which chunks of a clock count, as one node knows it: all of them, unless the controller leaves late ones out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ on-demand machines while spot keeps failing (`on_demand_fallback`), returns to s
 other jobs, lost machines are replaced where the strategy itself does not (`refilling`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
@@ -103,7 +101,7 @@ class Decider:
                 return decider._in_time(situation, self.deadline)
         return self._unhurried(situation)
 
-    def _with_last_resort(self, situation: Situation, deadline: int) -> Decider:
+    def _with_last_resort(self, situation: Situation, deadline: int) -> "Decider":
         """This decider with on-demand machines that a market grants now; the cheapest ones, if the gang may move."""
         resort = self.baseline
         if self.roaming is not None:
@@ -117,7 +115,7 @@ class Decider:
             return ()
         return tuple(self.roaming.outlooks(situation, self._gang(self.deadline)))
 
-    def later(self, span: int) -> Decider:
+    def later(self, span: int) -> "Decider":
         """The decider of the same job, if it begins later, or earlier."""
         return replace(
             self,

@@ -5,8 +5,6 @@ dies, it leaves files that no manifest lists; the next writer deletes them. If t
 from the files, which describe themselves and each other.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -91,7 +89,7 @@ class Manifest:
         }
         return json.dumps(content).encode()
 
-    def with_fact(self, table: str, name: str) -> Manifest:
+    def with_fact(self, table: str, name: str) -> "Manifest":
         """A copy with another file for a fact table."""
         return replace(self, facts={**self.facts, table: name})
 
