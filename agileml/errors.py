@@ -38,7 +38,7 @@ class PeerRefused(AgileMLError):
 
 
 class DeclaredLost(AgileMLError):
-    """The controller has given this node up and goes on without it."""
+    """The controller has given this node up and continues without it."""
 
 
 class BrokenConnection(AgileMLError):

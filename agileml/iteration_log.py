@@ -38,7 +38,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
-    """The end of a job; `loss` is that of its model. Updates that were sent and not applied count as lost.
+    """The end of a job; `loss` is the loss of its model. Updates that were sent but not applied count as lost.
 
     Fields:
         clocks: clocks done

@@ -109,7 +109,7 @@ class Trained:
 
 
 class GaveUp(Unrecoverable):
-    """Nodes failed again and again. The job ended with its last stable model, which is that of `trained`."""
+    """Nodes failed again and again. The job ended with its last stable model, in `trained`."""
 
     def __init__(self, why: str, trained: Trained) -> None:
         super().__init__(why)

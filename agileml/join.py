@@ -37,7 +37,7 @@ from agileml.transport import parse_host_port
 
 FAILED, USAGE = 1, 2
 _FOR_PEOPLE = {NOT_ADMITTED: 3, UNREACHABLE: 4}
-"""Exit codes that people may rely on, in place of those for fleets."""
+"""Exit codes for people, in place of the codes for fleets."""
 
 WAIT_SECONDS = 60.0
 NOTICE_SECONDS = 30.0

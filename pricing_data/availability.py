@@ -8,7 +8,7 @@ from pricing_data.market import Market
 
 Ending = Literal["", "evicted", "warned", "returned", "refused"]
 """How a span ended: the machines were evicted, were held when their eviction was announced, or were returned; or the
-request was refused, so that nothing was had. Empty: unknown, or the observation just stopped."""
+request was refused. Empty: unknown, or the observation just stopped."""
 
 
 def run_of_job(job: str) -> str:
@@ -18,7 +18,7 @@ def run_of_job(job: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AvailabilitySpan:
-    """From `since` to `until`, `machines` of the `wanted` spot machines of a market were held, or could be had.
+    """From `since` to `until`, `machines` of the `wanted` spot machines of a market were held or available.
 
     A request that was refused is a span without length. `source` says who observed: a run, or a file.
     """
@@ -43,7 +43,7 @@ class AvailabilitySpan:
 
     @property
     def up(self) -> bool:
-        """Whether at least half of the wanted machines were to be had."""
+        """Whether at least half of the wanted machines were available."""
         return 2 * self.machines >= self.wanted
 
     def before(self, at: int) -> "AvailabilitySpan | None":

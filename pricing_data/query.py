@@ -109,7 +109,7 @@ def query(
 
 def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnection:
     """A connection on which a query may read the prices and nothing else: no other file, no extension from the network,
-    no variable of this process, and no more memory than allowed, nor disk instead of it.
+    no variable of this process, and no more memory than allowed, with no disk in its place.
     """
     import duckdb
 

@@ -128,7 +128,7 @@ def _imports(file: Path, root: Path) -> Iterator[list[str]]:
 
 
 def _files(root: Path, parts: list[str]) -> Iterator[Path]:
-    """The files of a module under a folder, starting with those of its parent packages."""
+    """The files of a module under a folder, its parent packages first."""
     place = root
     for part in parts:
         place = place / part

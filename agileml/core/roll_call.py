@@ -98,7 +98,7 @@ class RollCall:
         return bool(event.epoch != epoch or not open_)
 
     def handle(self, event: NodeEvent, now: float, epoch: int) -> Iterator[NodeAnswer]:
-        """Processes an event. Each answer is to be acted on before the next one is asked for."""
+        """Processes an event. Act on each answer before asking for the next."""
         match event:
             case Hello():
                 yield from self._greet(event, now)

@@ -94,7 +94,7 @@ class AttachedJob:
     def turn(self, longest: float) -> Trained | None:
         """Listens for at most this many seconds; the trained model once there is one.
 
-        Raises an AgileMLError if the job cannot go on.
+        Raises an AgileMLError if the job cannot continue.
         """
         # What was reported since the last turn must not wait until this one ends.
         self._loop.handle_events()

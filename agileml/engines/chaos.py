@@ -339,7 +339,7 @@ class _Parser:
         return word
 
     def _takes(self, *words: str) -> bool:
-        """Skips the next word if it is one of these; whether it did."""
+        """Skips the next word if it is one of these; returns whether it did."""
         matches = self._is(*words)
         self._at += matches
         return matches

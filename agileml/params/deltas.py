@@ -109,9 +109,8 @@ def assign_into(state: PartitionState, delta: Delta) -> None:
 
 
 def assigned(state: PartitionState, values: Delta) -> PartitionState:
-    """A new state with some rows replaced; it shares the arrays that do not change with the old one.
-
-    With an empty state the values are those of every row.
+    """A new state with some rows replaced; it shares unchanged arrays with the old one. With an empty state, `values`
+    has every row.
     """
     if not state:
         return [part.values for part in values if part is not None]

@@ -23,7 +23,7 @@ USUAL_PARTITIONS = 8
 """Partitions of a model, unless it is small or a job says how many."""
 
 LEAST_USUAL_BYTES = 256 << 10
-"""A partition takes messages and checkpoints of its own, which for fewer bytes than this cost more than the bytes."""
+"""Each partition has its own messages and checkpoints; below this size their overhead outweighs the content."""
 
 MAX_ROWS = 2**31 - 1
 """Updates number rows with 32 bits."""

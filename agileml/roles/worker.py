@@ -158,7 +158,7 @@ class Worker:
         self._continue(chunk.shard)
 
     def _continue(self, advanced: int = -1) -> None:
-        """Obeys the orders that waited, and goes on; `advanced` is the shard of the chunk that has just been done."""
+        """Obeys waiting orders and continues; `advanced` is the shard of the chunk that has just been done."""
         while self._inbox:
             self._obey(self._inbox.popleft())
         if self.helping is not None:

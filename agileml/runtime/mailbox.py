@@ -149,7 +149,7 @@ class Mailbox:
         self._book = AddressBook()
         self._listening: tuple[str, ...] = ()
         self._failed: dict[str, int] = {}
-        """Addresses of a peer that were tried in vain."""
+        """The number of a peer's addresses that did not answer."""
         self._gaps: set[str] = set()
         """Nodes to which messages were lost with a link: they are sent nothing more of that epoch."""
 

@@ -240,7 +240,7 @@ def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Te
 
 
 def _declared(module: torch.nn.Module, attribute: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The buffers that layers name in an attribute; BadTrainer if there is none of that name."""
+    """The buffers that layers name in an attribute; BadTrainer if a name is wrong."""
     for path, layer in module.named_modules():
         buffers = dict(layer.named_buffers(recurse=False))
         for name in getattr(layer, attribute, ()):

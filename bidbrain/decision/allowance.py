@@ -101,7 +101,7 @@ def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
 
 
 def machines_leaving(situation: Situation, staying: Sequence[Holding]) -> Counter[tuple[Market, bool]]:
-    """The machines that count against quotas until they are gone, with those of holdings that do not stay."""
+    """The machines that count against quotas until they are gone, including those of holdings that do not stay."""
     leaving = Counter(situation.leaving)
     for holding in situation.holdings:
         if holding not in staying:

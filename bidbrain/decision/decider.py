@@ -377,7 +377,7 @@ class Decider:
     # -- limits -------------------------------------------------------------------------------------------------------
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
-        """As many of the baseline's machines as still fit."""
+        """The machines of the baseline that still fit."""
         offer = self.baseline.offer
         room = self.most_nu - sum(holding.nu for holding in situation.holdings)
         machines = min(floor(room / offer.nu + _ROUNDING), self.fallback.machines)

@@ -47,7 +47,7 @@ class MachineLimits:
 
     @property
     def shrinks(self) -> bool:
-        """Whether a gang goes on without some of its machines."""
+        """Whether a gang continues without some of its machines."""
         return self.together and self.least < self.most
 
     def rentable(self, on_demand: Rent) -> Rent:

@@ -38,7 +38,7 @@ _SIBLINGS_TO_COMPARE = 4
 # Jeffreys' prior of a Poisson rate: half an eviction in no time.
 _JEFFREYS = 0.5
 UNRECORDED = Exposure(0.5, 10.0)
-"""Stands in for a record where there is none: wide, around one eviction in 20 hours."""
+"""Used where nothing is recorded: wide, around one eviction in 20 hours."""
 _RECENT_DAYS = 30 * DAY
 _USUAL_BUCKET = 0.125
 """Share of machines interrupted in a month, the middle of AWS's buckets: it leaves the prior as it is."""

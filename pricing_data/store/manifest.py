@@ -74,7 +74,7 @@ class Manifest:
         return f"{kind}-{blake2b(' '.join(sources).encode(), digest_size=16).hexdigest()}"
 
     def derived(self, kind: str) -> str | None:
-        """The file of these figures; None if there is none, or if another file has changed since."""
+        """The file of these figures; None without one, or if another file has changed since."""
         name = self.facts.get(kind)
         return name if name is not None and name.startswith(self.derived_kind(kind)) else None
 

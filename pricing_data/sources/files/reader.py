@@ -142,7 +142,7 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class _Truncated(BadInput):
-    """A gzip file that ends too early, or goes on after its end. The rows before that are right."""
+    """A gzip file that ends too early, or has bytes after its end. The rows before that are right."""
 
 
 class _TrailingBytes(_Truncated):
