@@ -1,16 +1,20 @@
 """`spotctl try CLOUD --full` and `--bill`: the checks of an account, and their comparison with its bill."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from spotctl.cli.session import Session
-from spotctl.clouds.bill_lines import ProviderBill
 from spotctl.home.errors import BadRequest
+
+if TYPE_CHECKING:
+    from spotctl.cli.session import Session
+    from spotctl.clouds.bill_lines import ProviderBill
 
 _TOLERANCE = 0.005
 """The share by which amounts may differ, as for `spotctl report reconcile`."""

@@ -1,5 +1,7 @@
 """Hands runs over to a runner in a process of its own, which goes on when the terminal is closed."""
 
+from __future__ import annotations
+
 import pickle
 import subprocess
 import sys
@@ -8,15 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from spotctl.cli.boundary import DONE
-from spotctl.cli.planned_launches import LaunchOrder
-from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.home.private import make_private_folder
 from spotctl.log.store import is_running
 from spotctl.run.start.runs import request_stop
+
+if TYPE_CHECKING:
+    from spotctl.cli.planned_launches import LaunchOrder
+    from spotctl.home.config import Settings
 
 _RUNNER = "spotctl.cli.runner_process"
 

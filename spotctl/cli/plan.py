@@ -1,13 +1,17 @@
 """`spotctl plan`: which machines would be rented for jobs, and why."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pricing_data.freshness import CloudPrices
 from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from pricing_data.freshness import CloudPrices
 
 
 def plan(

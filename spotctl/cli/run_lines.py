@@ -1,24 +1,28 @@
 """Lines on stdout while runs go on: what the job's script prints, or an object of JSON for each event."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pricing_data.units import format_time
 from spotctl.cli.options import ShownOutput
 from spotctl.files.job.reader import restored
-from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log.event_json import to_json
 from spotctl.log.ledger.final_figures import final_figures
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.printable import printable
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+    from spotctl.log.log_row import LogRow
+    from spotctl.log.state import RunState
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,24 @@ The process has a session without a terminal: neither Ctrl-C nor a closed termin
 from its standard input, as secrets of a job belong in no file.
 """
 
+from __future__ import annotations
+
 import os
 import pickle
 import sys
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from spotctl.cli.app import end_at_once
 from spotctl.cli.boundary import DONE, exit_code_of
-from spotctl.cli.handover import ResumeOrder, RunnerTask
+from spotctl.cli.handover import ResumeOrder
 from spotctl.cli.runs_here import launch_here, resume_here
 from spotctl.cli.session import Session
 from spotctl.home.paths import Paths
+
+if TYPE_CHECKING:
+    from spotctl.cli.handover import RunnerTask
 
 
 def main() -> None:

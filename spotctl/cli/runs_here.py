@@ -1,21 +1,25 @@
 """Launches and resumes runs in this process: the first Ctrl-C stops them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from spotctl.cli import planned_launches
 from spotctl.cli.endings import finish, finish_all, finish_withdrawn
 from spotctl.cli.live_runs import live_view
-from spotctl.cli.planned_launches import LaunchOrder
 from spotctl.cli.run_lines import NO_LINES, RunLines
-from spotctl.cli.session import Session
 from spotctl.home.paths import Paths
 from spotctl.log.waiting import left_behind
-from spotctl.planning.values import JobPlan
 from spotctl.run.start import runs
 from spotctl.run.start.late_begin import begin_late
 from spotctl.show.metrics.publisher import publishing
 from spotctl.show.runs.figures import RunMarkets
+
+if TYPE_CHECKING:
+    from spotctl.cli.planned_launches import LaunchOrder
+    from spotctl.cli.session import Session
+    from spotctl.planning.values import JobPlan
 
 
 def launch_here(

@@ -1,14 +1,15 @@
 """`spotctl init train.py`: asks what only a person knows, writes the job file, and says what to change."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from pricing_data.units import HOUR, MINUTE, counted
-from spotctl.cli.session import Session
 from spotctl.files.job.conversions import read_span, span_text
 from spotctl.files.job.reader import load
 from spotctl.files.new_file import check_free, write_new
@@ -17,6 +18,9 @@ from spotctl.files.script.job_text import LOCAL, ScriptAnswers, bucket_example, 
 from spotctl.files.script.reading import TrainingScript, read_script
 from spotctl.files.script.trainer_text import skeleton_of, trainer_job_text
 from spotctl.home.cloud import rented_clouds
+
+if TYPE_CHECKING:
+    from spotctl.cli.session import Session
 
 _OVERWRITE = "or write over it with --force"
 

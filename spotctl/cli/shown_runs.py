@@ -1,20 +1,24 @@
 """Runs in a process of their own, which a terminal shows."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from spotctl.cli.endings import EXIT_CODES
 from spotctl.cli.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
-from spotctl.cli.planned_launches import LaunchOrder
 from spotctl.cli.run_lines import NO_LINES, RunLines
-from spotctl.cli.session import Session
 from spotctl.cli.window import RunWindow
 from spotctl.home.paths import Paths
 from spotctl.log.store import EventLog, is_running, runner_of
 from spotctl.log.waiting import left_behind
 from spotctl.show.runs import tables as run_tables
+
+if TYPE_CHECKING:
+    from spotctl.cli.planned_launches import LaunchOrder
+    from spotctl.cli.session import Session
 
 
 def hand_over(

@@ -1,18 +1,19 @@
 """The window of runs: a terminal shows what a runner in another process does, and can be closed at any time."""
 
+from __future__ import annotations
+
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event
+from typing import TYPE_CHECKING
 
 from rich.live import Live
 
 from pricing_data.units import counted
 from spotctl.cli import elsewhere
-from spotctl.cli.handover import AttendedRuns
 from spotctl.cli.live_runs import LiveRuns
-from spotctl.cli.session import Session
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
@@ -20,9 +21,13 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, runner_of
 from spotctl.log.waiting import waiting_jobs
 from spotctl.run.elsewhere.errors import RunnerLost
-from spotctl.run.start.observing import RunEnd
 from spotctl.show.runs.standing import waiting_text, ways_on
 from spotctl.show.runs.view import RunView
+
+if TYPE_CHECKING:
+    from spotctl.cli.handover import AttendedRuns
+    from spotctl.cli.session import Session
+    from spotctl.run.start.observing import RunEnd
 
 _LOOK_SECONDS = 0.2
 

@@ -1,13 +1,18 @@
 """Checks of the clouds that are configured on this computer, each through its own SDK."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pricing_data.errors import CloudError
 from spotctl.clouds.findings import Finding, Level
 from spotctl.clouds.parts import doctor_of
 from spotctl.clouds.verdicts import refused
 from spotctl.home.cloud import rented_clouds
-from spotctl.home.config import Settings
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
 
 
 def findings(settings: Settings) -> Iterator[Finding]:

@@ -1,5 +1,7 @@
 """Checks of this computer: versions, the home folder, stored prices, runs and the scheduler."""
 
+from __future__ import annotations
+
 import platform
 import shutil
 import sys
@@ -7,14 +9,17 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
 from pricing_data.freshness import STALE
 from pricing_data.units import SECOND, age
 from spotctl.clouds.findings import Finding, Level
 from spotctl.home.cloud import OptionalPackage, cloud_of, rented_clouds
-from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
 
 OLDEST_PYTHON = (3, 11)
 LEAST_FREE = 1 << 30
