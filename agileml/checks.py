@@ -1,7 +1,5 @@
 """Checks of settings, with one clear line for a value that cannot work."""
 
-from __future__ import annotations
-
 from math import inf, isfinite
 from numbers import Integral, Real
 

@@ -1,7 +1,5 @@
 """Copies of a caller's objects for the nodes of a job. They hold bytecode, so they need the Python that made them."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from typing import Any

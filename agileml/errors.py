@@ -1,7 +1,5 @@
 """Errors of a training run, by what the caller can do about them."""
 
-from __future__ import annotations
-
 
 class AgileMLError(Exception):
     """Root of this package's errors; the message names the object, the value and what to do."""
@@ -40,7 +38,7 @@ class PeerRefused(AgileMLError):
 
 
 class DeclaredLost(AgileMLError):
-    """The controller has given this node up and goes on without it."""
+    """The controller has given this node up and continues without it."""
 
 
 class BrokenConnection(AgileMLError):

@@ -1,7 +1,5 @@
 """PyTorch, which is an optional dependency."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agileml.errors import AgileMLError

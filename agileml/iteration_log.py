@@ -1,7 +1,5 @@
 """The iteration log: one JSON object per clock, and one for the whole job at its end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +38,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
-    """The end of a job; `loss` is that of its model. Updates that were sent and not applied count as lost.
+    """The end of a job; `loss` is the loss of its model. Updates that were sent but not applied count as lost.
 
     Fields:
         clocks: clocks done
@@ -130,7 +128,7 @@ class LoggedRun:
     digest: str | None
 
     @classmethod
-    def read(cls, path: Path) -> LoggedRun:
+    def read(cls, path: Path) -> "LoggedRun":
         """Reads an iteration log. Clocks that follow the version with which the job ended are left out."""
         accepted: list[Accepted] = []
         end: Mapping[str, Any] = {}
@@ -171,7 +169,7 @@ class IterationLog:
         self._last = _cut(path) if resumes else 0
         self._file: TextIO | None = None
 
-    def __enter__(self) -> IterationLog:
+    def __enter__(self) -> "IterationLog":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

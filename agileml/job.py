@@ -1,7 +1,5 @@
 """A training job, as passed to an engine, and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -111,7 +109,7 @@ class Trained:
 
 
 class GaveUp(Unrecoverable):
-    """Nodes failed again and again. The job ended with its last stable model, which is that of `trained`."""
+    """Nodes failed again and again. The job ended with its last stable model, in `trained`."""
 
     def __init__(self, why: str, trained: Trained) -> None:
         super().__init__(why)

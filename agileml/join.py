@@ -10,8 +10,6 @@ Exit codes: 0 released by the controller; 1 failed; 2 wrong usage; 3 refused (an
 code, a name that is taken, a job that is over); 4 no controller was reached for --wait seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
@@ -39,7 +37,7 @@ from agileml.transport import parse_host_port
 
 FAILED, USAGE = 1, 2
 _FOR_PEOPLE = {NOT_ADMITTED: 3, UNREACHABLE: 4}
-"""Exit codes that people may rely on, in place of those for fleets."""
+"""Exit codes for people, in place of the codes for fleets."""
 
 WAIT_SECONDS = 60.0
 NOTICE_SECONDS = 30.0

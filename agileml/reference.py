@@ -3,8 +3,6 @@
 Distributed runs are compared with it. In deterministic mode the two models agree bit for bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256

@@ -4,8 +4,6 @@ A pattern is a value; `Slowness` applies all patterns of a job to one node. What
 and the clock or time, so that every engine slows the same nodes.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import re
@@ -75,7 +73,7 @@ class Replay:
     factors: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def read(cls, path: Path) -> Replay:
+    def read(cls, path: Path) -> "Replay":
         """Reads a table with the columns worker, time and batch_time_norm (.csv or .csv.gz)."""
         try:
             with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:

@@ -1,7 +1,5 @@
 """Stopping criteria: number of clocks, time, a target loss, or convergence of the loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf

@@ -3,8 +3,6 @@
 Clocks are numbered from 1; clock 0 is the model that `init` returned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite

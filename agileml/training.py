@@ -1,7 +1,5 @@
 """`agileml.train`: runs a job from a script or a notebook."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import re
@@ -130,7 +128,7 @@ def parse_nodes(text: str) -> tuple[int, int]:
 def engine_of(engine: str | Engine, address: str | None = None) -> Engine:
     """The engine, or a new one of this name."""
     if address is not None and engine != "ray":
-        raise BadArgument(f"address is {address!r}, and the engine is {engine!r}; only the engine 'ray' has an address")
+        raise BadArgument(f"address is {address!r}, but the engine is {engine!r}; only 'ray' takes an address")
     if callable(getattr(engine, "run", None)):
         return cast("Engine", engine)
     if not isinstance(engine, str) or engine not in ENGINES:

@@ -1,7 +1,5 @@
 """Where in the user's code something happened: frames of the user's files, not of this package or of Python's own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sysconfig

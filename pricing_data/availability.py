@@ -8,7 +8,7 @@ from pricing_data.market import Market
 
 Ending = Literal["", "evicted", "warned", "returned", "refused"]
 """How a span ended: the machines were evicted, were held when their eviction was announced, or were returned; or the
-request was refused, so that nothing was had. Empty: unknown, or the observation just stopped."""
+request was refused. Empty: unknown, or the observation just stopped."""
 
 
 def run_of_job(job: str) -> str:
@@ -18,7 +18,7 @@ def run_of_job(job: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AvailabilitySpan:
-    """From `since` to `until`, `machines` of the `wanted` spot machines of a market were held, or could be had.
+    """From `since` to `until`, `machines` of the `wanted` spot machines of a market were held or available.
 
     A request that was refused is a span without length. `source` says who observed: a run, or a file.
     """
@@ -33,15 +33,17 @@ class AvailabilitySpan:
 
     def __post_init__(self) -> None:
         if self.until < self.since:
-            raise BadInput(f"{self.market}: availability until {self.until}, which is before its beginning")
+            raise BadInput(f"{self.market}: availability ends at {self.until}, before it begins")
         if not 0 <= self.machines <= self.wanted or not self.wanted:
-            raise BadInput(f"{self.market}: {self.machines} of {self.wanted} machines are not a part of those wanted")
+            raise BadInput(
+                f"{self.market}: machines is {self.machines} of {self.wanted} wanted; it must be from 0 to wanted"
+            )
         if self.ended not in get_args(Ending):
             raise BadInput(f"{self.market}: {self.ended!r} is not one of {', '.join(get_args(Ending))}")
 
     @property
     def up(self) -> bool:
-        """Whether at least half of the wanted machines were to be had."""
+        """Whether at least half of the wanted machines were available."""
         return 2 * self.machines >= self.wanted
 
     def before(self, at: int) -> "AvailabilitySpan | None":

@@ -107,7 +107,7 @@ class Catalog:
         """A sentence about a model that no machine has: the one that was probably meant, or all `known` ones."""
         names = sorted(known or self.accelerators)
         near = closest(written.upper(), names)
-        question = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+        question = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
         return f"no known machine has the accelerator {written} ({question})"
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:
@@ -119,7 +119,7 @@ class Catalog:
         known = self._prices.get((market.cloud, market.region, market.instance_type, market.os))
         if not known:
             raise UnknownPrice(
-                f"unknown on-demand price of {market.instance_type} ({market.os}) in {market.cloud}/{market.region}"
+                f"no on-demand price of {market.instance_type} ({market.os}) in {market.cloud}/{market.region} is known"
                 " (import one: spotctl prices import FILE --on-demand TABLE)"
             )
         return known[-1] if at is None else min(known, key=lambda price: abs(price.as_of - at))

@@ -36,7 +36,7 @@ class Seam:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A market was last observed at `last`, longer ago than is usual for it; `newest` is that of its region."""
+    """A market was last observed at `last`, longer ago than is usual for it; `newest` is its region's last."""
 
     market: Market
     last: int

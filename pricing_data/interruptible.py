@@ -21,7 +21,7 @@ _STOP_SECONDS = 1.0
 def interruptible(work: Callable[[], T], stop: Callable[[], None], seconds: float | None = None) -> T:
     """The result of `work`, which runs in another thread. After `seconds`, and at Ctrl-C, `stop` asks it to end.
 
-    Raises TimeoutError or KeyboardInterrupt then, even if the work goes on: its result is not used.
+    Raises TimeoutError or KeyboardInterrupt then, even if the work continues: its result is not used.
     """
     from concurrent.futures import Future  # every command imports this module
 
@@ -38,7 +38,7 @@ def interruptible(work: Callable[[], T], stop: Callable[[], None], seconds: floa
 
 
 def is_work_left() -> bool:
-    """Whether work goes on that was asked to stop: then the interpreter cannot be taken down in order."""
+    """Whether work that was asked to stop still runs: then the interpreter cannot shut down cleanly."""
     return any(thread.name == _LEFT for thread in running_threads())
 
 

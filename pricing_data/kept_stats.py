@@ -1,36 +1,30 @@
 """Statistics that are stored next to the prices, so that showing statistics need not read every price."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 
+from pricing_data.catalog import Catalog
 from pricing_data.errors import StoreError
+from pricing_data.market import Market
 from pricing_data.stats import MarketStats, describe, on_demand_of
+from pricing_data.store import PriceStore
 from pricing_data.store.parquet import read_rows, write_rows
 from pricing_data.store.segments import market_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pricing_data.catalog import Catalog
-    from pricing_data.market import Market
-    from pricing_data.store import PriceStore
-
 _KIND = "stats"
 """Changes when the definition of a figure does, so that files of the old kind are not read any more."""
-_TYPES = {"float": pa.float64(), "float | None": pa.float64(), "int": pa.int64()}
+_TYPES: dict[object, pa.DataType] = {float: pa.float64(), float | None: pa.float64(), int: pa.int64()}
 _COLUMNS = [field.name for field in fields(MarketStats) if field.name not in ("market", "on_demand")]
 _SCHEMA = pa.schema(
     [
         ("market", pa.string()),
         ("on_demand", pa.int64()),
-        *((field.name, _TYPES[str(field.type)]) for field in fields(MarketStats) if field.name in _COLUMNS),
+        *((field.name, _TYPES[field.type]) for field in fields(MarketStats) if field.name in _COLUMNS),
     ]
 )
 _figures = attrgetter(*_COLUMNS)

@@ -4,21 +4,17 @@ A cloud is known by an entry point of the group `spotctl.clouds`, which names th
 Other facts stand in further modules of the package, its parts: they are imported when something asks for them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pricing_data.errors import BadCloudPackage
 from pricing_data.units import DAY
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUP = "spotctl.clouds"
 USUAL_LONGEST_PAUSE = 45 * DAY
@@ -62,7 +58,7 @@ def _installed() -> Mapping[str, EntryPoint]:
 def markets_of_entry(entry: EntryPoint) -> CloudMarkets:
     markets = getattr(descriptor_of_entry(entry), "markets", None)
     if not isinstance(markets, CloudMarkets):
-        raise BadCloudPackage(f"{_origin(entry)}: {entry.value} has no markets; the package does not fit this version")
+        raise BadCloudPackage(f"{_origin(entry)}: {entry.value} has no markets; install a version for this spotctl")
     return markets
 
 

@@ -20,7 +20,7 @@ class AvailabilityTrace:
         if self.gap_seconds <= 0:
             raise BadInput(f"availability trace {self.name}: gap_seconds is {self.gap_seconds}; it must be above 0")
         if self.up.size == 0 or int(self.up.min()) < 0:
-            raise BadInput(f"availability trace {self.name}: it needs at least one tick, and counts of at least 0")
+            raise BadInput(f"availability trace {self.name}: it needs at least one tick, and no count below 0")
         self.up.setflags(write=False)
 
     def __len__(self) -> int:

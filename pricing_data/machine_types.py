@@ -1,7 +1,5 @@
 """Machine types as the clouds' packages describe them without an account: by a shipped table, or by their names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache

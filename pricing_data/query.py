@@ -59,12 +59,12 @@ class QueryLimits:
     def too_large(self) -> OverLimit:
         """The error of a query that needs more memory."""
         return OverLimit(
-            f"query: more than {self.memory_bytes / 1e9:g} GB of memory; {_NARROW}, or allow more: --memory"
+            f"query: it needs more than {self.memory_bytes / 1e9:g} GB of memory; {_NARROW}, or allow more: --memory"
         )
 
     def too_long(self) -> OverLimit:
         """The error of a query that takes longer."""
-        return OverLimit(f"query: not done after {age(self.seconds)}; {_NARROW}, or allow more: --timeout")
+        return OverLimit(f"query: not finished after {age(self.seconds)}; {_NARROW}, or allow more: --timeout")
 
 
 DEFAULT_LIMITS = QueryLimits()
@@ -109,7 +109,7 @@ def query(
 
 def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnection:
     """A connection on which a query may read the prices and nothing else: no other file, no extension from the network,
-    no variable of this process, and no more memory than allowed, nor disk instead of it.
+    no variable of this process, and no more memory than allowed, with no disk in its place.
     """
     import duckdb
 
@@ -176,7 +176,7 @@ def _only_select(statements: list[Statement]) -> Statement:
     from duckdb import StatementType
 
     if len(statements) != 1:
-        raise BadInput(f"query: {len(statements)} statements were given; {_WRITE}")
+        raise BadInput(f"query: one statement is expected, not {len(statements)}; {_WRITE}")
     kind = statements[0].type
     if kind == StatementType.MULTI:
         raise BadInput("query: a pivot must list its columns (pivot ... on region in ('us-east-1', 'us-west-2'))")

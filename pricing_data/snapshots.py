@@ -114,7 +114,7 @@ def read(path: Path) -> PriceSnapshot:
     """A snapshot whose signature fits its content; whether its signer is trusted is for the caller to decide."""
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise BadInput(f"{path}: is larger than any snapshot")
+            raise BadInput(f"{path}: is too large to be a snapshot")
         with SegmentFile(path) as file:
             note = json.loads(file.notes[_NOTE])
             table = file.read()

@@ -1,7 +1,5 @@
 """`MarketStats`: statistics of one market's history."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +90,7 @@ class _TimeAtPrices:
     time: NDArray[np.float64]
 
     @classmethod
-    def of(cls, series: PriceSeries) -> _TimeAtPrices:
+    def of(cls, series: PriceSeries) -> "_TimeAtPrices":
         held, prices = series.held, series.prices[:-1]
         if not held.any():
             return cls(series.prices[-1:], np.zeros(1))

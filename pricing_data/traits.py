@@ -1,7 +1,5 @@
 """`MachineTraits`: facts about a machine type that decide whether a job can use it, and how fast it is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 X86, ARM = "x86_64", "arm64"
@@ -29,7 +27,7 @@ class MachineTraits:
     local_disk_gb: float | None = None
     retires: int | None = None
 
-    def filled(self, other: MachineTraits) -> MachineTraits:
+    def filled(self, other: "MachineTraits") -> "MachineTraits":
         """These facts, with those of `other` where they are unknown."""
         known = (getattr(self, field.name) for field in fields(self))
         pairs = zip(known, (getattr(other, field.name) for field in fields(other)), strict=True)

@@ -48,7 +48,7 @@ def build(name: str, app: type[App], arguments: Mapping[str, object]) -> App:
     for argument in arguments:
         if argument not in known:
             described = ", ".join(f"{each.name} ({each.metadata['help']})" for each in known.values())
-            raise BadArgument(f"{name} has no argument {argument!r}; it has {described}")
+            raise BadArgument(f"{name} has no argument {argument!r}; it takes {described}")
     return app(**{argument: _convert(name, known[argument], value) for argument, value in arguments.items()})
 
 

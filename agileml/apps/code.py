@@ -46,7 +46,7 @@ def unpack(files: Mapping[str, bytes], folder: Path, target: str) -> str:
     """Writes a trainer's files to a folder, from which it can then be loaded; returns its new name."""
     for name, content in files.items():
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise PeerRefused(f"the job sent a file outside of the trainer's folder: {name!r}")
+            raise PeerRefused(f"the job sent a file outside the trainer's folder: {name!r}")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -128,7 +128,7 @@ def _imports(file: Path, root: Path) -> Iterator[list[str]]:
 
 
 def _files(root: Path, parts: list[str]) -> Iterator[Path]:
-    """The files of a module under a folder, starting with those of its parent packages."""
+    """The files of a module under a folder, its parent packages first."""
     place = root
     for part in parts:
         place = place / part

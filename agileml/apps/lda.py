@@ -36,7 +36,7 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class TopicModel:
-    """Finds `topics` in documents. A clock draws the topic of every word again, given those of all others.
+    """Finds `topics` in documents. A clock draws the topic of every word again, given all other topics.
 
     Documents of a chunk are sampled side by side: the first words of all, then the second words, and so on. The loss is
     the mean negative log-likelihood, in nats, of words that are held out of each document. Counts are whole numbers, so

@@ -95,7 +95,7 @@ class MatrixFactorization:
         if self.parts > min(self.users, self.ratings):
             raise BadArgument(
                 f"mf: parts is {self.parts}; it must be at most {min(self.users, self.ratings)},"
-                " as every part has a user and a rating"
+                " because every part needs a user and a rating"
             )
 
     def init(self, rng: np.random.Generator) -> Params:

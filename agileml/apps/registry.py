@@ -40,7 +40,7 @@ class TrainerSource:
     def load(self) -> Trainer:
         """Loads the trainer.
 
-        UnknownApp if there is none of this name, BadArgument for wrong arguments, BadTrainer if a method is missing or
+        UnknownApp if the name is unknown, BadArgument for wrong arguments, BadTrainer if a method is missing or
         has other parameters, TrainerFailed if the user's code raises.
         """
         if self.target in BUILT_IN:

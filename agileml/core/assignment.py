@@ -1,7 +1,5 @@
 """The current table and the changes in progress: partitions and shards move one by one while training continues."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 

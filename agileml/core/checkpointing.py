@@ -1,7 +1,5 @@
 """When checkpoints are requested, and which of them are complete."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import inf
 

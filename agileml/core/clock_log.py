@@ -1,7 +1,5 @@
 """Finished clocks: from the reports of nodes to one `Iteration` for each clock."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The clocks of a job: what nodes report of them, which of them are decided, safe, saved and logged."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +32,7 @@ class ClockProgress:
     stable: int = 0
 
     @classmethod
-    def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
+    def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> "ClockProgress":
         """Before the first clock."""
         ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
         rules = settings.checkpoints

@@ -8,8 +8,6 @@ leads to a recovery: a new epoch (`epochs`) in which all nodes return to the lat
 No part knows another one, or the controller, which turns their answers into instructions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, get_args
 

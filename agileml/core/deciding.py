@@ -3,8 +3,6 @@
 Every decision is final and recorded: a clock that is repeated after a rollback is made of the same chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -30,7 +28,7 @@ class ClockDecision:
         return [self.accepted.clock, self.waited_for, self.accepted.covers]
 
     @classmethod
-    def of(cls, line: Sequence[Any]) -> ClockDecision:
+    def of(cls, line: Sequence[Any]) -> "ClockDecision":
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
         return cls(Accepted(clock, tuple((place, first, last) for place, first, last in covers)), waited_for)
@@ -48,7 +46,7 @@ class OpenClock:
     seen: int = 0
     """Workers whose arrival the policy has seen."""
     owed: bool = False
-    """Whether the clock waited longer than the policy asked, for a shard that had counted too little."""
+    """Whether the clock waited longer than the policy asked for, because a shard has counted too little."""
 
     def add(self, covers: Iterable[Cover]) -> None:
         """Chunks are on their way to the servers."""
@@ -137,7 +135,7 @@ class Decisions:
             self._open.add(message.covers)
 
     def add_sums(self, progress: PartitionProgress, partitions: int) -> None:
-        """A partition of the next version is complete; the policy sees those of all partitions together."""
+        """A partition of the next version is complete; the policy sees the sums of all partitions together."""
         clock, sums = progress.clock, progress.sums
         if self.policy is None or sums is None or clock <= self.repeated:
             return

@@ -1,7 +1,5 @@
 """The controller's mode, and the epochs: each is a time in which no message is lost, and begins with a rollback."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -72,7 +70,7 @@ class Epochs:
         self.rolled_back, self.sources, self.restoring = rolled_back, sources, set(nodes)
 
     def restored(self, node: str) -> None:
-        """A node has installed its partitions; training goes on after the last."""
+        """A node has installed its partitions; training continues after the last node."""
         self.restoring.discard(node)
         if not self.restoring and self.mode is Mode.RECOVERING:
             self.enter(Mode.RUNNING)

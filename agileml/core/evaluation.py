@@ -1,7 +1,5 @@
 """The loss of the final model: workers compute it on their shards once the last clock is done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +16,7 @@ class FinalLoss:
     _sums: dict[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lengths: Sequence[int], sample: int) -> FinalLoss:
+    def of(cls, lengths: Sequence[int], sample: int) -> "FinalLoss":
         """The loss over a sample of this size of shards with these lengths."""
         return cls({shard: count for shard, count in enumerate(sampled_items(lengths, sample)) if count})
 

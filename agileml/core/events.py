@@ -1,7 +1,5 @@
 """The controller's events besides messages, the instructions that it returns, and its settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +34,7 @@ class Tick:
 class Iteration:
     """A finished clock. `events`: what happened since the clock before; `accepted`: the chunks that make up the clock.
 
-    `redone`: chunks that were computed in vain since the clock before, because of a loss. For a node that died, the
+    `redone`: chunks whose work a loss undid since the clock before. For a node that died, the
     chunks count that its last heartbeat reported.
     Logs of earlier versions do not say what was accepted: every chunk was.
     `details`: more for the caller of a job without workers and servers, as JSON.

@@ -1,7 +1,5 @@
 """When a job starts, or continues after losing all nodes that could hold the model, and which nodes it waits for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.core.events import ControllerSettings

@@ -1,7 +1,5 @@
 """The last clock of a job: which one it is, and the model and the loss that are fetched after it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ A node's heartbeats come from a process of their own, so that they say nothing a
 numbers in them. A node whose process ended is noticed earlier, by its closed connections.
 """
 
-from __future__ import annotations
-
 from agileml.core.events import NodeRules
 from agileml.core.members import OUT, Members
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat

@@ -1,7 +1,5 @@
 """The nodes of a job and the phase of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum

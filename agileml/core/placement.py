@@ -4,8 +4,6 @@ Stage 1 serves from reliable nodes; stage 2 from half of the transient nodes, wi
 is stage 2 without work on reliable nodes (section 4.2.2 of the dissertation).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush

@@ -1,7 +1,5 @@
 """The part of the controller's state that outlives its process, as a JSON record."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from agileml.core.events import Remember

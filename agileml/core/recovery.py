@@ -1,7 +1,5 @@
 """Rollback after a loss: to which version, and where that version of each partition is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +15,7 @@ INIT = "init"
 class KnownCopies:
     """The copies the controller knows of: table, reports, latest safe version, last checkpoint (-1: none).
 
-    `rolled_back` and `sources` are those of the last rollback, which may not be complete: a source keeps its version
+    `rolled_back` and `sources` belong to the last rollback, which may not be complete: a source keeps its version
     until a later one is stable.
     """
 

@@ -1,7 +1,5 @@
 """Who is there: nodes that join, load, are warned, hang, fall silent or leave. It answers; the controller acts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -100,7 +98,7 @@ class RollCall:
         return bool(event.epoch != epoch or not open_)
 
     def handle(self, event: NodeEvent, now: float, epoch: int) -> Iterator[NodeAnswer]:
-        """Processes an event. Each answer is to be acted on before the next one is asked for."""
+        """Processes an event. Act on each answer before asking for the next."""
         match event:
             case Hello():
                 yield from self._greet(event, now)

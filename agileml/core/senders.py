@@ -1,7 +1,5 @@
 """Which process may tell the controller what."""
 
-from __future__ import annotations
-
 from agileml.core.events import NodeLost, StopJob
 from agileml.protocol.actions import JOB_LOOP
 from agileml.protocol.messages import Heartbeat, Warned

@@ -1,7 +1,5 @@
 """Partitions that move away from slow servers, as workers' measurements suggest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ guarantees that, though: a shard could always be with the machine that happens t
 without a shard that would count too little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import sqrt
@@ -62,9 +60,9 @@ class ShardShares:
         if outside or not self._outside:
             return ""
         return (
-            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as the mean of all"
-            " shards, so the model leans towards it; backup workers leave out the work of others too often: leave out"
-            " fewer, or turn them off"
+            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as the average"
+            " shard, which biases the model towards it: backup workers skip the work of others too often; let them skip"
+            " less, or turn them off"
         )
 
 

@@ -1,7 +1,5 @@
 """The stage of a job, and the active nodes that it follows from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The norm of all updates of a clock, from the squares that the servers of its partitions report."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agileml.core.members import IN_EPOCH, Members

@@ -1,7 +1,5 @@
 """Reports of nodes about versions and clocks: which versions are committed and safe, and the sums of each clock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agileml.policies.policy import ClockSums
@@ -108,7 +106,7 @@ class VersionLedger:
                 versions.difference_update([version for version in versions if version < clock])
 
     def close_clock(self, accepted: Accepted) -> tuple[ClockSums, int]:
-        """The sums of a finished clock, and the number of chunks that were computed in vain since the clock before."""
+        """The sums of a finished clock, and the number of chunks whose work was lost since the clock before."""
         sums = self.clocks.pop(accepted.clock, None) or ClockSums()
         expected = accepted.chunks
         if sums.chunks < expected:

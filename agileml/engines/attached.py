@@ -4,8 +4,6 @@ The job's folder holds everything that its processes share, and everything that 
 the job: what a node needs, the controller's memory, checkpoints. The secret is not in it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -96,7 +94,7 @@ class AttachedJob:
     def turn(self, longest: float) -> Trained | None:
         """Listens for at most this many seconds; the trained model once there is one.
 
-        Raises an AgileMLError if the job cannot go on.
+        Raises an AgileMLError if the job cannot continue.
         """
         # What was reported since the last turn must not wait until this one ends.
         self._loop.handle_events()

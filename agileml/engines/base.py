@@ -4,8 +4,6 @@ One loop (`JobLoop`) serves every engine. A new kind of machines is one more `Fl
 `tests/agileml/engines/fleet_suite.py`.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

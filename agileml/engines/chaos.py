@@ -7,8 +7,6 @@
 only on the seed, the rule, how often the rule has fired, and which machines are present.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -118,7 +116,7 @@ class Chaos:
     slowdowns: tuple[Slowdown, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, seed: int = 0) -> Chaos:
+    def parse(cls, text: str, seed: int = 0) -> "Chaos":
         """Parses a text such as `at clock 20 evict half warn 5s; every 20s kill 1 prob 0.3`."""
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
@@ -341,7 +339,7 @@ class _Parser:
         return word
 
     def _takes(self, *words: str) -> bool:
-        """Skips the next word if it is one of these; whether it did."""
+        """Skips the next word if it is one of these; returns whether it did."""
         matches = self._is(*words)
         self._at += matches
         return matches

@@ -1,7 +1,5 @@
 """Whether processes that end by themselves should still be started again."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Collection
@@ -76,7 +74,7 @@ class CrashGuard:
         self.in_a_row += 1
         self.in_one_clock += 1
         if self._is_repeated(failure):
-            return f"the last of {self.in_one_clock} processes that ended: one started since failed in the same way"
+            return f"the last of {self.in_one_clock} processes that ended: its replacement failed in the same way"
         if self.in_a_row > max(MOST_IN_A_ROW, self.nodes):
             return f"the last of {self.in_a_row} processes that ended without any work done in between"
         if self.in_one_clock > max(MOST_IN_ONE_CLOCK, self.nodes):

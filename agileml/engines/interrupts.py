@@ -1,7 +1,5 @@
 """Ctrl-C as a request: code that handles messages must not be interrupted in the middle of one."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

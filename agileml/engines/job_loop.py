@@ -1,7 +1,5 @@
 """The loop that runs a job on a fleet: it listens to the controller, applies faults and replaces what ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -136,7 +134,7 @@ class JobLoop:
         staying = sum(not machine.warned for machine in self._machines.values())
         # A single machine would be replaced.
         if self._replaces and not self._has_reliable and not self._over and staying < self._least > 1:
-            why = self._last_failure or "the others were taken away"
+            why = self._last_failure or "the others were evicted"
             at, least = self._link.last_clock + 1, self._least
             self._give_up(f"{staying} nodes are left in update {at}, and the model needs at least {least} ({why})")
 

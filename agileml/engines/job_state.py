@@ -1,7 +1,5 @@
 """A folder with the state of a job, so that a job whose command was killed continues when it is run again."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Faults that can be injected into a running job, and the script that chooses them; the same for every engine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Clipping of updates by their norm, as `torch.nn.utils.clip_grad_norm_` does."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

@@ -4,8 +4,6 @@ A state has one array per segment, followed by the optimizer's slots of each seg
 rolled back together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """A trainer's declarations about its work and updates, and the function through which all user code is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -54,7 +52,7 @@ class Declarations:
     loss_every: int = 1
 
     @classmethod
-    def of(cls, trainer: object) -> Declarations:
+    def of(cls, trainer: object) -> "Declarations":
         """Reads and checks a trainer's declarations."""
         name = name_of(trainer)
         aggregation = getattr(trainer, "aggregation", ADD.name)
@@ -98,8 +96,8 @@ class Declarations:
         for spec in layout.specs:
             if self.aggregation is ADD and np.dtype(spec.dtype).kind in "iu" and np.dtype(spec.dtype).itemsize == 1:
                 raise BadTrainer(
-                    f"{self.name}, parameter {spec.name!r} holds {np.dtype(spec.dtype)}, and sums of updates soon leave"
-                    " its range; make it int32 or int64, or declare the aggregation 'max' or 'min'"
+                    f"{self.name}, parameter {spec.name!r} holds {np.dtype(spec.dtype)}, which sums of updates soon"
+                    " overflow; make it int32 or int64, or declare the aggregation 'max' or 'min'"
                 )
 
     def check_mean(self, layout: Layout) -> None:
@@ -110,7 +108,7 @@ class Declarations:
             if np.dtype(spec.dtype).kind != "f":
                 raise BadTrainer(
                     f"{self.name}, parameter {spec.name!r}: backup workers need floating-point parameters, not"
-                    f" {np.dtype(spec.dtype)}: the updates of the workers that were awaited stand for all"
+                    f" {np.dtype(spec.dtype)}: the updates that are in time are scaled up to stand for all"
                 )
 
 

@@ -4,8 +4,6 @@ A delta has one entry per segment of its partition: nothing, some rows, or all r
 because untouched rows of the dense form hold the aggregation's identity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,7 +73,7 @@ def out_of_range(dtype: np.dtype) -> BadTrainer:
     """The error of sums that do not fit into integers."""
     limits = np.iinfo(dtype)
     return BadTrainer(
-        f"a sum of updates has left the range of {dtype}, {limits.min} to {limits.max}; give the parameter a wider type"
+        f"a sum of updates is beyond the range of {dtype}, {limits.min} to {limits.max}; give it a wider type"
     )
 
 
@@ -111,9 +109,8 @@ def assign_into(state: PartitionState, delta: Delta) -> None:
 
 
 def assigned(state: PartitionState, values: Delta) -> PartitionState:
-    """A new state with some rows replaced; it shares the arrays that do not change with the old one.
-
-    With an empty state the values are those of every row.
+    """A new state with some rows replaced; it shares unchanged arrays with the old one. With an empty state, `values`
+    has every row.
     """
     if not state:
         return [part.values for part in values if part is not None]

@@ -1,7 +1,5 @@
 """Reading and adding rows of an array, several times as fast as numpy's own indexing."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec

@@ -1,7 +1,5 @@
 """`Layout`: the named parameter arrays, divided into partitions at row boundaries and balanced by bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,7 +23,7 @@ USUAL_PARTITIONS = 8
 """Partitions of a model, unless it is small or a job says how many."""
 
 LEAST_USUAL_BYTES = 256 << 10
-"""A partition takes messages and checkpoints of its own, which for fewer bytes than this cost more than the bytes."""
+"""Each partition has its own messages and checkpoints; below this size their overhead outweighs the content."""
 
 MAX_ROWS = 2**31 - 1
 """Updates number rows with 32 bits."""
@@ -40,7 +38,7 @@ class ArraySpec:
     dtype: str
 
     @classmethod
-    def of(cls, name: str, array: Array) -> ArraySpec:
+    def of(cls, name: str, array: Array) -> "ArraySpec":
         """The specification of an array from a trainer; BadTrainer unless it has rows of floats or integers."""
         if not isinstance(array, np.ndarray):
             raise BadTrainer(f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays")
@@ -101,7 +99,7 @@ class Layout:
     partitions: tuple[tuple[Segment, ...], ...]
 
     @classmethod
-    def cut(cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int | None = None) -> Layout:
+    def cut(cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int | None = None) -> "Layout":
         """Divides parameters into `count` partitions of nearly equal bytes; with fewer rows, some are empty.
 
         None: as many as suit the size of the model.

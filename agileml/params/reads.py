@@ -4,8 +4,6 @@ These are a prediction for later clocks, not a guarantee. A cache knows which ro
 row is discarded and computed again once the whole partition has arrived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence, Set
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`RowBuffer`: aggregates updates to one array's rows in reusable memory."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from agileml.params.deltas import ADD, Aggregation, RowDelta, added_at
@@ -74,7 +72,7 @@ class RowBuffer:
         """The aggregated updates to these rows."""
         return rows_of(self._initialized(), rows)
 
-    def absorb(self, other: RowBuffer) -> None:
+    def absorb(self, other: "RowBuffer") -> None:
         """Aggregates the updates of another buffer of the same array and empties that buffer."""
         if other._whole:
             self.add_all(other._initialized())

@@ -3,8 +3,6 @@
 A chunk sees the cache plus its own updates and nothing else, so that its contribution is the same on every node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -116,7 +114,7 @@ class UpdateBuffer:
         """Whether it holds no update."""
         return all(buffer.empty for buffer in self._buffers.values())
 
-    def absorb(self, other: UpdateBuffer) -> None:
+    def absorb(self, other: "UpdateBuffer") -> None:
         """Aggregates another buffer's updates and empties that buffer."""
         for name, buffer in self._buffers.items():
             if buffer.empty:

@@ -5,8 +5,6 @@ optimizers, backups and checkpoints. Rounding depends on nothing but the number,
 bits on every node, and when it is sent again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Formats in which parameters and updates can travel; without numpy, for code that only reads files."""
 
-from __future__ import annotations
-
 FULL = "fp32"
 """Nothing is rounded: every number travels in the type of its parameter."""
 

@@ -1,7 +1,5 @@
 """Actions: what a role asks its engine to do. Roles affect the world in no other way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.protocol.messages import Version

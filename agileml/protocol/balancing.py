@@ -1,7 +1,5 @@
 """Workers' measurements of servers, in jobs that balance the load of their servers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

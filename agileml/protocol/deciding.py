@@ -1,7 +1,5 @@
 """Messages by which late work is left out of a clock, with backup workers, and by which updates are clipped."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.work.covers import Cover

@@ -4,8 +4,6 @@ Links keep their order, so the number of an assignment does what the papers use 
 overtake the assignment that it cancels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.work.covers import Cover

@@ -6,8 +6,6 @@ sent: a node drops messages of earlier epochs and keeps those of later epochs un
 Version c of a partition is its state after clock c; version 0 is the initial model.
 """
 
-from __future__ import annotations
-
 from agileml.protocol.balancing import ServerTimed
 from agileml.protocol.deciding import Accept, Contributed, GradientSums, SquareOfAll, SquareOfPart
 from agileml.protocol.helping import (

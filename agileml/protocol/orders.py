@@ -1,7 +1,5 @@
 """Messages from the controller to nodes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.work.counted import ClockCovers

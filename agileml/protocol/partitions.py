@@ -1,7 +1,5 @@
 """Messages between servers: moving, backing up and restoring partitions, and the end of a node."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.params.deltas import Delta

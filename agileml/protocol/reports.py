@@ -1,7 +1,5 @@
 """Messages from nodes to the controller."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.protocol.deciding import GradientSums

@@ -1,7 +1,5 @@
 """Messages between workers and servers: contributions to a clock, and parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.params.deltas import Delta, Rows
@@ -82,7 +80,7 @@ class Snapshot:
     values: Delta
     exact: bool = False
     waited: float | None = None
-    """Where servers are timed: how long the server had the worker's push, until the version was complete."""
+    """How long the worker's push waited at the server until the version was complete; None if not timed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """The partitions that a node backs up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The place of a worker in the job, which its parts share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agileml.protocol.actions import Action, Send

@@ -1,7 +1,5 @@
 """A worker's contributions: work that is done and not sent yet, and what is kept until it is safe."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agileml.params.view import NEVER
@@ -40,7 +38,7 @@ class Contributions:
         self.open.setdefault(chunk.clock, ClockTally()).add(chunk, result, own=own)
 
     def close(self, clock: int) -> Contribution:
-        """Reports the work of a clock to the controller, and keeps the contribution, which is to be sent."""
+        """Reports the work of a clock to the controller, and keeps the contribution for sending."""
         tally = self.open.pop(clock)
         contribution = Contribution(clock, covers_of(tally.chunks), self.chunk_runner.take(clock))
         self.kept.append(contribution)

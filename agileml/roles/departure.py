@@ -1,7 +1,5 @@
 """The end of a node: before it leaves, no message may be in flight from it or to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

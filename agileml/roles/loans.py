@@ -1,7 +1,5 @@
 """The chunks that a worker has lent, those that it does for others, and its progress with its own work."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

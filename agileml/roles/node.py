@@ -212,7 +212,7 @@ class Node:
         """The message means nothing in this state."""
 
     def _refuse(self, message: object) -> None:
-        raise InvalidTransition(f"{self.name} is {self.state.name}: {message!r} means nothing")
+        raise InvalidTransition(f"{self.name} is {self.state.name} and does not expect {message!r}")
 
     def _exit(self, message: Leave) -> None:
         self._out.append(Exit(message.reason))

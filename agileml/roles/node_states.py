@@ -1,7 +1,5 @@
 """The states of a node; `node.TRANSITIONS` says which message leads where."""
 
-from __future__ import annotations
-
 from agileml.roles.transitions import State
 
 

@@ -4,8 +4,6 @@ The server hands it a message once, and is returned everything that follows: new
 Committed versions never change; versions share the segments that a clock did not touch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Contributions to a clock of a partition that is not committed yet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

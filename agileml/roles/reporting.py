@@ -1,7 +1,5 @@
 """A worker's reports of a clock: its work to the controller, and its contribution to the servers."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

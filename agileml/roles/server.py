@@ -4,8 +4,6 @@ The owner of a partition is its ParamServ if it is a reliable node and its Activ
 ActivePS sends the changes of each clock to the BackupPS, which keeps a copy on a reliable node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any

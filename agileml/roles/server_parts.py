@@ -1,7 +1,5 @@
 """Parts of a server: partitions on their way, versions from which epochs start, and traffic with workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -63,7 +61,7 @@ class InTransit:
 
 @dataclass(slots=True)
 class Restoring:
-    """Versions from which epochs start. `former` are those that this node had, `awaited` partitions are to come.
+    """Versions from which epochs start. `former`: the node's earlier versions; `awaited`: missing partitions.
 
     `initial` returns version 0 of a partition.
     """
@@ -100,7 +98,7 @@ class WorkerTraffic:
         self._pulled.clear()
 
     def note_push(self, worker: str) -> None:
-        """A push has come that requests values."""
+        """A push that requests values has arrived."""
         if self.timer is not None:
             self._pushed[worker] = self.timer()
 

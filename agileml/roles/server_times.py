@@ -3,8 +3,6 @@
 The time that the server waited for others is the server's to say; clocks of machines are never compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The shards of a worker that change hands: those that come, and those that it is to give away."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A rule of a state machine: how a message is handled in a state, and which states may follow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter

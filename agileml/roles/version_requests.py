@@ -1,7 +1,5 @@
 """The versions of partitions that a worker has requested, and those that it waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 

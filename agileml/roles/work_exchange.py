@@ -4,8 +4,6 @@ A lent chunk is in exactly one place: at its owner, on its way, waiting or in pr
 way back. Servers need not know, as a contribution names its chunks. A rollback forgets all loans.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -164,7 +162,7 @@ class Helping:
     # -- work --------------------------------------------------------------------------------------------------------
 
     def next(self) -> tuple[int, int, int] | None:
-        """Clock, shard and chunk to compute before the worker's own work goes on; of the earliest clock first."""
+        """Clock, shard and chunk to compute before the worker continues with its own work, the earliest clock first."""
         behind = self.shards.first()
         due = [errand for errand in self.errands if behind is None or errand.clock < behind[0].clock]
         if not due:

@@ -5,8 +5,6 @@ its messages between two pieces of work; only then does it give shards away, tak
 `WorkerState` and `TRANSITIONS`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -135,7 +133,7 @@ class Worker:
             self._continue()
 
     def _refuse(self, message: object) -> None:
-        raise InvalidTransition(f"{self.context.node} is {self.state.name}: {message!r} means nothing")
+        raise InvalidTransition(f"{self.context.node} is {self.state.name} and does not expect {message!r}")
 
     def _finish_evaluation(self, result: WorkResult) -> None:
         work, context = result.work, self.context
@@ -160,7 +158,7 @@ class Worker:
         self._continue(chunk.shard)
 
     def _continue(self, advanced: int = -1) -> None:
-        """Obeys the orders that waited, and goes on; `advanced` is the shard of the chunk that has just been done."""
+        """Obeys waiting orders and continues; `advanced` is the shard of the chunk that has just been done."""
         while self._inbox:
             self._obey(self._inbox.popleft())
         if self.helping is not None:

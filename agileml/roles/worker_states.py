@@ -4,8 +4,6 @@ A worker processes orders between two pieces of work: while it computes, they wa
 and messages about help are the exceptions.
 """
 
-from __future__ import annotations
-
 from agileml.protocol.messages import (
     Accept,
     Enter,

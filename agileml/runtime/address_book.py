@@ -1,7 +1,5 @@
 """Where nodes on several computers listen: each tells the controller, which tells all others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address

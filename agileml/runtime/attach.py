@@ -4,8 +4,6 @@ A node runs the trainer's code that it is sent, so it must trust the job: both h
 secret.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from contextlib import closing

@@ -3,8 +3,6 @@
 Over the node's own link, large blobs would delay its messages.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections import deque
@@ -189,7 +187,7 @@ class LinkedBlobStore:
             self._idle.pop().close()
 
     @contextmanager
-    def _linked(self, patience: float) -> Iterator[_BlobLink]:
+    def _linked(self, patience: float) -> "Iterator[_BlobLink]":
         """A link. Raises ControllerUnreachable after `patience` seconds, PeerRefused if it never comes about."""
         link = self._kept() or _BlobLink(self._secret, self._version, self._limits)
         try:
@@ -201,7 +199,7 @@ class LinkedBlobStore:
             raise
         self._idle.append(link)
 
-    def _kept(self) -> _BlobLink | None:
+    def _kept(self) -> "_BlobLink | None":
         """A link from an earlier use, if it still works."""
         while self._idle:
             link = self._idle.pop()

@@ -1,7 +1,5 @@
 """Serves a blob store to nodes of other computers, over their links to the controller's process."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256

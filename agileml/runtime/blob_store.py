@@ -4,8 +4,6 @@ What a job must not lose goes through a blob store: checkpoints, and the role th
 cloud is one more class with these four methods that passes `tests/agileml/runtime/blob_store_suite.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Nodes that reach the controller but not each other: one of them has to go, or the job would wait for ever."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

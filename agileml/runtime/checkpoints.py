@@ -1,7 +1,5 @@
 """A job's checkpoints: one blob for each partition and clock."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

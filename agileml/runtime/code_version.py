@@ -1,7 +1,5 @@
 """Which version of this package a process runs: all processes of a job must run the same."""
 
-from __future__ import annotations
-
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version

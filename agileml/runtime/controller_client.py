@@ -1,7 +1,5 @@
 """The job loop's connection to the controller: reports warned and lost machines, receives finished clocks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 
@@ -53,7 +51,7 @@ class ControllerClient:
         self._ended: JobEnded | None = None
         self._progress = 0
         self._chunks = 0
-        """Chunks that workers had reported to the controller when it last said so."""
+        """Chunks that workers have reported to the controller, as of its last word."""
         self.linked_nodes: tuple[str, ...] = ()
         """The nodes that are linked to the controller, as it has last reported."""
         self._failure = ""

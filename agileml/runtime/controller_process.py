@@ -1,7 +1,5 @@
 """The controller's process: gives the state machine time, messages and a memory, and can be killed and restarted."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

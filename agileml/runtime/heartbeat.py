@@ -6,8 +6,6 @@ memory and some wake-ups a second. Without heartbeats the controller counts the 
 has given up is killed by its heartbeat process, unless the node ends by itself.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import logging
 import os

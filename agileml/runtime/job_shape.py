@@ -4,8 +4,6 @@
 variables of the same names, so one process cannot load them all.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

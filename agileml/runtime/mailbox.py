@@ -1,7 +1,5 @@
 """Messages between the processes of a job, addressed by name, over links that are opened when needed."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -151,7 +149,7 @@ class Mailbox:
         self._book = AddressBook()
         self._listening: tuple[str, ...] = ()
         self._failed: dict[str, int] = {}
-        """Addresses of a peer that were tried in vain."""
+        """The number of a peer's addresses that did not answer."""
         self._gaps: set[str] = set()
         """Nodes to which messages were lost with a link: they are sent nothing more of that epoch."""
 

@@ -1,7 +1,5 @@
 """The message loop of a node: its link to the controller, warnings, and its end, whatever work the node does."""
 
-from __future__ import annotations
-
 import logging
 import time
 from abc import ABC, abstractmethod

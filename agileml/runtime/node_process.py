@@ -1,7 +1,5 @@
 """The process of a node: one thread for messages and decisions, one that computes, a few that write checkpoints."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading
@@ -54,7 +52,7 @@ class TrainerRole(NodeRole):
     plan: WorkPlan
     layout: Layout
 
-    def process(self, vitals: Vitals) -> NodeProcess:
+    def process(self, vitals: Vitals) -> "NodeProcess":
         return NodeProcess(self, vitals)
 
     @property

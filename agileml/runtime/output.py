@@ -3,8 +3,6 @@
 A file never blocks the user's code and outlives its process, however it ends.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

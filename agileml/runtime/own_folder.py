@@ -1,7 +1,5 @@
 """A temporary folder of one process. If the process is killed, the next one that needs such a folder removes it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

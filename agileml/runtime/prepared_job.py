@@ -1,7 +1,5 @@
 """The roles of a job's processes, and the result for its caller."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Folders that are read as code: only the user who reads them may have written them."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -4,8 +4,6 @@ A process gets its rendezvous as part of its role and never derives a path from 
 computer share a folder; processes elsewhere know only the address of the controller, and learn the rest from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf

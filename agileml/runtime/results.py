@@ -1,7 +1,5 @@
 """The clocks that a job reports while it runs, and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Roles: all that a process of a job is given when it starts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +123,7 @@ class ControllerRole(ABC):
 
     @abstractmethod
     def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> JobControl:
-        """The state machine: a new one, or one that goes on from the record of another."""
+        """The state machine: a new one, or one that continues from another's record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

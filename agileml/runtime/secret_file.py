@@ -1,7 +1,5 @@
 """A job's secret, as the user keeps it in a file, and as a node gets it that is started for the user."""
 
-from __future__ import annotations
-
 import logging
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shared memory of a node and its heartbeat process: signs of progress, and of the end."""
 
-from __future__ import annotations
-
 import mmap
 import time
 from collections import deque

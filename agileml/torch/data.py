@@ -64,7 +64,7 @@ class TorchData:
             )
         if loader.batch_size != self.batch_size:
             raise BadArgument(
-                f"{self.name}: batch_size is {self.batch_size}, and that of the DataLoader {loader.batch_size}"
+                f"{self.name}: batch_size is {self.batch_size}, but the DataLoader has {loader.batch_size}"
             )
         return loader
 

@@ -109,7 +109,7 @@ def compare_first_clock(trainer: ComparedTrainer, seed: int, trained: frozenset[
     module = trainer.build(seed).to(device)
     plain = _plain_gradients(trainer, module, trained, seed, device, seed)
     other = _plain_gradients(trainer, trainer.build(seed).to(device), trained, seed, device, seed + 1)
-    gradient, uncompared = None, "module or data draw random numbers, so that only the step is compared"
+    gradient, uncompared = None, "module or data draw random numbers, so only the step is compared"
     if not _relative(other, plain):
         gradient = _relative(_summed(trainer, seed, trained, device), plain)
         uncompared = "batch normalization takes the mean of each part by itself" * has_running_statistics(module)

@@ -157,11 +157,11 @@ class TorchNetwork:
         if name in self._trained:
             problem = "only its optimizer can, on the servers"
         elif name in now:
-            problem = "the optimizer does not train it, so that other nodes do not learn of this"
+            problem = "the optimizer does not train it, so other nodes would not see the change"
         else:
             problem = (
-                "other nodes would not learn of it: name it in the layer's averaged_buffers (the mean over all chunks"
-                " of a batch) or owned_buffers (as the first chunk changes it)"
+                "other nodes would not see the change: name it in the layer's averaged_buffers (the mean over all"
+                " chunks of a batch) or owned_buffers (as the first chunk changes it)"
             )
         kind = "buffer" if name in dict(self.module.named_buffers()) else "parameter"
         raise BadTrainer(f"{where}, {kind} {name!r}: the module changed it; {problem} ({forward})")
@@ -240,14 +240,14 @@ def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Te
 
 
 def _declared(module: torch.nn.Module, attribute: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The buffers that layers name in an attribute; BadTrainer if there is none of that name."""
+    """The buffers that layers name in an attribute; BadTrainer if a name is wrong."""
     for path, layer in module.named_modules():
         buffers = dict(layer.named_buffers(recurse=False))
         for name in getattr(layer, attribute, ()):
             if name not in buffers:
                 known = ", ".join(buffers) or "none"
                 raise BadTrainer(
-                    f"{attribute} of layer {path or 'the module'!r}: {name!r} is no buffer of it ({known})"
+                    f"{attribute} of layer {path or 'the module'!r}: {name!r} is not one of its buffers ({known})"
                 )
             yield (f"{path}.{name}" if path else name), buffers[name]
 

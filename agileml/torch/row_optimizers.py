@@ -138,7 +138,7 @@ class RowOptimizers:
         after, names = step.state, step.names
         if new := after.keys() - {*names.arrays, *names.numbers}:
             raise BadTrainer(
-                f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use another one"
+                f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use another optimizer"
             )
         if step.numbers:
             step.numbers[0][:] += 1
@@ -329,7 +329,7 @@ def _state_names(kind: str, state: dict[str, Any]) -> StateNames:
     arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)
     numbers = tuple(key for key, value in state.items() if key not in arrays and _is_number(value))
     if other := [key for key in state if key not in arrays + numbers]:
-        raise BadTrainer(f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another one")
+        raise BadTrainer(f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another")
     return StateNames(arrays, numbers)
 
 

@@ -367,8 +367,8 @@ class TorchModule:
         optimizers = call(f"{self.name}: optimizer", made)
         if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
             raise BadTrainer(
-                f"{self.name}: clip_norm and the sparse gradient of {min(sparse)!r}, whose norm PyTorch does not take"
-                " either; use sparse=False"
+                f"{self.name}: clip_norm needs the norm of {min(sparse)!r}'s gradient, which PyTorch does not compute"
+                " for sparse gradients; use sparse=False"
             )
         if not optimizers.trained:
             raise BadTrainer(f"{self.name}: the optimizer has no parameter of the module that requires a gradient")

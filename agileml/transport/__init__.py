@@ -1,7 +1,5 @@
 """Messages with arrays between processes: zero-copy, authenticated and bounded, over Unix and TCP sockets."""
 
-from __future__ import annotations
-
 from agileml.transport.addresses import Address, TcpAddress, UnixAddress, parse_address, parse_host_port
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable

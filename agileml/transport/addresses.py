@@ -3,8 +3,6 @@
 Written as `unix:/path`, `tcp:host:port`, `tcp:[::1]:port`.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Arrays are cut without being copied, and put together in the memory that the mes
 keep their order, and a message is complete or lost with its link, as one of a single frame is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import chain
 

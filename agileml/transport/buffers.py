@@ -4,8 +4,6 @@ Fresh memory costs a page fault per page, which for large arrays takes as long a
 returns to its pool when the last array over it is deleted.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections import deque
 

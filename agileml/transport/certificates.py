@@ -5,8 +5,6 @@ makes the same self-signed certificate and trusts no other. Presenting it proves
 and servers alike. Session keys are fresh for each connection: a secret that leaks later reveals no recorded traffic.
 """
 
-from __future__ import annotations
-
 import datetime
 import ssl
 import tempfile

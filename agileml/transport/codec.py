@@ -5,8 +5,6 @@ every type, because data from a network may be anything: a scalar type in an ann
 is checked, too. Fields may have any type that msgspec can check, and numpy arrays.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Iterable

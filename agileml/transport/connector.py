@@ -1,7 +1,5 @@
 """Opens links: listening, connecting, TLS and the handshake. Links that pass are handed to the endpoint."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl
@@ -103,7 +101,7 @@ class Connector:
         for peer, (address, until) in list(self._awaited.items()):
             if now >= until:
                 del self._awaited[peer]
-                reason = "it announced that it was connecting to us, and did not"
+                reason = "it announced that it was connecting to us, but never did"
                 self._report(Rejected(peer, address, reason, no_answer=True))
         for sock in self._resting:
             self._loop.watch(sock.fileno(), READ, partial(self._on_listener, sock))
@@ -143,7 +141,7 @@ class Connector:
         if len(self._unauthenticated) >= self._settings.max_handshakes:
             self._end(
                 next(iter(self._unauthenticated)),
-                f"dropped for a newer one of {len(self._unauthenticated)} connections in handshake",
+                f"dropped for a newer connection: {len(self._unauthenticated)} were in their handshake",
             )
         try:
             sockets.tune(sock, self._settings.buffer_bytes(address))

@@ -5,8 +5,6 @@ and `flush` wait. On each link, messages arrive in the order of `send`. "Sent" m
 whether the peer has received a message is known only from its answer.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Errors of a link, split by what the caller can do about them."""
 
-from __future__ import annotations
-
 from agileml.errors import AgileMLError, BadInput, BrokenConnection, PeerRefused
 
 

@@ -1,7 +1,5 @@
 """Events that `Endpoint.poll` reports."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.transport.framing import Array

@@ -7,8 +7,6 @@
 Every length is checked against the limits, and the arrays' sizes against the body's, before memory is allocated.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ another handshake does not match the fresh nonce, and a reflected answer names t
 protect the following data from an attacker on the network: that takes TLS.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets

@@ -1,7 +1,5 @@
 """One connection of an endpoint, and its data in flight."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import deque
 from collections.abc import Sequence

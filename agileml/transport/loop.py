@@ -1,7 +1,5 @@
 """A selector loop that another thread can wake."""
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

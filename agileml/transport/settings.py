@@ -1,7 +1,5 @@
 """Settings of an endpoint."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Opens and configures sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

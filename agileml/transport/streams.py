@@ -1,7 +1,5 @@
 """Non-blocking streams: plain sockets with scatter and gather, and TLS."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl
@@ -44,7 +42,7 @@ class PlainStream:
             raise OSError(code, os.strerror(code))
         return True
 
-    def secured(self, context: ssl.SSLContext, server_hostname: str | None) -> TlsStream:
+    def secured(self, context: ssl.SSLContext, server_hostname: str | None) -> "TlsStream":
         """Puts the connection under TLS. A client gives the name that the server has to prove."""
         return TlsStream(self._socket, context, server_hostname)
 

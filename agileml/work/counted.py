@@ -1,7 +1,5 @@
 """Which chunks of a clock count, as one node knows it: all of them, unless the controller leaves late ones out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -28,7 +26,7 @@ class CountedWork:
         self._decided.update((clock, Accepted(clock, covers)) for clock, covers in decisions)
 
     def forget_until(self, clock: int) -> None:
-        """Forgets the decisions up to a clock, of which nothing is left to do or to undo."""
+        """Forgets the decisions up to a clock, for which there is nothing left to do or undo."""
         if clock <= self._past and not self.awaits:
             return
         self._past = max(self._past, clock)

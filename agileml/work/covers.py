@@ -1,7 +1,5 @@
 """Covers name chunks of a clock; they say what a contribution brings, what has arrived, and what was accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

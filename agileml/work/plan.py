@@ -8,8 +8,6 @@ without rotation a place always has the shard of its number. To a worker its pla
 of a place only when it computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,7 +28,7 @@ class WorkPlan:
     chunk_items: int
     rotates: bool = False
 
-    def rotating(self) -> WorkPlan:
+    def rotating(self) -> "WorkPlan":
         """A plan with these chunks, whose shards rotate."""
         return replace(self, rotates=True)
 

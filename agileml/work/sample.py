@@ -1,7 +1,5 @@
 """The loss sample: how many of the first items of each shard belong to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,6 +1,6 @@
 """Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,11 +62,9 @@ def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -
     return run_job(job, chosen.strategy, scenario.replay_in(zone), scenario.overheads, chosen.recovery)
 
 
-def backtest(
-    scenario: Scenario, names: Sequence[str], map_: Callable[..., Iterable[list[JobResult]]] = map
-) -> list[JobResult]:
-    """Every job under every strategy; `map_` may spread the portions over processes."""
-    return [result for results in map_(run_portion, portions(scenario, names)) for result in results]
+def backtest(scenario: Scenario, names: Sequence[str]) -> list[JobResult]:
+    """Every job under every strategy."""
+    return [result for portion in portions(scenario, names) for result in run_portion(portion)]
 
 
 def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]]:

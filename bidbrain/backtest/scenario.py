@@ -51,7 +51,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if not self.offers:
-            raise BadScenario("markets: no price history is of a requested type")
+            raise BadScenario("markets: no price history has a requested type")
         if self.train.end > self.test.start:
             raise BadScenario(
                 f"train ends at {format_time(self.train.end)}, after test begins at {format_time(self.test.start)}:"
@@ -63,12 +63,12 @@ class Scenario:
         if self.starts <= 0:
             raise BadScenario(f"starts: {self.starts} is not above 0")
         if self.baseline.machines <= 0:
-            raise BadScenario(f"job: a baseline of {self.baseline.machines} machines does no work")
+            raise BadScenario(f"job: a baseline of {self.baseline.machines} machines; it needs at least 1")
         for hours in self.hours:
             if hours <= 0 or self.latest_start(hours) <= self.test.start:
                 raise BadScenario(
-                    f"job: three times {hours:g} hours do not fit between {format_time(self.test.start)} and"
-                    f" {format_time(self.test.end)}, so a job might not finish"
+                    f"job: {hours:g} hours need a test of three times that, to be sure to finish; it lasts from"
+                    f" {format_time(self.test.start)} to {format_time(self.test.end)}"
                 )
         for series in self.histories:
             self._require_covered(series)

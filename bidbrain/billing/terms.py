@@ -1,7 +1,5 @@
 """How each cloud bills spot machines and takes them back, as the part `terms` of its package says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

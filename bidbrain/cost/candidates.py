@@ -158,7 +158,7 @@ def _eviction_with_each(
 
 
 def _hazard_together(held: Sequence[FootprintAllocation], beta: Floats, left: Ints) -> Floats:
-    """The cumulative hazard of allocations that are evicted together, with each candidate in turn."""
+    """The cumulative hazard of allocations that are evicted together, for each candidate."""
     hazard = cumulative_hazard(beta) / left
     steps = largest_hazards(held)
     total = hazard * np.maximum(left - steps[-1][1], 0)

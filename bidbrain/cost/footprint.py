@@ -178,8 +178,8 @@ class CostPerWork:
         return "\n".join(
             (
                 f"${self.usd_per_work:.4g} per unit of work: {cost}" if self.work > 0 else cost,
-                f"each machine loses {self.stall_hours * 3600:.1f} s to evictions (probability of any"
-                f" {self.eviction:.1%}), {self.resize_hours * 3600:.1f} s to the change of machines",
+                f"each machine loses {self.stall_hours * 3600:.1f} s to evictions (probability of at"
+                f" least one: {self.eviction:.1%}), {self.resize_hours * 3600:.1f} s to changes of the fleet",
                 *map(str, self.shares),
             )
         )

@@ -50,7 +50,7 @@ class Allowance:
         if situation.usd_left < inf and held < needed:
             cheaper = self._cheaper(situation, self.room(situation, staying), needed)
             if cheaper is not None:
-                why = f"the budget of {usd_text(situation.usd_left)} does not cover that; {described(cheaper)}, fits"
+                why = f"the budget of {usd_text(situation.usd_left)} does not cover that, but {described(cheaper)}"
                 return Decision((*returns, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
         if held < self.limits.least:
             why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"
@@ -97,11 +97,11 @@ def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
     # Some may take room only together.
     alone = sum(count for kind, count in room.leaving.items() if take_room({kind: count}))
     awaited = counted(alone or sum(room.leaving.values()), "machine")
-    return f"; its quota is in use until {awaited} that are leaving have gone"
+    return f"; its quota is in use by {awaited} on the way out"
 
 
 def machines_leaving(situation: Situation, staying: Sequence[Holding]) -> Counter[tuple[Market, bool]]:
-    """The machines that count against quotas until they are gone, with those of holdings that do not stay."""
+    """The machines that count against quotas until they are gone, including those of holdings that do not stay."""
     leaving = Counter(situation.leaving)
     for holding in situation.holdings:
         if holding not in staying:

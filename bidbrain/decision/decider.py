@@ -7,8 +7,6 @@ on-demand machines while spot keeps failing (`on_demand_fallback`), returns to s
 other jobs, lost machines are replaced where the strategy itself does not (`refilling`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
@@ -103,7 +101,7 @@ class Decider:
                 return decider._in_time(situation, self.deadline)
         return self._unhurried(situation)
 
-    def _with_last_resort(self, situation: Situation, deadline: int) -> Decider:
+    def _with_last_resort(self, situation: Situation, deadline: int) -> "Decider":
         """This decider with on-demand machines that a market grants now; the cheapest ones, if the gang may move."""
         resort = self.baseline
         if self.roaming is not None:
@@ -117,7 +115,7 @@ class Decider:
             return ()
         return tuple(self.roaming.outlooks(situation, self._gang(self.deadline)))
 
-    def later(self, span: int) -> Decider:
+    def later(self, span: int) -> "Decider":
         """The decider of the same job, if it begins later, or earlier."""
         return replace(
             self,
@@ -224,7 +222,7 @@ class Decider:
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
-        return f"slack of {left.slack / HOUR:.2f} h: on-demand costs more only above {least / HOUR:.2f} h"
+        return f"{left.slack / HOUR:.2f} h of slack: below {least / HOUR:.2f} h, on-demand is cheaper"
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
         """Rents spot machines as the strategy wants them, and keeps on-demand machines only until then."""
@@ -367,7 +365,7 @@ class Decider:
         short, like = self.limits.most - held, situation.holdings[0].rent
         sells = situation.sells(like)
         if not sells and held >= self.limits.least:
-            why = f"continues with {held} of {self.limits.most} nodes: their market has no others now"
+            why = f"continues with {held} of {self.limits.most} nodes: their market has no more now"
             return Decision((), situation.now + LOOK_AGAIN, why)
         if not sells:
             cheapest = cheapest_spot(situation)
@@ -379,7 +377,7 @@ class Decider:
     # -- limits -------------------------------------------------------------------------------------------------------
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
-        """As many of the baseline's machines as still fit."""
+        """The machines of the baseline that still fit."""
         offer = self.baseline.offer
         room = self.most_nu - sum(holding.nu for holding in situation.holdings)
         machines = min(floor(room / offer.nu + _ROUNDING), self.fallback.machines)

@@ -1,7 +1,5 @@
 """How many machines a job may hold, and purchases cut to fit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,7 +47,7 @@ class MachineLimits:
 
     @property
     def shrinks(self) -> bool:
-        """Whether a gang goes on without some of its machines."""
+        """Whether a gang continues without some of its machines."""
         return self.together and self.least < self.most
 
     def rentable(self, on_demand: Rent) -> Rent:
@@ -83,7 +81,7 @@ class PurchaseRoom:
     held: Counter[tuple[Market, bool]] = field(default_factory=Counter)
     leaving: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
 
-    def without(self, holdings: Iterable[Holding]) -> PurchaseRoom:
+    def without(self, holdings: Iterable[Holding]) -> "PurchaseRoom":
         """The room that is left next to holdings."""
         for holding in holdings:
             self._count(holding.rent, holding.rent.machines)

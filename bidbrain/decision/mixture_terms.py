@@ -72,8 +72,8 @@ class Mixing:
 
     @property
     def spare_hours(self) -> float:
-        """How long machines are paid for without work: while all stand still for an eviction and for its replacement,
-        and at the end, until they are returned."""
+        """How long machines are paid for without working: while all wait for the replacement of an evicted one, and at
+        the end, until they are returned."""
         return (self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN) / HOUR
 
     @property

@@ -79,7 +79,7 @@ class CrossingHistory:
     def at_deltas(self, deltas: Ints) -> list[Crossing]:
         """Outcomes of several bids, each above the price at the start.
 
-        A start that holds a bid holds every higher one, and is crossed no earlier by it: each search goes on where that
+        A start that holds a bid holds every higher one, and is crossed no earlier by it: each search starts where that
         of the next lower bid ended.
         """
         outcomes: dict[int, Crossing] = {}

@@ -38,7 +38,7 @@ _SIBLINGS_TO_COMPARE = 4
 # Jeffreys' prior of a Poisson rate: half an eviction in no time.
 _JEFFREYS = 0.5
 UNRECORDED = Exposure(0.5, 10.0)
-"""Stands in for a record where there is none: wide, around one eviction in 20 hours."""
+"""Used where nothing is recorded: wide, around one eviction in 20 hours."""
 _RECENT_DAYS = 30 * DAY
 _USUAL_BUCKET = 0.125
 """Share of machines interrupted in a month, the middle of AWS's buckets: it leaves the prior as it is."""
@@ -143,7 +143,7 @@ def hazard_of(
     own = sum((record.exposure for record in watched if record.market == market), NOTHING)
     pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
     if not pieces and 0 < own.hours < UNRECORDED.hours:
-        pieces = [RateEvidence("a prior, as little was observed", _missing(own), "prior")]
+        pieces = [RateEvidence("a prior, because little was observed", _missing(own), "prior")]
     return Hazard(tuple(pieces), own, ages) if pieces or own.hours else None
 
 

@@ -6,8 +6,6 @@ each among its features, evaluated for a day of moments at a time. The forest is
 quarters of the past, it predicts the last quarter better than the usual shares do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -51,7 +49,7 @@ class PresentRisk:
     @classmethod
     def of(
         cls, paths: Mapping[Market, PricePath], distances: Ints, shares: Mapping[Market, Floats]
-    ) -> PresentRisk | None:
+    ) -> "PresentRisk | None":
         """The model of the whole past; None if it is too short, or if the usual shares predict as well."""
         begin = max(path.series.first for path in paths.values()) + _WARM_UP
         end = min(path.series.last for path in paths.values()) - WINDOW

@@ -11,7 +11,7 @@ from bidbrain.billing.terms import terms_of
 from bidbrain.eviction.hazard import UNRECORDED, Hazard, RateEvidence
 from pricing_data.market import Market
 
-PRIOR = Hazard((RateEvidence("a prior, as no eviction rate is recorded", UNRECORDED, "prior"),))
+PRIOR = Hazard((RateEvidence("a prior, because no eviction rate is recorded", UNRECORDED, "prior"),))
 """0.05 per machine-hour, with a 95% interval from almost none to 0.25."""
 
 

@@ -62,7 +62,7 @@ def _evictions(past: KnownPast, markets: set[Market]) -> str:
     parts = [f"spot comes and goes as observed in {counted(len(seen), 'market')}"] if seen else []
     if len(seen) < len(known):
         others = counted(len(known) - len(seen), "market")
-        parts.append(f"no availability of {others} is recorded, so spot may not be had for hours there")
+        parts.append(f"no availability of {others} is recorded, so spot may be unobtainable there for hours")
     if len(known) < len(markets):
         parts.append("evictions where the price rose above the bid")
     return ", ".join(parts)

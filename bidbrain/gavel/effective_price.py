@@ -101,7 +101,7 @@ class Movement:
             if not (isfinite(value) and value >= 0):
                 raise BadEffectivePrice(f"{what} of {value:g}: sizes in GB and hours must be at least 0")
         if not self.dataset_on:
-            raise BadEffectivePrice("the dataset is on no cloud: name at least one")
+            raise BadEffectivePrice("the dataset is on no cloud: name at least one that holds it")
 
     def checkpoint_usd(self, source: Market, target: Market) -> float:
         """Egress cost of a checkpoint from one market to another."""

@@ -283,7 +283,7 @@ class _JobReplay:
         self.bought += 1
 
     def _granted(self, wanted: Rent) -> Rent:
-        """As many of the machines as the market grants; on-demand capacity is unlimited."""
+        """The number of machines that the market grants; on-demand capacity is unlimited."""
         if wanted.bid is None:
             return wanted
         market = wanted.offer.market

@@ -165,7 +165,7 @@ class Proteus:
             room -= machines * offer.nu
 
     def _candidates(self, prices: Floats, room: float) -> BidGrid:
-        """As many machines as one request asks for, or as fit into the room."""
+        """The machines that one request asks for, or that fit into the room."""
         whole = np.ceil(self.request_nu / self._nu)
         machines = np.minimum(whole, np.floor(room / self._nu))
         nu = (np.maximum(machines, 0) * self._nu)[:, None]

@@ -95,9 +95,8 @@ class ListPrices:
     def current(
         self, table: str, at: int | None, rank: Callable[[ListPrice], float | None], what: str
     ) -> list[ListPrice]:
-        """The rows in force at a moment for which `rank` has a number, the highest first; of equals, the smaller step.
-
-        In force is the newest list that is not after `at`, else the oldest. Raises `UnknownPrice` if there is none.
+        """The rows in force at a moment for which `rank` has a number, the highest first, and among equals the smaller
+        step. In force is the newest list not after `at`, else the oldest. Raises `UnknownPrice` if there is none.
         """
         ranked = [(order, row) for row in self.rows if row.table == table and (order := rank(row)) is not None]
         if not ranked:

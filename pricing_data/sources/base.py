@@ -1,7 +1,5 @@
 """The contract between a source of market data and the fetch that drives it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -67,7 +65,7 @@ class FetchTask:
     optional: bool = False
 
     @classmethod
-    def failed(cls, cloud: str, what: str, error: CloudError, *, optional: bool = False) -> FetchTask:
+    def failed(cls, cloud: str, what: str, error: CloudError, *, optional: bool = False) -> "FetchTask":
         """A task of no region that reports an error which stopped a whole source."""
 
         def pull() -> Iterator[FetchedRows]:

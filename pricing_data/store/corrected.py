@@ -1,7 +1,5 @@
 """Stored prices as they were corrected."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Draft`: the next state of a store. Its new files are unfinished until its manifest is saved."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace

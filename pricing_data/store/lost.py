@@ -1,7 +1,5 @@
 """Prices that are lost: segments that were damaged or missing, and were taken out of the store."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ dies, it leaves files that no manifest lists; the next writer deletes them. If t
 from the files, which describe themselves and each other.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -76,7 +74,7 @@ class Manifest:
         return f"{kind}-{blake2b(' '.join(sources).encode(), digest_size=16).hexdigest()}"
 
     def derived(self, kind: str) -> str | None:
-        """The file of these figures; None if there is none, or if another file has changed since."""
+        """The file of these figures; None without one, or if another file has changed since."""
         name = self.facts.get(kind)
         return name if name is not None and name.startswith(self.derived_kind(kind)) else None
 
@@ -91,7 +89,7 @@ class Manifest:
         }
         return json.dumps(content).encode()
 
-    def with_fact(self, table: str, name: str) -> Manifest:
+    def with_fact(self, table: str, name: str) -> "Manifest":
         """A copy with another file for a fact table."""
         return replace(self, facts={**self.facts, table: name})
 

@@ -1,7 +1,5 @@
 """A lost manifest, made again from the store's files, each of which names the others of its time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The footer has a checksum of every block of the data before the footer, and the 
 So a reader checks the footer and the blocks that it needs, and nothing else.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -41,7 +39,7 @@ class Origin:
     derived: bool
 
     @classmethod
-    def of(cls, name: str) -> Origin | None:
+    def of(cls, name: str) -> "Origin | None":
         """The origin of a sealed file; None for any other."""
         match = _NAME.fullmatch(name)
         return cls(match["kind"], int(match["number"]), match["digest"], bool(match["sources"])) if match else None

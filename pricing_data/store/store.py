@@ -1,7 +1,5 @@
 """`PriceStore`: the market data on this machine. One writer at a time, any number of readers."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections import Counter
@@ -60,7 +58,7 @@ class Committed:
     known: int = 0
     conflicts: int = 0
 
-    def __add__(self, other: Committed) -> Committed:
+    def __add__(self, other: "Committed") -> "Committed":
         return Committed(self.added + other.added, self.known + other.known, self.conflicts + other.conflicts)
 
 

@@ -1,7 +1,5 @@
 """Checks and copies of a whole store."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

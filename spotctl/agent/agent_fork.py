@@ -1,7 +1,5 @@
 """Forks a machine's agent from the process that supervises the machine; only that process ends the machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Measures how busy this machine's graphics cards are, with the driver's own tool."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

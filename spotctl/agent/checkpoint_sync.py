@@ -5,8 +5,6 @@ begins with a dot and renames it, so that every visible file is complete. The fo
 from one look to the next, or once a copy is overdue; a copy counts if the folder did not change meanwhile.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from math import inf

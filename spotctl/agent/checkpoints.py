@@ -1,7 +1,5 @@
 """Checkpoints in a folder, used only if they are complete and unchanged."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

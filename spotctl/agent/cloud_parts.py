@@ -4,8 +4,6 @@ They import this package, agileml and the standard library only, and are copied 
 cloud, which its entry point names, is never loaded here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module

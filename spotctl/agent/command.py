@@ -1,7 +1,5 @@
 """A command on a machine: in a process group of its own, and always ended as a whole."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -5,8 +5,6 @@ owner on both sides. The job's folders have the same paths as outside, and the n
 variables reach the container in a file without a name: they are in no argument, and in no file that podman keeps.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -66,7 +64,7 @@ class Container:
     folders: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, text: str) -> Container:
+    def from_json(cls, text: str) -> "Container":
         """BrokenProtocol: the text is not a container."""
         try:
             values = json.loads(text)

@@ -1,7 +1,5 @@
 """Copies data to a machine before the program starts, and outputs from it after the program has ended."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

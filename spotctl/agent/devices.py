@@ -1,7 +1,5 @@
 """The graphics cards of this machine."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Marks are next to the job's checkpoints, or below its first output. A job with n
 its machines are processes of this computer. Rented machines leave nothing behind, so such a job has to start again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ The command replaces this process and runs in the folder and the environment of 
 machine.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 PID is a process of the payload, whose variables the command gets. This process becomes podman.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

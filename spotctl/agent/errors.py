@@ -1,7 +1,5 @@
 """Errors on a rented machine and on the link to it. Messages name the object, the value and the way out."""
 
-from __future__ import annotations
-
 
 class AgentError(Exception):
     """Root of this package's errors."""

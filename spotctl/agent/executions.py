@@ -1,7 +1,5 @@
 """Commands that a person runs on a machine over its link, next to the machine's own payload."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Small JSON files that other processes read while they are replaced, and locks between processes."""
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

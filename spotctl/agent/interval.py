@@ -4,8 +4,6 @@ With checkpoints of cost C and a mean time M to the next eviction, the best inte
 1974; Daly 2006 has the terms beyond it, which matter only where C is near M).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -50,7 +48,7 @@ class CheckpointPlanReader:
         self._plan = Watched(path, _plan)
 
     @classmethod
-    def of(cls, environment: Mapping[str, str] = os.environ) -> CheckpointPlanReader | None:
+    def of(cls, environment: Mapping[str, str] = os.environ) -> "CheckpointPlanReader | None":
         """The reader of the file that the environment names; None if there is no name."""
         path = environment.get(PLAN_VARIABLE)
         return cls(Path(path)) if path else None

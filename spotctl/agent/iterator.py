@@ -11,8 +11,6 @@ from time to time and resumes.
 This is the GavelIterator of section 5.6 of the dissertation.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

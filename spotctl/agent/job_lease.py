@@ -1,7 +1,5 @@
 """A training loop's side of its lease: decides when to save and when to end, and reports progress to the agent."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

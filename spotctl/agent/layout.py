@@ -1,7 +1,5 @@
 """Paths on a rented machine. The start-up script (`spotctl.clouds.remote`) makes these folders."""
 
-from __future__ import annotations
-
 ROOT = "/opt/spotctl"
 """Belongs to root: the lease watchdog, and the values that the start-up script received for the machine."""
 

@@ -14,8 +14,6 @@ identifies one run of that clock. Files let a job read its lease without a conne
 side. The agent calls `begin` before it starts the job.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -144,7 +142,7 @@ class LeaseHolder:
         self._known: Lease | None = None
 
     @classmethod
-    def of(cls, environment: Mapping[str, str] = os.environ) -> LeaseHolder | None:
+    def of(cls, environment: Mapping[str, str] = os.environ) -> "LeaseHolder | None":
         """The holder of the folder that the environment names; None if there is no name."""
         folder = environment.get(FOLDER_VARIABLE)
         return cls(Path(folder)) if folder else None

@@ -1,7 +1,5 @@
 """The calling side of a machine link: one connection to an agent, one request at a time."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The answering side of machine links: all connections to one agent, served by the agent's only thread."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import socket

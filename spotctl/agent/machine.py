@@ -20,8 +20,6 @@ Operations of the link (`MachineLink` documents them for callers): `assign`, `re
 has already changes nothing.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -6,8 +6,6 @@ command; when that has exited, its last checkpoint is stored, and the node exits
 node exits with the command's status, and a mark next to the checkpoints or outputs keeps a status of 0.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -4,8 +4,6 @@ A poller's `poll` returns the notices in force, waits no longer than the service
 OSError or ValueError when the service does not answer as documented. Moments are seconds since 1970.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Notes when a machine's output was printed: a file next to the output, with a line `BYTES MICROSECONDS` per growth."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import suppress

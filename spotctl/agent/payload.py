@@ -1,7 +1,5 @@
 """`Payload`: the command that a machine's agent runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +38,7 @@ class Payload:
         }
 
     @classmethod
-    def from_json(cls, values: Any) -> Payload:  # noqa: ANN401 - JSON from outside
+    def from_json(cls, values: Any) -> "Payload":  # noqa: ANN401 - JSON from outside
         """The inverse of `to_json`. BrokenProtocol: the values are not a payload."""
         try:
             return cls(

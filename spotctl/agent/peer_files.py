@@ -5,8 +5,6 @@ the same certificate on their standard input, so each recognizes the other. `ser
 its standard input; `fetch` writes the file that the other side serves.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

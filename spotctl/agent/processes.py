@@ -1,7 +1,5 @@
 """Finds processes by a mark in their environment, which all processes of a machine inherit, even daemons."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

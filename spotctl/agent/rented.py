@@ -9,8 +9,6 @@ If the service is killed, the agent dies, too, and the watchdog ends the machine
 Only one service runs on a machine: it holds a lock, and a second start returns at once and changes nothing.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -72,7 +70,7 @@ class AgentStart:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> AgentStart:
+    def from_json(cls, values: Mapping[str, Any]) -> "AgentStart":
         return cls(
             str(values["machine"]),
             int(values["index"]),

@@ -9,8 +9,6 @@ This file is also part of the start-up script, so that a machine that no launche
 imports only the standard library.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import runpy

@@ -1,7 +1,5 @@
 """Signs checkpoints with a key that does not lie where they lie: a checkpoint may be a program, as PyTorch's are."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

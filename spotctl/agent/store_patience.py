@@ -1,7 +1,5 @@
 """Waits on a machine until an object store works again: what a program has made is worth more than some minutes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -3,8 +3,6 @@
 A checkpoint is its files, one blob each, and a record that is written last: files without a record do not count.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -54,7 +52,7 @@ class _WrittenRecord:
     digests: Mapping[str, str]
 
     @classmethod
-    def of(cls, content: bytes, key: SigningKey | None) -> _WrittenRecord:
+    def of(cls, content: bytes, key: SigningKey | None) -> "_WrittenRecord":
         """Unrecoverable: these are not the bytes of a record, or not of one that the key has signed."""
         try:
             values = dict(json.loads(content))

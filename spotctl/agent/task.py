@@ -1,7 +1,5 @@
 """The task of a node of a command job, passed as one JSON argument without any secret."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -58,7 +56,7 @@ class NodeTask:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> NodeTask:
+    def from_json(cls, text: str) -> "NodeTask":
         """The inverse of `to_json`. BrokenProtocol: the text is not a task."""
         try:
             values = json.loads(text)

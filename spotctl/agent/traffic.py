@@ -1,7 +1,5 @@
 """Counts the bytes that this machine has received and sent since its boot, from its kernel's counters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`WakeUps`: pauses of a process that watches children, ended early by a child's death or a signal."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

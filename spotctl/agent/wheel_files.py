@@ -3,8 +3,6 @@
 The launcher has chosen the wheels and names each by its SHA-256, so any other file is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

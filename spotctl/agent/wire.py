@@ -12,8 +12,6 @@ A frame that was changed, repeated, dropped or sent in the other direction does 
 The format authenticates but does not encrypt: secrets never travel in frames, and on a cloud the link runs inside ssh.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

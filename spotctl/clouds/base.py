@@ -241,7 +241,7 @@ class CloudProvider(Protocol):
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """Creates at most as many machines as requested, and at least one. A token is never served twice.
 
-        NoCapacity or QuotaReached: no machine could be had. NotFound: there is no such market. TokenTaken: the token
+        NoCapacity or QuotaReached: no machine is available. NotFound: there is no such market. TokenTaken: the token
         was used for a different request. BadRequest: the provider does not have a setting that the request asks for.
         """
         ...

@@ -144,7 +144,7 @@ def _may_be_machine(cells: Cells, what: str) -> bool:
 
 
 def _says_machine(cells: Cells) -> bool:
-    """As exports of spotctl's ledger say it, and Azure."""
+    """Whether the resource type is a machine, in the words of Azure and of spotctl's own exports."""
     return normalized(cells.get("resourcetype", "")) == "virtualmachine"
 
 

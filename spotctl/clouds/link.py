@@ -135,7 +135,7 @@ class AgentLink:
 
     def _call(self, operation: str, *, retry: bool = True, **arguments: object) -> dict[str, Any]:
         if time.monotonic() < self._silent_until:
-            raise Unanswered(f"{self._machine}: its agent did not answer; it is asked again in a few seconds")
+            raise Unanswered(f"{self._machine}: its agent did not answer; spotctl asks again in a few seconds")
         try:
             return self._connect().call(operation, **arguments)
         except (Unanswered, Unusable):
@@ -153,7 +153,7 @@ class AgentLink:
             raise Unanswered(f"{error}; the machine may be starting or gone: try again") from None
         except WrongSecret as error:
             self.close()
-            raise NotPermitted(f"{error}; was the machine bought from another home?") from None
+            raise NotPermitted(f"{error}; was the machine rented from another home?") from None
         except MachineEnding as error:
             raise NotFound(f"{error}; the machine is gone", (self._machine,)) from None
         except RequestRefused as error:

@@ -48,7 +48,7 @@ class PriceBook:
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         if end > (now := self._now()):
-            raise NotFound(f"{market}: its price at {format_time(end)} is not known at {format_time(now)}")
+            raise NotFound(f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}")
         series = self._series(market)
         if start < series.first:
             raise NotFound(

@@ -45,7 +45,7 @@ class SeveralClouds(WallClock):
         return self._named(market.cloud).prices(market, start, end)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. NotPermitted: every cloud refuses; if only some do, the run goes on with the others."""
+        """See `CloudProvider`. NotPermitted: every cloud refuses; if some do, the run continues with the others."""
         cloud = self._named(request.market.cloud)
         return self._permitted("create", request.market.cloud, partial(cloud.create, request))
 

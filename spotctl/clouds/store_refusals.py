@@ -1,4 +1,4 @@
-"""Errors of SDKs as those of object stores."""
+"""Turns errors of SDKs into those of object stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spotctl.agent.blobs.bucket import StoreRefused
 
 @contextmanager
 def refused_as_store() -> Iterator[None]:
-    """Raises StoreRefused in place of a `CloudError`."""
+    """Raises a `CloudError` as StoreRefused."""
     try:
         yield
     except CloudError as error:

@@ -31,7 +31,7 @@ def price_store(settings: Settings, on_wait: Callable[[], None] = lambda: None) 
 
 @cache
 def _remark_once(text: str) -> None:
-    """Tells on stderr that the store had to be repaired; a command may open it several times."""
+    """Says once on stderr that the store was repaired; a command may open it several times."""
     sys.stderr.write(f"spotctl: {text}\n")
 
 

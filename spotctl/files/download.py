@@ -1,7 +1,5 @@
 """A file that a user names, from this computer or from a web server."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

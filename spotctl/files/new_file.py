@@ -1,7 +1,5 @@
 """Writes files that `spotctl init` makes for a user: whole, and never over another by accident."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

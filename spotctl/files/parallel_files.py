@@ -1,19 +1,14 @@
 """Profiles and plans of pipeline parallelism: the files, and errors that name them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agileml.errors import BadInput
+from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.profile.model_profile import ModelProfile
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
-
-if TYPE_CHECKING:
-    from agileml.pipeline.plan.parallel_plan import ParallelPlan
-    from agileml.pipeline.profile.model_profile import ModelProfile
 
 
 def check_folder(file: Path | None) -> None:

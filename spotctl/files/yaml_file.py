@@ -3,8 +3,6 @@
 Plain words mean what they mean in YAML 1.2, as in editors: `06:00`, `2026-01-20`, `0x10` and `no` are texts.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from math import inf

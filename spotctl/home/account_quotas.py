@@ -3,8 +3,6 @@
 `spotctl doctor` and `spotctl launch` read quotas from the clouds; plans, which need no network, read the kept ones.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ import stands in further modules of the package, its parts:
 Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast

@@ -1,7 +1,5 @@
 """Reads the tables of the settings file that are named after clouds: each cloud has a dataclass for its own."""
 
-from __future__ import annotations
-
 import ipaddress
 import tomllib
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 Credentials are not settings: each SDK reads them itself.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping

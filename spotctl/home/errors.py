@@ -1,7 +1,5 @@
 """Errors of the product itself, by what the caller can do about them."""
 
-from __future__ import annotations
-
 
 class SpotctlError(Exception):
     """Root of this package's errors; the message names the object, the value and the solution."""

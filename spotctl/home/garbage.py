@@ -1,7 +1,5 @@
 """Pauses Python's cyclic garbage collection while many values are read; all of them are kept."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

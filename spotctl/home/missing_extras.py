@@ -1,7 +1,5 @@
 """Packages that only some commands need: which extra of spotctl installs them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Folders and files that only their owner can read, whatever the umask; those of earlier versions are corrected."""
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Quotas of cloud accounts, as the settings state them: how much may run at a time, by cloud, region and family."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -64,7 +62,7 @@ class Quota:
         """Whether this is a quota for every region, each with this amount."""
         return self.region == _ANY
 
-    def within(self, region: str) -> Quota:
+    def within(self, region: str) -> "Quota":
         """The quota for one region; the quota itself, unless it is for every region."""
         return replace(self, region=region) if self.is_for_each_region else self
 

@@ -1,7 +1,5 @@
 """Parsers of single settings; each raises ValueError with what the value must be."""
 
-from __future__ import annotations
-
 
 def text(value: object) -> str | None:
     """A string; None if it is empty."""

@@ -1,7 +1,5 @@
 """The clock of real clouds: this computer's."""
 
-from __future__ import annotations
-
 import time
 
 

@@ -7,8 +7,6 @@ one is lost, it moves to the next that answers. With --store it is on a machine 
 where `python -m spotctl.integrations.gang --serve-store PORT` runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

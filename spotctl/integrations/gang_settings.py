@@ -1,7 +1,5 @@
 """The settings that `spotctl.integrations.gang` passes to the ranks of a gang in their environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +26,7 @@ class GangSettings:
     checkpoints: Path | None = None
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> GangSettings:
+    def of(cls, environment: Mapping[str, str]) -> "GangSettings":
         """The settings in an environment. BadInput: `python -m spotctl.integrations.gang` did not start the process."""
         if _PEERS not in environment:
             raise BadInput("start the script with python -m spotctl.integrations.gang SCRIPT (in place of torchrun)")

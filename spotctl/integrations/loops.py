@@ -8,8 +8,6 @@
 It restores the newest save before the first iteration, skips the iterations that are done, and saves after iterations.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

@@ -4,8 +4,6 @@ Connections are AgileML's: TLS that is keyed by the gang's secret. A lost machin
 is kept on several machines.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

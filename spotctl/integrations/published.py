@@ -1,7 +1,5 @@
 """Checkpoints that appear whole in the folder that spotctl copies: written under a hidden name, then renamed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Decisions that all processes of a distributed training take together."""
 
-from __future__ import annotations
-
 import torch
 from torch import distributed
 

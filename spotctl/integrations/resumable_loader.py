@@ -1,7 +1,5 @@
 """A DataLoader that goes on within an epoch, with the same samples in the same order."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import islice

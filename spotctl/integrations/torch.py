@@ -10,8 +10,6 @@ this machine and to `copies` others of the gang. On an eviction notice all ranks
 that leaves exit. The others are started again by `python -m spotctl.integrations.gang`, and read from their peers.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -4,8 +4,6 @@ Work is counted in time on all nodes: on half of the nodes, the same work takes 
 newest checkpoint is safe; later work is done again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

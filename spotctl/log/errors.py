@@ -1,7 +1,5 @@
 """Why a run cannot start or continue."""
 
-from __future__ import annotations
-
 from spotctl.home.errors import SpotctlError
 
 

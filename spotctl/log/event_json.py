@@ -1,7 +1,5 @@
 """Events as the log keeps them: the name of their kind, and a body in JSON. Logs of earlier versions stay readable."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress

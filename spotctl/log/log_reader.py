@@ -4,8 +4,6 @@ Rows that are new are read in the order in which they were written: they have ch
 Earlier rows of a run are read again only if the run is needed, and then known by the digest of the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b

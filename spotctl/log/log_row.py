@@ -1,12 +1,8 @@
 """`LogRow`: an event as readers of the log get it, and `StoredRow`, as the log has it."""
 
-from __future__ import annotations
+from typing import NamedTuple
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from spotctl.log.events import Event
-
+from spotctl.log.events import Event
 
 StoredRow = tuple[int, str, int, str, str, int | None]
 """The position of a row, its run, time, kind, body and checksum; rows of early versions have no checksum."""

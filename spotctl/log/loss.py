@@ -4,8 +4,6 @@ The index of the log says of which run a row was, even if the row itself cannot 
 the row may be of any run that had begun and not ended, or of a run that left nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

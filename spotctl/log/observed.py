@@ -1,7 +1,5 @@
 """The availability that a run observed: its orders of spot machines, and how their machines ended. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pricing_data.availability import AvailabilitySpan, Ending, run_of_job

@@ -1,7 +1,5 @@
 """Reads the rows of an event log that may be damaged, as they are stored, and writes logs from such rows."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress

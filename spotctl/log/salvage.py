@@ -3,8 +3,6 @@
 Commands that return machines fall back on this module when the log cannot be read normally.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

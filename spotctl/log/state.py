@@ -1,7 +1,5 @@
 """The state of a run, as `folding` computes it from the events."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,14 +1,13 @@
 """The jobs that were launched, and the status of the latest run of each."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import store
 from spotctl.log.budget import Tariff
@@ -22,11 +21,6 @@ from spotctl.log.present import present_of
 from spotctl.log.salvage import salvage
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-
-if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
-
 
 _NO_STATES: Mapping[str, RunState] = MappingProxyType({})
 

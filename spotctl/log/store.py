@@ -5,8 +5,6 @@ survives the process and the machine. Other processes can read while a run write
 of a job belongs to a process and ends with it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import sqlite3
@@ -16,15 +14,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from zlib import crc32
 
 from spotctl.home.private import make_private_file, make_private_folder
 from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
+from spotctl.log.events import Event, RowsLost
 from spotctl.log.log_row import LogRow, StoredRow
-
-if TYPE_CHECKING:
-    from spotctl.log.events import Event, RowsLost
 
 SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
@@ -93,7 +89,7 @@ class EventLog:
                 self._db.close()
                 raise
 
-    def __enter__(self) -> EventLog:
+    def __enter__(self) -> "EventLog":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -345,7 +341,7 @@ class JobLock:
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
 
-    def __enter__(self) -> JobLock:
+    def __enter__(self) -> "JobLock":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

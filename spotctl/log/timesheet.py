@@ -3,8 +3,6 @@
 Nodes report when a clock is done, so that their events are dated to the middle of the clock.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

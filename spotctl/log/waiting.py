@@ -4,8 +4,6 @@ Only one process can remove a file, and so decide: the launcher, which begins th
 withdraws it. The files of a launcher that was killed remain.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf

@@ -1,7 +1,5 @@
 """Jobs between the facts and their plans, as frozen values: the machines that fit, and the share of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf

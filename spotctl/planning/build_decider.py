@@ -1,7 +1,5 @@
 """Step 4 of a plan: the decision object of a job, on machines that are as good as one option. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bidbrain.decision.decider import Decider

@@ -1,7 +1,5 @@
 """Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf

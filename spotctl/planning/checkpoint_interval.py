@@ -1,7 +1,5 @@
 """Expected machine lifetimes of a plan, and the checkpoint interval that follows from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log1p

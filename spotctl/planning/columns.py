@@ -1,7 +1,5 @@
 """Gavel's columns: the kinds of machines worth examining, their prices, and the share of time evictions leave. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -1,7 +1,5 @@
 """`Demand`: a job as the division of machines sees it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

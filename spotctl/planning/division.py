@@ -1,7 +1,5 @@
 """Step 3 of a plan: the division of machines and quotas among the jobs. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf

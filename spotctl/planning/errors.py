@@ -1,7 +1,5 @@
 """Jobs that cannot be planned; the message says what would help."""
 
-from __future__ import annotations
-
 from spotctl.home.errors import SpotctlError
 
 

@@ -4,8 +4,6 @@ The first hour follows Eq. 4.1-4.4 (`bidbrain.cost`): machines start up, and the
 evicted machines have been replaced, and only the replacements start up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -78,7 +76,7 @@ class PricedRent:
     seconds_to_eviction: float | None
 
     @classmethod
-    def of(cls, rent: Rent, price: int, beta: Estimate) -> PricedRent:
+    def of(cls, rent: Rent, price: int, beta: Estimate) -> "PricedRent":
         """The allocation at its expected price and beta."""
         paid = rent.offer.on_demand if rent.bid is None else price
         return cls(rent, paid, beta.probability, beta.median_seconds_to_eviction)

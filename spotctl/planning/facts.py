@@ -1,7 +1,5 @@
 """Everything that plans depend on, as one frozen value, and how it is arranged from what is stored. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Step 5 of a plan: the first decision of a job's decision object. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from math import inf

@@ -1,7 +1,5 @@
 """The offers, limits and history that a job's strategy works with, once its size is measured in one machine type."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The forecast of a plan: its own decision object, played over the stored history (`bidbrain.forecast`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`Job`: a job to be planned, as a frozen value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.pipeline.profile.model_profile import ModelProfile

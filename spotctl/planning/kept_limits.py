@@ -1,7 +1,5 @@
 """Whether a plan is expected to keep its job's budget and deadline. Pure."""
 
-from __future__ import annotations
-
 from math import inf
 
 from pricing_data.units import HOUR, usd_text

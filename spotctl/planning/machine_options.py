@@ -1,7 +1,5 @@
 """Machines on which a job could spend its share, best first: mixtures of kinds in one region, or single kinds. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf

@@ -4,8 +4,6 @@ Live strategies are built by the same registry as those of a backtest, from a hi
 therefore knows what it would know in a backtest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -97,7 +95,7 @@ class MarketHistory:
         hazard_of: HazardOf,
         at: int,
         spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
-    ) -> MarketHistory:
+    ) -> "MarketHistory":
         """Histories up to a moment, cut to the last weeks: older prices do not predict the next hours."""
         remembered = {series.market: remembered_of(series, at) for series in histories}
         hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}

@@ -1,7 +1,5 @@
 """Names in a job file that no cloud knows, each with the name that was probably meant. Pure."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Collection, Iterator
 

@@ -4,8 +4,6 @@ There may be tens of thousands of markets, but far fewer kinds (a machine type i
 kind are looked up once; prices are compared as arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -61,7 +59,7 @@ class MarketSnapshot:
     own_images: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, table: PriceTable, catalog: Catalog, at: int) -> MarketSnapshot:
+    def of(cls, table: PriceTable, catalog: Catalog, at: int) -> "MarketSnapshot":
         """The markets of a table at a moment; later prices are ignored."""
         numbers: dict[tuple[str, str, str], int] = {}
         kind = [

@@ -1,8 +1,6 @@
 """The on-demand machines with which a plan, its run and their reports are compared: the cheapest ones within the job's
 limits that are as fast as the plan. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -39,7 +37,7 @@ class OnDemandWork:
     ending: int
 
     @classmethod
-    def of(cls, built: BuiltDecider, todo: Todo) -> OnDemandWork:
+    def of(cls, built: BuiltDecider, todo: Todo) -> "OnDemandWork":
         """The work of a planned job, with the checkpoints that it also writes on demand."""
         spec, times = built.allocated.job.spec, launch_times(built.allocated.job.spec)
         startup = with_local_starts(built.fleet_plan.fleet.overheads, spec).startup

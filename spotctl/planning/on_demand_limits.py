@@ -1,7 +1,5 @@
 """How many on-demand machines quotas allow in each market of a job, besides its reliable machines. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bidbrain.decision.limits import CommonQuota

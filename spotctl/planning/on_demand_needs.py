@@ -1,7 +1,5 @@
 """The on-demand machines that plans need or may need, and remarks on quotas that are too small for them. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

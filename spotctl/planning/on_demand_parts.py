@@ -1,7 +1,5 @@
 """The part of each quota of on-demand machines that each of several jobs may use. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain

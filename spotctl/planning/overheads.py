@@ -1,7 +1,5 @@
 """The time that changes of machines cost a job, as assumed until measured. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bidbrain.values import Overheads

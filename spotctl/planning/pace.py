@@ -1,7 +1,5 @@
 """The next points on a job's frontier of cost and time: its plan if its time is worth more, or less. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """How a job's model is split over the devices of each machine type, and how fast that is expected to be. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf, log

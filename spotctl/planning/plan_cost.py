@@ -3,8 +3,6 @@
 The forecast, which plays the whole job, follows from the plan when somebody asks for it (`forecasting`).
 """
 
-from __future__ import annotations
-
 from math import isfinite
 
 from bidbrain.billing import rule_of_cloud

@@ -5,8 +5,6 @@ Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 6 are `can
 `first_decision` and `estimate_cost`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Which kinds of machines count together against a quota. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

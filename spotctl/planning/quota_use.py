@@ -1,7 +1,5 @@
 """The use of quotas by running jobs: the rest for a new job, and the larger part when another run ends. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Why markets that match a job are not in its plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import floor, isfinite

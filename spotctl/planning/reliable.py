@@ -4,8 +4,6 @@ Without one, the model is only on machines that may all be evicted at once. The 
 continues from the last checkpoint, which the runner keeps, and repeats the clocks after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf

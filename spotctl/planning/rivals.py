@@ -1,7 +1,5 @@
 """Whether another strategy would serve a job better than the default one, where the job leaves the choice. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Jobs that may move between regions, and the cost of their moves. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Parts are whole machines (`turns`). A job's strategy may use other kinds than th
 they finish in time and are not much more expensive: prices will move before the job is done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Whether a machine type suits a job: its processors, memory, credits, image and console. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import chain

@@ -6,8 +6,6 @@ the end of another job leaves enough for them. A job keeps its part until it end
 other orders are tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, permutations

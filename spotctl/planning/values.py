@@ -1,7 +1,5 @@
 """The results of planning, as frozen values: of each step for one job, and the plan that they make together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

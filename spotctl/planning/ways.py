@@ -1,8 +1,6 @@
 """The three ways to run a training: as a script with checkpoints, and as a trainer with and without a reliable machine.
 Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

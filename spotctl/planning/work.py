@@ -1,21 +1,16 @@
 """Machine speed and job length: from the job file, from earlier runs, or estimated by vCPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
-from typing import TYPE_CHECKING
 
+from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from bidbrain.eviction.hazard import family_of
 from pricing_data.catalog import InstanceType
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
-
-if TYPE_CHECKING:
-    from agileml.pipeline.plan.parallel_plan import ParallelPlan
 
 VCPU_SPREAD = 0.5
 """How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""

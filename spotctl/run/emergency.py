@@ -1,7 +1,5 @@
 """Returns machines when the event log cannot be used: all machines that the providers show."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -9,20 +7,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
-from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.base import CloudProvider, Machine, MachineState
 from spotctl.clouds.errors import PartlyListed, ProviderError
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.requests import as_far_as_listed
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log.store import is_running, runner_of
 from spotctl.run.orphans import job_of, providers
-
-if TYPE_CHECKING:
-    from spotctl.clouds.base import CloudProvider
-    from spotctl.home.config import Settings
 
 _ROUNDS, _PAUSE = 120, 0.5
 _NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)

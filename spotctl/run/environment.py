@@ -1,30 +1,25 @@
 """`RunEnvironment`: everything that one run needs. Nothing of a job is set in the process that runs it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bidbrain.strategies.base import Rent
 from pricing_data.list_prices import ListPrices, shipped
+from pricing_data.market import Market
 from spotctl.agent import layout
+from spotctl.agent.blobs.identity import StoreIdentity
+from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import BillsHoldings, Holdings
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.home.errors import MissingSecret
+from spotctl.home.paths import Paths
 from spotctl.run.launcher_identity import LAUNCHER
-
-if TYPE_CHECKING:
-    from pricing_data.market import Market
-    from spotctl.agent.blobs.identity import StoreIdentity
-    from spotctl.clouds.base import CloudProvider
-    from spotctl.home.paths import Paths
 
 LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""
@@ -42,12 +37,12 @@ class MachinePaths:
     cache: str
 
     @classmethod
-    def here(cls, workdir: Path, cache: Path) -> MachinePaths:
+    def here(cls, workdir: Path, cache: Path) -> "MachinePaths":
         """Paths on machines that are processes of this computer."""
         return cls(sys.executable, str(workdir), str(cache))
 
     @classmethod
-    def rented(cls) -> MachinePaths:
+    def rented(cls) -> "MachinePaths":
         """Paths on rented machines, to which everything is copied."""
         return cls(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
 

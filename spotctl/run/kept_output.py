@@ -1,7 +1,5 @@
 """`KeptOutput`: the output of rented machines, kept on this computer beyond the life of the machines."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -4,8 +4,6 @@ sign-in.
 The launcher never queries a metadata service itself: most computers have none, and a run would wait for it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pricing_data.known_clouds import part_of

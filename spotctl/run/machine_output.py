@@ -1,12 +1,9 @@
 """The output of a run's machines: in full for `spotctl logs`, and the last lines for messages about failures."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from spotctl.agent.output_times import parse_times
 from spotctl.clouds.base import CloudProvider
@@ -15,18 +12,16 @@ from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
 from spotctl.clouds.link import printed, printed_at
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
+from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.kept_output import CLUSTER, KeptOutput
-
-if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
-    from spotctl.log.state import RunState
 
 FOLLOW_SECONDS = 0.2
 _LONGEST_QUOTE = 300
@@ -84,7 +79,7 @@ class RunOutput:
             reading.over = reading.over or not held.alive
         return sorted(lines, key=lambda line: line.at or 0)
 
-    def _reading(self, machine: str) -> _Reading:
+    def _reading(self, machine: str) -> "_Reading":
         return self._readings.setdefault(machine, _Reading(machine, self._source))
 
 
@@ -124,7 +119,7 @@ class _Reading:
         return self._times[min(bisect_right(self._ends, byte), len(self._times) - 1)]
 
 
-def last_lines(environment: RunEnvironment, machine: str, lines: int = 3) -> str:
+def last_lines(environment: RunEnvironment, machine: str) -> str:
     """The last lines of a machine's output as one line, with secrets hidden; says so if there is none."""
     try:
         text = printed(environment.provider, machine).decode(errors="replace")
@@ -132,7 +127,7 @@ def last_lines(environment: RunEnvironment, machine: str, lines: int = 3) -> str
         if environment.output is None:
             return "its output is no longer available"
         text = KeptOutput(environment.output).output(machine).decode(errors="replace")
-    last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+    last = [line.strip() for line in text.splitlines() if line.strip()][-3:]
     return environment.redacted(" | ".join(last))[-_LONGEST_QUOTE:] or "it printed nothing"
 
 

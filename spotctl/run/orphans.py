@@ -1,26 +1,21 @@
 """Orphans: resources of an installation in its clouds that no active run owns, found by tags."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pricing_data.known_clouds import cloud_names, is_cloud
+from spotctl.clouds.base import CloudProvider, Resource
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.requests import as_far_as_listed
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.clouds.wiring import cloud_provider
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.statuses import read_log
 from spotctl.log.store import is_running
-
-if TYPE_CHECKING:
-    from spotctl.clouds.base import CloudProvider, Resource
-    from spotctl.home.config import Settings
 
 LOCAL = "local"
 

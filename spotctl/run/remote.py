@@ -1,28 +1,23 @@
 """Runs a user's command on a machine of a job, for `spotctl exec` and `spotctl ssh`."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pricing_data.units import format_time
+from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import Invocation, TakesCommands
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-
-if TYPE_CHECKING:
-    from spotctl.clouds.base import CloudProvider
-    from spotctl.home.config import Settings
 
 CANNOT_START = 127
 """The status by which shells report that a command does not exist."""

@@ -1,7 +1,5 @@
 """SIGINT, SIGTERM and SIGHUP while a run goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

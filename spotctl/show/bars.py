@@ -1,17 +1,10 @@
 """Bar charts made of block characters, one line high (sparklines) or several."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from bidbrain.arrays import Floats
 from pricing_data.observed import held
-
-if TYPE_CHECKING:
-    from pricing_data.series import PriceSeries
-
+from pricing_data.series import PriceSeries
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LOG_FROM = 10

@@ -1,16 +1,11 @@
 """Clouds whose prices are missing or old, and the command that fetches them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pricing_data.freshness import outdated
+from pricing_data.freshness import CloudPrices, outdated
 from pricing_data.units import SECOND, age, format_time
 from spotctl.home.cloud import rented_clouds
-
-if TYPE_CHECKING:
-    from pricing_data.freshness import CloudPrices
 
 
 def freshness_remarks(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> list[str]:

@@ -1,7 +1,5 @@
 """A console on which text from outside cannot command the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType

@@ -47,7 +47,7 @@ def test_arguments_may_be_text_or_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"rnk": 3}, "mf has no argument 'rnk'; it has rank \\(columns of the factors\\), users \\(rows of "),
+        ({"rnk": 3}, "mf has no argument 'rnk'; it takes rank \\(columns of the factors\\), users \\(rows of "),
         ({"rank": 0}, "mf: rank is 0; it must be a whole number of at least 1"),
         ({"rank": 2.5}, "mf: rank is 2.5; it must be a whole number of at least 1"),
         ({"rank": "x"}, "mf: rank is 'x'; it must be a whole number"),
@@ -273,5 +273,5 @@ def test_installed_code_is_not_sent(target: str) -> None:
 
 @pytest.mark.parametrize("name", ["../x.py", "/x.py", "a/../../x.py"])
 def test_files_outside_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(PeerRefused, match="outside of the trainer's folder"):
+    with pytest.raises(PeerRefused, match="outside the trainer's folder"):
         TrainerSource("mine.py").unpack({name: b""}, tmp_path)

@@ -123,7 +123,7 @@ def counting(dtype: str, update: Any) -> Scripted:  # noqa: ANN401
 
 
 def test_integers_too_narrow_for_sums_are_refused_by_name() -> None:
-    with pytest.raises(BadTrainer, match="scripted, parameter 'w' holds int8, and sums of updates soon leave its"):
+    with pytest.raises(BadTrainer, match="scripted, parameter 'w' holds int8, which sums of updates soon overflow"):
         train(counting("i1", np.int8(1)), "1+1", "sim", clocks=1)
     largest = counting("i1", np.int8(1))
     largest.aggregation = "max"  # type: ignore[attr-defined]
@@ -136,9 +136,9 @@ def test_integers_too_narrow_for_sums_are_refused_by_name() -> None:
         (
             "i2",
             np.int16(20_000),
-            r"a sum of updates has left the range of int16, -32768 to 32767; give the parameter a wider",
+            r"a sum of updates is beyond the range of int16, -32768 to 32767; give it a wider",
         ),
-        ("u4", np.uint32(3_000_000_000), r"a sum of updates has left the range of uint32, 0 to 4294967295"),
+        ("u4", np.uint32(3_000_000_000), r"a sum of updates is beyond the range of uint32, 0 to 4294967295"),
         ("i2", np.int64(70_000), r"parameter 'w': an update of int64 has numbers beyond the range of int16"),
     ],
 )

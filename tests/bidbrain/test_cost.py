@@ -116,7 +116,7 @@ def test_every_term_stands_in_the_explanation() -> None:
     planned = FootprintAllocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
     assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)).splitlines() == [
         "$0.007062 per unit of work: $0.4 for an expected work of 56.64, at 90.0% scaling efficiency",
-        "each machine loses 180.0 s to evictions (probability of any 60.0%), 180.0 s to the change of machines",
+        "each machine loses 180.0 s to evictions (probability of at least one: 60.0%), 180.0 s to changes of the fleet",
         "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left of the hour, 20.0% evicted: $0.2;"
         " runs 26.0 min, 20.0 useful, 8 per machine-hour: work 24",
         "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left of the hour, 50.0% evicted: $0.2;"

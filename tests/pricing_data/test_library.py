@@ -58,8 +58,8 @@ def test_an_unknown_cloud_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("", "0 statements"),
-        ("select 1; copy (select 1) to 'x'", "2 statements"),
+        ("", "one statement is expected, not 0"),
+        ("select 1; copy (select 1) to 'x'", "one statement is expected, not 2"),
         ("select 1 as a, 2 as a", "two columns are named a"),
         ("select * from read_csv('/etc/passwd')", "query: "),
         ("copy prices to '/tmp/stolen.csv'", "COPY is not allowed, because prices sql only reads"),
@@ -84,12 +84,12 @@ ENDLESS = "with recursive n as (select 1 as i union all select i + 1 from n) sel
 @pytest.mark.parametrize(
     ("sql", "limits", "message"),
     [
-        (ENDLESS, QueryLimits(seconds=0.2), "query: not done after 0 s; .*allow more: --timeout"),
-        ("select i from range(1000000000000) as t(i)", QueryLimits(seconds=0.2), "not done after"),
+        (ENDLESS, QueryLimits(seconds=0.2), "query: not finished after 0 s; .*allow more: --timeout"),
+        ("select i from range(1000000000000) as t(i)", QueryLimits(seconds=0.2), "not finished after"),
         (
             "select count(distinct i::varchar || 'some text') as n from range(20000000) as t(i)",
             QueryLimits(memory_bytes=40_000_000),
-            "query: more than 0.04 GB of memory; .*allow more: --memory",
+            "query: it needs more than 0.04 GB of memory; .*allow more: --memory",
         ),
     ],
 )

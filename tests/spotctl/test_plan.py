@@ -200,7 +200,7 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     ("resources", "says"),
     [
         ("[aws], types: {accelerators: H1O0:8}", "no known machine has the accelerator H1O0 (did you mean H100?)"),
-        ("[gcp], types: {accelerators: RX580}", "no known machine has the accelerator RX580 (known are A100, "),
+        ("[gcp], types: {accelerators: RX580}", "no known machine has the accelerator RX580 (known: A100, "),
         ("[aws], types: [p3.8xlage]", "no known type is named p3.8xlage (did you mean p3.8xlarge?)"),
         ("[aws], regions: [us-esat-1]", "no region is named us-esat-1 (did you mean us-east-1 or us-east1?)"),
         ("[local], types: {accelerators: K8O}", "no known machine has the accelerator K8O (did you mean K80?)"),

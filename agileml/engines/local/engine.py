@@ -1,7 +1,5 @@
 """The `local` engine: each machine is a process of this computer, and an evicted machine is a killed process."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Machines that are processes of this computer. One that is taken away is killed with SIGKILL."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ goes away, for whatever reason, it kills them all, removes a temporary folder an
 killed, its children notice and exit.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Processes of one job on this computer, forked by a fork server; a client for starting and killing them."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import select

@@ -1,7 +1,5 @@
 """The `ray` engine: a job on the machines of a Ray cluster, which places, starts and ends its nodes."""
 
-from __future__ import annotations
-
 from agileml.engines.ray.engine import RayEngine
 from agileml.engines.ray.fleet import NodeShare
 

@@ -1,7 +1,5 @@
 """The connection to a Ray cluster, and the nodes of a job as tasks on it. Nothing else in this package imports Ray."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

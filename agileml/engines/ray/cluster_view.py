@@ -3,8 +3,6 @@
 The head is asked on a separate thread: a lost head answers nothing, and after a minute Ray ends the process that asked.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

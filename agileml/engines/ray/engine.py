@@ -1,7 +1,5 @@
 """The `ray` engine: the controller runs in this process's fork server, nodes run where Ray places them."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Machines of a Ray cluster: a node is a task of Ray, and joins the job as a node of any other computer does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where a node may run, for the resources and labels that a Ray cluster gives to its machines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

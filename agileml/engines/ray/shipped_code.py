@@ -1,7 +1,5 @@
 """This package as a zip file, for machines that do not have this very version of it."""
 
-from __future__ import annotations
-
 import zipfile
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO

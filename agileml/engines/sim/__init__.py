@@ -1,7 +1,5 @@
 """The `sim` engine: a job on simulated machines in virtual time."""
 
-from __future__ import annotations
-
 from agileml.engines.sim.fleet import SimulatedEngine
 
 __all__ = ["SimulatedEngine"]

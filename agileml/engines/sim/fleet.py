@@ -1,7 +1,5 @@
 """The `sim` engine: a job on simulated machines in virtual time, repeatable to the last line of its log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 

@@ -341,7 +341,7 @@ class ElasticController:
         return self.settings.relative_seconds.get(size, 1 / size)
 
     def _updates_ahead(self) -> float:
-        """As many as between the changes so far, and at most those that are left."""
+        """The usual number between changes so far, and at most the remaining ones."""
         return min(self.limit - self.batch, max(self.batch, 1) / max(len(self.history), 1))
 
     def _roll_back(self) -> None:

@@ -1,4 +1,4 @@
-"""Which node holds which layers, as they were before which batches: own layers, and copies of those of neighbors."""
+"""Which node holds which layers, as of which batch: its own, and copies of its neighbors'."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

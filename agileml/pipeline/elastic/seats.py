@@ -140,7 +140,7 @@ def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, l
     (spans,) = layout.pipelines
     for count in layout.replicas:
         if first % count or last % count:
-            raise BadArgument(f"inputs {first} to {last} are no whole rounds of {count} replicas: use a multiple of it")
+            raise BadArgument(f"inputs {first} to {last} are not whole rounds of {count} replicas: use multiples")
     stages = [[seats[r, s, 0] for r in range(count)] for s, count in enumerate(layout.replicas)]
     work = {}
     for s, lines in enumerate(replicated_orders(layout.replicas, last - first, layout.extra)):

@@ -211,7 +211,7 @@ def _children(whole: Stages) -> list[torch.nn.Module]:
     if isinstance(whole, list | tuple | torch.nn.Sequential | torch.nn.ModuleList) and len(whole):
         return list(whole)
     raise BadArgument(
-        f"{type(whole).__name__} is no list of layers: build a torch.nn.Sequential, or a module with a list `stages`"
+        f"{type(whole).__name__} is not a list of layers: build a torch.nn.Sequential, or a module with a list `stages`"
     )
 
 

@@ -65,7 +65,7 @@ class SimulatedPipeline:
             if not self._links:
                 if self.controller.finished:
                     break
-                raise AgileMLError(f"the pipeline stands still in batch {self.controller.batch}: no messages are left")
+                raise AgileMLError(f"the pipeline is stuck in batch {self.controller.batch}: no messages are left")
             self._deliver()
 
     def _inject(self, fault: PipelineFault) -> None:

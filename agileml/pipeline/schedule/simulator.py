@@ -89,7 +89,7 @@ class _Play:
         self._links: dict[tuple[int, int, int, int], float] = {}
         """When the link from one device to another is free again."""
         self._gradients: dict[tuple[int, int], dict[int, float]] = {}
-        """When each replica had its gradients, by stage and number of the update."""
+        """The time at which each replica's gradients were complete, by stage and number of the update."""
         self._spans: list[PipelineSpan] = []
 
     def run(self) -> PipelineRun:

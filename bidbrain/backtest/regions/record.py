@@ -1,4 +1,4 @@
-"""Records of many zones: how many machines could be had at each step, and what they cost."""
+"""Records of many zones: how many machines were available at each step, and what they cost."""
 
 import re
 from collections.abc import Sequence

@@ -110,7 +110,7 @@ class Field:
         return True
 
     def start_on_demand(self, zone: int) -> None:
-        """Starts an on-demand machine in place of what runs."""
+        """Replaces the running machine by one on demand."""
         self._start(Whereabouts(zone, spot=False))
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class Field:
         self.machine, self.delay_left = None, 0
 
     def probe(self, zone: int) -> bool:
-        """Looks whether spot can be had; success costs a few minutes of it, except where the job runs."""
+        """Checks whether spot is available; success costs a few minutes of it, except where the job runs."""
         up = bool(self._up[zone, self.now])
         self.this_step.probes += 1
         if up and (self.machine is None or self.machine.zone != zone):

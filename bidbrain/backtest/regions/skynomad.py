@@ -40,7 +40,7 @@ class ZoneLife:
     _shown: bool | None = None
 
     def show(self, now: float, *, up: bool) -> None:
-        """A try or a probe showed whether spot can be had, while no machine of the job ran here."""
+        """A try or a probe showed whether spot is available, while no machine of the job ran here."""
         if up is self._shown:
             return
         if up:

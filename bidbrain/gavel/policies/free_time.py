@@ -93,7 +93,7 @@ class _Fitting:
         return self._left <= _ROUNDING
 
     def _taken(self, most: FloatArray, gain: float) -> FloatArray:
-        """As much of `most` as the job still needs, the last intervals first."""
+        """The part of `most` that the job still needs, the last intervals first."""
         done = most * self._spans * gain
         reached = done[::-1].cumsum()
         if reached[-1] <= self._left:

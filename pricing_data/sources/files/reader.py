@@ -142,7 +142,7 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class _Truncated(BadInput):
-    """A gzip file that ends too early, or goes on after its end. The rows before that are right."""
+    """A gzip file that ends too early, or has bytes after its end. The rows before that are right."""
 
 
 class _TrailingBytes(_Truncated):
@@ -162,15 +162,17 @@ def _decompressed(file: IO[bytes]) -> Iterator[bytes]:
             chunk = (member.unused_data or file.read(_CHUNK)).lstrip(b"\x00")
             if chunk and not chunk.startswith(_GZIP_MAGIC[: len(chunk)]):
                 raise _TrailingBytes(
-                    f"is gzip with other bytes after its end (at about byte {file.tell() - len(chunk)});"
+                    f"has other bytes after the end of its gzip data (near byte {file.tell() - len(chunk)});"
                     " the rows before them were kept"
                 )
             if chunk:
                 member = zlib.decompressobj(_GZIP_WINDOW)
     except zlib.error as error:
-        raise BadInput(f"is damaged gzip after {file.tell()} bytes ({error}); copy or download it again") from error
+        raise BadInput(
+            f"has damaged gzip data after {file.tell()} bytes ({error}); copy or download it again"
+        ) from error
     if not member.eof:
-        raise _Truncated(f"is truncated gzip, after {file.tell()} bytes; copy or download it again")
+        raise _Truncated(f"is a gzip file that breaks off after {file.tell()} bytes; copy or download it again")
 
 
 def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -292,7 +294,7 @@ def _json_batches(content: bytes, file: IO[bytes], latest: int) -> Iterator[File
 def _trace(answer: dict[str, object], file: IO[bytes], latest: int) -> FileBatch:
     spans = spans_of_trace(answer, Path(file.name).name.removesuffix(".gz").removesuffix(".json"))
     if spans[-1].until > latest:
-        raise BadInput(f"is an availability trace until {format_time(spans[-1].until)}, which is in the future")
+        raise BadInput(f"is an availability trace that ends in the future, at {format_time(spans[-1].until)}")
     return FileBatch(FetchedRows(availability=tuple(spans)), traces.LAYOUT, len(spans), (), file.tell())
 
 
@@ -303,7 +305,7 @@ def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatc
         answer = json.loads(content)
         records = answer["SpotPriceHistory"] if isinstance(answer, dict) else answer
     except KeyError:
-        raise BadInput("is JSON without SpotPriceHistory, the answer of describe-spot-price-history") from None
+        raise BadInput("is JSON without SpotPriceHistory, which aws ec2 describe-spot-price-history prints") from None
     except (ValueError, RecursionError) as error:
         broken = BadInput(f"is not complete JSON ({error}); export it again")
         records = _whole_records(_text(content))

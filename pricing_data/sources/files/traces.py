@@ -48,8 +48,8 @@ def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
         return Market.parse(str(about["market"])), parse_time(str(about["start"]))
     named = _NAMED.match(name)
     cure = (
-        'is an availability trace of no known market; write "market" (aws/us-east-1/us-east-1a/p3.2xlarge) and "start"'
-        " (2023-02-15T22:08:16Z) into its metadata"
+        'is an availability trace that does not name its market: add "market" (aws/us-east-1/us-east-1a/p3.2xlarge)'
+        ' and "start" (2023-02-15T22:08:16Z) to its metadata'
     )
     if named is None:
         raise BadInput(cure)

@@ -1,7 +1,5 @@
 """`ObjectBucket`: the few operations of an object store that spotctl needs, the same for all clouds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol

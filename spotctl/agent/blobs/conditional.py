@@ -4,8 +4,6 @@ S3 and Azure compare entity tags, Cloud Storage compares generations. That compa
 store, which decides between two writers however their clocks and connections behave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable

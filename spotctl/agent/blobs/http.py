@@ -1,7 +1,5 @@
 """HTTP with the standard library: requests that are repeated after temporary failures, and streamed answers."""
 
-from __future__ import annotations
-
 import http.client
 import time
 import urllib.error

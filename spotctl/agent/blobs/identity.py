@@ -1,7 +1,5 @@
 """The callers of object stores: a rented machine, which has an identity of its own in each cloud, or a launcher."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Finds the store for a location in a job file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ObjectBlobStore`: blobs in a bucket of any cloud. Each object ends with the SHA-256 of its content."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 

@@ -1,7 +1,5 @@
 """Object stores that speak the language of S3."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`spotctl doctor`: checks this installation, and prints the permissions needed on each cloud."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`spotctl lab prices check`, `backup` and `correct`: keep the stored prices whole and right."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -69,7 +69,7 @@ def all_tags(row: Row) -> dict[str, str]:
 
 
 def own_tags(row: Row, company: Mapping[str, str]) -> dict[str, str]:
-    """The tags that the request gave: without ours, and without those of the company."""
+    """The tags of the request, without ours and the company's."""
     return {name: value for name, value in all_tags(row).items() if name not in _OURS and name not in company}
 
 

@@ -31,9 +31,8 @@ def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapp
 
 
 def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[Sequence[str]], None]) -> None:
-    """Removes machines first, then the resources that they used. Unanswered: something stayed in use all the time.
-
-    If a removal fails, the others are still made; then the first failure is raised.
+    """Removes machines first, then the resources that they used. Unanswered: something stayed in use. If a removal
+    fails, the others are still tried; then the first failure is raised.
     """
     wanted, failures = list(resources), list[SpotctlError]()
 

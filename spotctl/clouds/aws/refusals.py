@@ -30,7 +30,7 @@ from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _TRY_ANOTHER_MARKET = "try another market, or this one later"
-_RAISE_QUOTA = "ask for a higher quota of EC2"
+_RAISE_QUOTA = "request a higher EC2 quota"
 _REPEATED = "spotctl tries again"
 _CORRECT_SETTINGS = "correct [aws] in config.toml, or the job"
 
@@ -88,7 +88,9 @@ TABLE: dict[str, AwsRefusal] = {
     ),
     "Blocked": AwsRefusal(NotPermitted, "client", "the account is blocked: contact AWS Support"),
     "OptInRequired": AwsRefusal(NotPermitted, "client", "subscribe to the service, or to the image's product"),
-    "PendingVerification": AwsRefusal(NotPermitted, "client", "AWS is still verifying the account: wait for its mail"),
+    "PendingVerification": AwsRefusal(
+        NotPermitted, "client", "AWS is still verifying the account: wait for its e-mail"
+    ),
     "InvalidSecurity.RequestHasExpired": AwsRefusal(NotPermitted, "client", "set this computer's clock"),
     "RequestExpired": AwsRefusal(LoginNeeded, "client", "renew the credentials, or set this computer's clock"),
     "UnauthorizedOperation": AwsRefusal(NotPermitted, "client", "spotctl doctor --policy prints what is needed"),

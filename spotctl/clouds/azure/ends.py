@@ -23,7 +23,7 @@ class LoggedEnd:
 
 
 def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) -> dict[str, LoggedEnd]:
-    """The ends in the log, by the names of the machines in small letters.
+    """The ends in the log, by the names of the machines in lower case.
 
     A machine ends when its eviction or deletion begins: from then on Azure does not bill the machine. A deletion that
     a machine itself asked for, with one of these identities, is the end of its lease.
@@ -46,6 +46,6 @@ def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) ->
 
 
 def _value(event: Mapping[str, Any], name: str) -> str:
-    """A localizable string of the log, in small letters."""
+    """A localizable string of the log, in lower case."""
     field = event.get(name) or {}
     return str(field.get("value", "")).lower()

@@ -129,7 +129,7 @@ class Inventory:
             self._cache.returned[machine] = wall_us()
 
     def is_allocated(self, group: str, name: str) -> bool:
-        """Whether a machine has a computer: from then on Azure bills the machine."""
+        """Whether Azure has given the machine hardware: from then on it is billed."""
         view = {"$expand": "instanceView"}
         vm = self._calls.find(Operation.GET_MACHINE, query=view, group=group, name=name)
         statuses = ((vm or {}).get("properties", {}).get("instanceView") or {}).get("statuses") or ()

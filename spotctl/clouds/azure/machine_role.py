@@ -13,7 +13,7 @@ from spotctl.clouds.azure.permissions import MACHINE_ROLE
 from spotctl.home.errors import BadRequest
 
 _NAMES: Final = uuid.UUID("0f0c5b0e-7a86-4b7c-9c0e-5d1f6a3b2c11")
-"""From which the names of assignments follow, so that an assignment can be repeated."""
+"""The namespace of the names of assignments, so that an assignment can be repeated."""
 
 
 class RoleAssignments:

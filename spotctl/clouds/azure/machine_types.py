@@ -36,7 +36,7 @@ def shipped() -> tuple[InstanceType, ...]:
 
 
 def traits_of(name: str) -> MachineTraits:
-    """See `MachineTypesPart`. Nothing is said of a name that is not like those of Azure."""
+    """See `MachineTypesPart`. No traits for a name that does not follow Azure's scheme."""
     match = _PARTS.fullmatch(name.lower())
     if match is None:
         return MachineTraits()

@@ -87,7 +87,9 @@ def checked(tags: dict[str, str]) -> dict[str, str]:
     long = [name for name, value in tags.items() if len(value) > _LONGEST_VALUE]
     if long or len(tags) > _MOST_TAGS:
         problem = f"the value of tag {long[0]} is too long" if long else f"{len(tags)} tags are too many"
-        raise BadRequest(f"{problem}; Azure takes {_MOST_TAGS} tags with values of {_LONGEST_VALUE} characters")
+        raise BadRequest(
+            f"{problem}; Azure takes up to {_MOST_TAGS} tags, with values of up to {_LONGEST_VALUE} characters"
+        )
     return tags
 
 

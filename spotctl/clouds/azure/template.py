@@ -128,7 +128,7 @@ def _purchase(bid: int | None) -> Json:
         return {"priority": "Regular"}
     most = bid // _NANOS_OF_PRICE * _NANOS_OF_PRICE / NANOS_PER_DOLLAR
     if not most:
-        raise BadRequest(f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, Azure's least maximum price")
+        raise BadRequest(f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, the lowest that Azure takes")
     return {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": most}}
 
 

@@ -80,8 +80,8 @@ def _service_account(account: str | None) -> Finding:
         "gcp",
         "service account",
         Level.NOTE,
-        "not set, so machines get the project's default one, which in many projects may rent machines",
-        "make one that may only delete them, see docs/google-cloud.md",
+        "not set, so machines get the project's default one, which is often allowed to rent machines",
+        "create one that may only delete machines: docs/google-cloud.md",
     )
 
 

@@ -32,7 +32,7 @@ class Anchor:
     seen: int
 
     def time(self, monotonic_ns: int, boot: str) -> int:
-        """The market's time. After a reboot nothing can be counted from the anchor, and market time stands still."""
+        """The market's time. After a reboot the anchor is useless, and market time stops."""
         elapsed = monotonic_ns - self.monotonic_ns
         if boot != self.boot or elapsed < 0:
             return max(self.seen, self.market)
@@ -71,7 +71,7 @@ class MarketClock:
         replace_json(self.path, asdict(Anchor(market, self._monotonic_ns(), speed, self._boot(), market)), lasting=True)
 
     def note(self) -> None:
-        """Saves the market's time in case the computer reboots; after a reboot, the clock goes on from there."""
+        """Saves the market's time in case the computer reboots; after a reboot, the clock continues from there."""
         anchor, now = self._known(), self.now()
         if self._boot() != anchor.boot or self._monotonic_ns() < anchor.monotonic_ns:
             self.start(now, anchor.speed)

@@ -62,7 +62,7 @@ def judged(failure: ProviderError | None, last: ProviderError | None) -> Provide
 
 
 class MachineConnection:
-    """All of this process's dealings with one machine over ssh. At most one thread of its own works at a time."""
+    """This process's use of one machine over ssh. At most one background thread works at a time."""
 
     def __init__(
         self, machine: RemoteMachine, number: int, files: SshFiles, turn: threading.Semaphore, spreading: Spreading

@@ -32,7 +32,7 @@ def is_left_out(name: str, names: Collection[str]) -> bool:
 
 
 def _has_loaded_twin(name: str, names: Collection[str]) -> bool:
-    """Whether a file is one more copy of a library, and not the copy that is loaded (lib.so.MAJOR)."""
+    """Whether a file is an extra copy of a library rather than the one that is loaded (lib.so.MAJOR)."""
     library = _LIBRARY.fullmatch(name)
     if library is None:
         return False

@@ -98,7 +98,7 @@ def markers_here() -> dict[str, str]:
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """The first two numbers of a version; zeros if it is none."""
+    """The first two numbers of a version; zeros if the text is not one."""
     major, _, rest = text.partition(".")
     minor = rest.partition(".")[0]
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

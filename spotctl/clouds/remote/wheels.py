@@ -107,7 +107,7 @@ def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform)
         if not needed.unknown and needed.known.keys() <= {_name(row) for row in rows}:
             wheels = (_wheel(row) for row in rows if _name(row) in needed.known)
             return tuple(sorted(wheels, key=lambda wheel: wheel.name))
-    raise Unusable(f"the requirements of {', '.join(names)} for {platform} cannot be found out")
+    raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
 
 
 def _ask(requirements: Sequence[str], platform: MachinePlatform) -> list[Mapping[str, Any]]:
@@ -162,7 +162,7 @@ def _refusal(said: str, platform: MachinePlatform) -> str:
     name = re.split(r"[<>=!~]", wanted)[0]
     if _NO_ANSWER in said:
         return (
-            f"the package index does not answer, which has {wanted} for machines with {platform}: correct pip's index"
+            f"the package index, from which machines with {platform} get {wanted}, does not answer: correct pip's index"
             " (pip config list), or use an image with the Python of this computer"
         )
     return (

@@ -1,7 +1,5 @@
 """Finds the trainer that a job file names, without running a line of the user's code."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from importlib.util import find_spec

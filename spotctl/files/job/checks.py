@@ -1,7 +1,5 @@
 """Mistakes that no single key shows: keys that contradict each other, and code that is not there."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Accelerators as data sheets describe them: enough to carry a profile from one to another."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 CPU = "cpu"

@@ -1,7 +1,5 @@
 """Mistakes in a job file, each as one line: `FILE:LINE: field: what was found; what to write`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The program of a job: a trainer or a command, with the keys of a job file that describe either."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Mistakes of a job about what its machines can reach."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

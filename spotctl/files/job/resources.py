@@ -1,7 +1,5 @@
 """Machines that a job may rent, with the keys of a job file that describe them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 

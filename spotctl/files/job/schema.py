@@ -1,7 +1,5 @@
 """The JSON Schema of job files, from which editors complete and check one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from inspect import getdoc
 from typing import Any, TypeVar

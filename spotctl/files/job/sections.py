@@ -4,8 +4,6 @@ A section is a frozen dataclass whose fields are declared with `key` or `needed`
 or mapping of forms, another section, or one of several sections whose keys stand in the section itself.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ class MapOf:
 class OneOf:
     """The keys of the section that another key selects; those of the other sections are refused."""
 
-    selector: Key
+    selector: "Key"
     sections: Mapping[str, type]
 
 

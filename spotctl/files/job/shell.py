@@ -1,7 +1,5 @@
 """Mistakes in a job's shell commands, found without running them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The starter file that `spotctl init` writes."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The arguments of a script's command line, as argparse, click, typer, fire or the Hugging Face parser define them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

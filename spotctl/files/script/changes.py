@@ -1,7 +1,5 @@
 """Changes to a script so that evictions lose no work: lines to replace, and lines to insert."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The command with which a job runs a script: its arguments, and copies of its results at the end."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

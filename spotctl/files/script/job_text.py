@@ -1,7 +1,5 @@
 """The commented job file of a script."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

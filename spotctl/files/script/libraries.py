@@ -1,7 +1,5 @@
 """The libraries of a script: its framework, and what machines must install for it."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The loop in which a script trains, and the objects that it changes."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

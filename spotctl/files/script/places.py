@@ -1,7 +1,5 @@
 """Where a script reads or writes: paths that come from arguments, from the environment, or from its text."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

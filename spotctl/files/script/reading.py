@@ -1,7 +1,5 @@
 """From the text of a script to what its job needs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

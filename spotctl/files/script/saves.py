@@ -1,7 +1,5 @@
 """Where a script saves and loads: calls of its framework that write or read a model or a checkpoint."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A script as a syntax tree: its calls, where they stand, and the names of what they call."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

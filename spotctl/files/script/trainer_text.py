@@ -1,7 +1,5 @@
 """A trainer's skeleton (`TorchModule`) from the network, optimizer, loss and dataset that a script names."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

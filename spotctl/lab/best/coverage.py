@@ -1,24 +1,18 @@
 """Gaps in the ranked offers: clouds without current prices, and the filter that no machine passes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
-from typing import TYPE_CHECKING
 
+from pricing_data.catalog import Catalog
 from pricing_data.freshness import STALE, CloudPrices, freshness_of_stored
-from pricing_data.library import Selection
+from pricing_data.library import Library, Selection
 from pricing_data.market import is_region_of
 from spotctl.clouds.accelerators import GPU_MEMORY_GIB
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.lab.best.offers import MachineWish, RankedOffer, priced_markets
-
-if TYPE_CHECKING:
-    from pricing_data.catalog import Catalog
-    from pricing_data.library import Library
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,14 @@
 """A training run: a line per clock, and a summary table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from agileml.core.events import Iteration
 from agileml.iteration_log import spans_text
 from spotctl.show.layout import pairs_table
-
-if TYPE_CHECKING:
-    from agileml.core.events import Iteration
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

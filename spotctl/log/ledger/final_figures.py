@@ -1,7 +1,5 @@
 """The figures of a run that has ended, as `--json` and messages have them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bidbrain.billing import usd

@@ -5,8 +5,6 @@ record the prices and billing rules of its machines (`Priced`): every projection
 gives the same rows. So they are stored nowhere else, and cannot differ from the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """The values of the ledger: its rows, the on-demand cost of the same work, and the one rounding of amounts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction

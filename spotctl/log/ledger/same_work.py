@@ -7,8 +7,6 @@ what its earlier runs took: slowness is no saving. The machines are the cheapest
 as the plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

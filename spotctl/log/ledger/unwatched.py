@@ -4,8 +4,6 @@ A machine of an interrupted run ends with its lease, unless it was evicted befor
 its bid. Of a machine whose end is in lost rows, only the time counts in which it is known to have run. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

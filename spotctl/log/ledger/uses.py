@@ -1,7 +1,5 @@
 """The uses of a machine's time, from the event log. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from spotctl.files.job.values import ProgramKind

@@ -5,8 +5,6 @@ been used, their throughputs are assumed to differ as their vCPUs do, give or ta
 only from runs in which the number of machines varied, because runs also differ from each other for other reasons.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import log

@@ -1,7 +1,5 @@
 """Measured values that replace assumptions of a plan. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain

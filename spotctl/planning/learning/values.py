@@ -1,7 +1,5 @@
 """Estimates from earlier runs, as frozen values, each with its number of observations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt

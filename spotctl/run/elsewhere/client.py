@@ -1,31 +1,25 @@
 """Commands that the runner's machine carries out over ssh, with the terminal of this computer."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.base import CloudProvider, Machine, MachineState
 from spotctl.clouds.capabilities import Invocation, TakesCommands
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log.state import RunState
 from spotctl.run.elsewhere.errors import RunnerLost
 from spotctl.run.elsewhere.following import Follower
 from spotctl.run.elsewhere.place import RunPlace
 from spotctl.run.elsewhere.runner_start import COMMAND
-
-if TYPE_CHECKING:
-    from spotctl.clouds.base import CloudProvider
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
 
 
 class RunnerClient:

@@ -1,7 +1,5 @@
 """Ends a run whose runner lives elsewhere, through the runner or in its place, and removes what the run leaves."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Errors of a runner on a rented machine."""
 
-from __future__ import annotations
-
 from spotctl.home.errors import SpotctlError
 
 

@@ -1,16 +1,14 @@
 """The launcher as a client: its event log follows the copy of a run whose runner lives on a rented machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agileml.errors import AgileMLError
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.store_patience import PATIENCE_SECONDS, is_temporary
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
@@ -21,9 +19,6 @@ from spotctl.run.elsewhere.log_copy import CopiedRow, LogCopy, add_missing
 from spotctl.run.elsewhere.place import RunPlace
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.start.observing import RunEnd
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 LOOK_SECONDS = 3.0
 

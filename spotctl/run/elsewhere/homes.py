@@ -4,28 +4,24 @@ The run's home is made next to the launcher's, serves the launcher until the fir
 copied to that machine. The launcher's own ssh key stays where it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.owner_only import read_or_create
 from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log.events import RunBegan
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.elsewhere.log_copy import add_missing
 from spotctl.run.work import rendezvous
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 
 def new_home(job: str, settings: Settings) -> Settings:

@@ -1,7 +1,5 @@
 """Copies all that a runner needs to a machine of its run, over ssh, and starts the service there."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -70,7 +68,7 @@ class RunnerArchives:
     @classmethod
     def pack(
         cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform
-    ) -> RunnerArchives:
+    ) -> "RunnerArchives":
         """Packs what a machine needs; the archives are kept in a folder, because packing takes time."""
         return cls(
             whole_wheel(folder).path.read_bytes(),
@@ -80,7 +78,7 @@ class RunnerArchives:
         )
 
     @classmethod
-    def read_received(cls) -> RunnerArchives:
+    def read_received(cls) -> "RunnerArchives":
         """Reads the archives that this machine received."""
         return cls(*(Path(f"{target}.archive").read_bytes() for target in (CODE, PACKAGES, JOB, RENDEZVOUS)))
 

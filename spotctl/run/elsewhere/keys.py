@@ -4,8 +4,6 @@ Only a computer that may write to the job's outputs can ask. The key that is ask
 store is a secret.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

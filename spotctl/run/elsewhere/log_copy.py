@@ -5,8 +5,6 @@ the number of their first row. If two epochs have the same row, the later epoch 
 still add rows that were never part of the run.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class CopiedRow:
         return json.dumps({"at": self.at, "kind": kind, "body": body}).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> CopiedRow:
+    def from_line(cls, line: bytes) -> "CopiedRow":
         values = json.loads(line)
         return cls(values["at"], from_json(values["kind"], json.dumps(values["body"])))
 

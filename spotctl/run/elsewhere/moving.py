@@ -1,8 +1,6 @@
 """Launches a run whose runner lives on a rented machine: this computer rents the first reliable machine, then moves the
 runner there."""
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time
@@ -10,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bidbrain.strategies.base import Decision
+from bidbrain.strategies.base import Decision, Situation, Strategy
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies, TakesCommands
 from spotctl.files.job.spec import JobSpec, ProgramKind
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.errors import AlreadyRunning
@@ -25,6 +24,7 @@ from spotctl.log.outcomes import FAILED
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock
+from spotctl.planning.values import JobPlan
 from spotctl.run.elsewhere import homes
 from spotctl.run.elsewhere.fence import Fence
 from spotctl.run.elsewhere.installing import RunnerArchives, RunnerMachine
@@ -38,17 +38,12 @@ from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_checkpoints, workload_of
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
+from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner
 from spotctl.run.work import rendezvous, resume_state
 from spotctl.run.work.workload import Workload, WorkReport
 
 LOOK_SECONDS = 0.3
-
-if TYPE_CHECKING:
-    from bidbrain.strategies.base import Situation, Strategy
-    from spotctl.home.config import Settings
-    from spotctl.planning.values import JobPlan
-    from spotctl.run.turn.reconcile import StrategyTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +200,7 @@ class _Move:
                 time.sleep(LOOK_SECONDS)
         return None
 
-    def _begin_sending(self, state: RunState) -> _Sending | None:
+    def _begin_sending(self, state: RunState) -> "_Sending | None":
         """Sends a runner to the first reliable machine whose agent answers, if there is one."""
         provider, (cloud,) = self._environment.provider, self._given.spec.resources.clouds
         assert isinstance(provider, TakesCommands)

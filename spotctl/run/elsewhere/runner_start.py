@@ -1,7 +1,5 @@
 """The start values of a runner on a rented machine, and its paths there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -35,5 +33,5 @@ class RunnerStart:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RunnerStart:
+    def from_json(cls, values: Mapping[str, Any]) -> "RunnerStart":
         return cls(**{name: values[name] for name in cls.__slots__})

@@ -5,8 +5,6 @@ service goes on when the connection closes. A parent process restarts a runner t
 runner needs is in the log.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """One runner, from its claim to the end of its run: resumes the run that the log in its home describes."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import sys

@@ -1,13 +1,11 @@
 """A standby on another machine of the run: it has all that a runner needs, and takes over when the runner is gone."""
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from agileml.errors import AgileMLError
 from pricing_data.errors import PricingDataError
@@ -16,6 +14,7 @@ from spotctl.agent.blobs.conditional import SharedObject
 from spotctl.clouds.capabilities import TakesCommands
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
+from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
@@ -25,9 +24,6 @@ from spotctl.run.elsewhere.fence import Claim, Watch
 from spotctl.run.elsewhere.homes import copy_home
 from spotctl.run.elsewhere.installing import RunnerArchives, RunnerMachine
 from spotctl.run.elsewhere.runner_start import JOB, RunnerStart
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 LOOK_SECONDS = 15.0
 LOOKS_PER_CHECK = 4

@@ -1,23 +1,17 @@
 """`Kit`: what the steps of a full trial share: the account, the provider, the machines to rent, and what they cost."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pricing_data.library import Selection
+from pricing_data.catalog import InstanceType
+from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX, Market
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.capabilities import RentingProvider
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
-
-if TYPE_CHECKING:
-    from pricing_data.catalog import InstanceType
-    from pricing_data.library import Library
-    from spotctl.home.config import Settings
+from spotctl.home.config import Settings
 
 HOUR_SECONDS = 3600.0
 

@@ -1,7 +1,5 @@
 """Prepares a full trial: chooses its machines, opens the cloud, and keeps its record."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os
@@ -10,22 +8,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pricing_data.catalog import InstanceType
+from pricing_data.library import Library
 from spotctl.clouds.capabilities import AllowsTrials, RentingProvider
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import loads
+from spotctl.files.job.spec import JobSpec
 from spotctl.home.cloud import cloud_of
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.run.kit.account import Kit
 from spotctl.run.kit.record import TrialRecord, as_json
 from spotctl.run.start.trial import CAP_USD, fitting_types, known_types
-
-if TYPE_CHECKING:
-    from pricing_data.catalog import InstanceType
-    from pricing_data.library import Library
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
 
 _ANY = "name: try\nkind: command\nrun: 'true'\nresources: {{clouds: [{cloud}], regions: [{region}]{arch}}}\n"
 

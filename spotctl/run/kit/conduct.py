@@ -1,15 +1,12 @@
 """The steps of a full trial in their order; one that fails does not keep the others from being carried out."""
 
-from __future__ import annotations
-
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
 from pricing_data.units import counted
@@ -22,9 +19,6 @@ from spotctl.run.kit.account import Kit, StepSkipped, TrialFailed
 from spotctl.run.kit.machines import BareMachines
 from spotctl.run.kit.record import FAILED, PASSED, SKIPPED, StepResult, TrialRecord
 from spotctl.run.start.trial import left_under
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 KitStep = Callable[[], Iterator[StepResult]]
 

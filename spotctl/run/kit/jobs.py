@@ -1,7 +1,5 @@
 """`TrialJob`: a job of a full trial, launched by the command line as users launch it, and watched through the log."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Steps with jobs: a killed launcher, an eviction and a checkpoint, a training, and a runner that moves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Steps with machines that are rented without a job: they boot, their token is repeated, and a lease runs out."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,11 +1,9 @@
 """Steps that buy nothing: what the account allows, and what the cloud says of an order of each family of types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError, PricingDataError
 from pricing_data.units import MINUTE, counted
 from spotctl.clouds.base import MachineRequest
@@ -18,9 +16,6 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.kit.account import Kit, StepSkipped, TrialFailed
 from spotctl.run.kit.record import PASSED, StepResult
-
-if TYPE_CHECKING:
-    from pricing_data.catalog import InstanceType
 
 LEASE = 15 * MINUTE
 MOST_FAMILIES = 60

@@ -1,7 +1,5 @@
 """The record of a full trial: a line for each step, and nothing that identifies the account. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

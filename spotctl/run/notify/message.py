@@ -1,7 +1,5 @@
 """`Message`: what is sent to a webhook, independent of the receiver's format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +25,7 @@ class Message:
     def text(self) -> str:
         return "\n".join([self.title, *(f"{name}: {text}" for name, text in self.lines.items())])
 
-    def without(self, secrets: Iterable[str]) -> Message:
+    def without(self, secrets: Iterable[str]) -> "Message":
         """The message with these values replaced by `***`: a message may quote what a program printed."""
         # The longest first, because one value may be part of another.
         values = sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True)

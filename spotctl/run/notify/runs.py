@@ -1,7 +1,5 @@
 """The messages about a run: it has ended, its budget will not last, or its login has expired."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from threading import Thread

@@ -1,7 +1,5 @@
 """Messages in the JSON formats of the receivers, which are recognized by their host names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit

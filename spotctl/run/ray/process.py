@@ -5,8 +5,6 @@ folder RESULTS, and not from the arguments, which all users of a computer can se
 there too, and to STATE what another process needs to continue the training. SIGINT ends the training and its nodes.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,22 +1,17 @@
 """Asks clouds for the quotas of the markets in which jobs are about to rent."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from contextlib import closing, nullcontext, suppress
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from bidbrain.eviction.hazard import family_of
+from pricing_data.market import Market
 from spotctl.clouds.capabilities import Closes, StatesQuotas
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home import account_quotas
+from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
 from spotctl.home.wall_clock import wall_us
-
-if TYPE_CHECKING:
-    from pricing_data.market import Market
-    from spotctl.home.config import Settings
 
 
 def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:

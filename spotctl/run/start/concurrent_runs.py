@@ -1,35 +1,28 @@
 """Several jobs launched together: one plan for all, and a run for each, side by side or one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from math import inf
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
-from spotctl.files.job.spec import check_names, check_rents
+from spotctl.files.job.spec import JobSpec, check_names, check_rents
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log import waiting
 from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.store import EventLog, JobLock
 from spotctl.log.waiting import WaitingJob
+from spotctl.planning.values import JobPlan
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.turns import LaunchTurns, within
 from spotctl.run.start.workloads import checkpoint_place
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
-    from spotctl.planning.values import JobPlan
 
 
 @dataclass(slots=True)

@@ -1,18 +1,13 @@
 """Keeps what a run observed of its spot markets in the price store, where later plans of any job find it."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows
 from spotctl.clouds.wiring import price_store
+from spotctl.home.config import Settings
 from spotctl.log.observed import availability_of
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
-    from spotctl.log.state import RunState
+from spotctl.log.state import RunState
 
 
 def keep_availability(state: RunState, now: int, settings: Settings) -> None:

@@ -1,26 +1,21 @@
 """A job whose launcher was killed while the job waited for its turn: another process begins it at the end of those
 before it."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from spotctl.files.job.reader import load
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log import waiting
 from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.statuses import not_ended
 from spotctl.log.store import EventLog, JobLock, is_running
+from spotctl.log.waiting import WaitingJob
 from spotctl.run.start import runs
-
-if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
-    from spotctl.log.waiting import WaitingJob
-    from spotctl.run.start.observing import RunEnd, RunObserver
+from spotctl.run.start.observing import RunEnd, RunObserver
 
 _LOOK_SECONDS = 0.5
 

@@ -1,20 +1,20 @@
 """Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state, and of a run from
 its log. All go one way, and differ only in the facts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pricing_data.freshness import freshness_of
+from pricing_data.freshness import CloudPrices, freshness_of
+from pricing_data.market import Market
 from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import check_names, check_rents
+from spotctl.files.job.spec import JobSpec, check_names, check_rents
 from spotctl.home.cloud import is_replayed
+from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
+from spotctl.log.events import RunBegan
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.on_demand_needs import on_demand_remarks
 from spotctl.planning.pace import PacePoint, pace_points
@@ -23,13 +23,6 @@ from spotctl.planning.values import JobPlan
 from spotctl.planning.ways import Way, ways_of
 from spotctl.run.start.asked_quotas import ask_quotas, unknown_quotas
 from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
-
-if TYPE_CHECKING:
-    from pricing_data.freshness import CloudPrices
-    from pricing_data.market import Market
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
-    from spotctl.log.events import RunBegan
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,21 @@
 """The clock of the local market: the first launch starts it, and later launches join while others run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from pricing_data.library import Selection
+from pricing_data.library import Library, Selection
 from pricing_data.units import HOUR, format_time
+from spotctl.clouds.local import LocalProvider
 from spotctl.clouds.wiring import library, local_provider
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
+from spotctl.log.state import RunState
 from spotctl.log.statuses import not_ended
 from spotctl.log.store import EventLog, is_running
-
-if TYPE_CHECKING:
-    from pricing_data.library import Library
-    from spotctl.clouds.local import LocalProvider
-    from spotctl.home.config import Settings
-    from spotctl.log.state import RunState
 
 
 def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, ...]]:

@@ -1,10 +1,7 @@
 """Whether a job's machines can get the packages that they need; asked before anything is rented."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pricing_data.traits import ARM, X86
 from spotctl.clouds.errors import ProviderError
@@ -18,12 +15,10 @@ from spotctl.clouds.remote.platforms import (
     here,
 )
 from spotctl.files.job.spec import ANY, JobSpec, ProgramKind
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.run.start.stored_facts import own_images
 from spotctl.run.work.training_workload import NODE_PACKAGES
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 _PROCESSORS = {X86: ("x86_64",), ARM: ("aarch64",), ANY: ("x86_64", "aarch64")}
 

@@ -1,7 +1,5 @@
 """Measurements of one run, from its events and ledger rows. Pure."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

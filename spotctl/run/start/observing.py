@@ -1,7 +1,5 @@
 """How others follow a run: each turn, each alarm once, and what its machines wait for."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

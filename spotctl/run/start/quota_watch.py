@@ -1,24 +1,19 @@
 """Notices when another run of the home has ended, and which part of the quotas this run may use from then on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from pricing_data.catalog import Catalog
 from spotctl.clouds.wiring import library
 from spotctl.home import account_quotas
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
+from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_runs
 from spotctl.log.store import EventLog, is_running
 from spotctl.planning.quota_use import grown_parts
-
-if TYPE_CHECKING:
-    from pricing_data.catalog import Catalog
-    from spotctl.home.config import Settings
-    from spotctl.log.state import RunState
 
 
 @dataclass(slots=False)

@@ -1,7 +1,5 @@
 """A rehearsal: a job's own command, for a few seconds on this computer, before anything is rented."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 import tempfile
@@ -9,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agileml.errors import AgileMLError
 from agileml.runtime.job_shape import isolated_shape_of
@@ -22,15 +19,12 @@ from spotctl.agent.node import EVERY_VARIABLE
 from spotctl.agent.processes import MARK
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.files.job.programs import Command, Training
-from spotctl.files.job.spec import data_variable, output_variable
+from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.home.errors import BadRequest
 from spotctl.run.environment import redacted, secrets_of
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
 from spotctl.run.work.training_workload import training_job
-
-if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
 
 SECONDS = 10.0
 _GRACE_SECONDS = 2.0

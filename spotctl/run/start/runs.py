@@ -5,8 +5,6 @@ that was killed. The rendezvous folder is outside of the home: sockets need shor
 processes authenticate each other is not kept next to the log.
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import time
@@ -15,17 +13,20 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pricing_data.units import parse_amount
+from spotctl.agent.blobs.identity import StoreIdentity
+from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import Closes
 from spotctl.clouds.wiring import library, provider_of
 from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.files.job.values import RAY
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
+from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import waiting
 from spotctl.log.errors import AlreadyRunning
@@ -36,6 +37,7 @@ from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock, is_running
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.values import JobPlan
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.kept_output import delete_old
 from spotctl.run.launcher_identity import LAUNCHER
@@ -55,13 +57,6 @@ from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
 from spotctl.run.work import rendezvous, resume_state
 from spotctl.run.work.containers import check_podman
-
-if TYPE_CHECKING:
-    from spotctl.agent.blobs.identity import StoreIdentity
-    from spotctl.clouds.base import CloudProvider
-    from spotctl.home.config import Settings
-    from spotctl.home.quotas import Quota
-    from spotctl.planning.values import JobPlan
 
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")

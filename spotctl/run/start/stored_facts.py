@@ -4,35 +4,30 @@ That is prices, the catalog and interruption records; earlier runs and those und
 quotas; profiles; the clock and the time zone.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from pricing_data.library import Library, Selection
+from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
 from spotctl.clouds.wiring import library
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.home import account_quotas
 from spotctl.home.cloud import cloud_of, rented_clouds
+from spotctl.home.config import Settings
 from spotctl.home.garbage import without_garbage_collection
+from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs
 from spotctl.planning.facts import Beginning, MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
 from spotctl.planning.quota_use import AccountQuotas
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.local_market import market_now
-
-if TYPE_CHECKING:
-    from pricing_data.store.table import PriceTable
-    from spotctl.home.config import Settings
-    from spotctl.home.quotas import Quota
 
 _LOCALTIME = Path("/etc/localtime")
 

@@ -1,18 +1,17 @@
 """A first launch on a cloud: a job on the smallest machine that boots, when to give it up, and the resources that the
 cloud still lists afterwards."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pricing_data.library import Selection
+from pricing_data.catalog import InstanceType
+from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX
 from pricing_data.units import MINUTE
+from spotctl.clouds.base import CloudProvider, Resource
 from spotctl.clouds.capabilities import Closes
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.installation import installation_id
@@ -20,20 +19,15 @@ from spotctl.clouds.requests import as_far_as_listed
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import loads
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import StopRequested
 from spotctl.log.outcomes import NO_CAPACITY
+from spotctl.log.state import RunState
 from spotctl.planning.suitability import why_unsuitable
 from spotctl.run.start.runs import request_stop
-
-if TYPE_CHECKING:
-    from pricing_data.catalog import InstanceType
-    from pricing_data.library import Library
-    from spotctl.clouds.base import CloudProvider, Resource
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.home.config import Settings
-    from spotctl.log.state import RunState
 
 CAP_USD = 1
 """More than an hour of any small machine costs, with its disk and its address."""

@@ -1,7 +1,5 @@
 """The end of a run: when its last machine is gone, what the run left, and what it cost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

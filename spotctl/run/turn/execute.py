@@ -4,8 +4,6 @@ A request without an answer may have succeeded. Its intent stays open, and is re
 the provider recognizes the request. Nothing else is rented meanwhile.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,42 +1,36 @@
 """The strategy of a run: the plan's decision object, given the work left, the budget left and the evictions so far."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from math import inf, isfinite
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bidbrain.eviction.path import PricePath
-from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
+from bidbrain.strategies.base import RECORD_WINDOW, Decision, Situation, SpotRecord, Strategy
+from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.known_spells import UNSEEN, spot_spell
 from bidbrain.strategies.spot_spells import spell_of_prices
+from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, SECOND
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.log import budget
+from spotctl.log.budget import Tariff
 from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, Allocation, RunState
 from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.values import JobPlan
 from spotctl.planning.work import SPECIFIED
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms, looks
+from spotctl.run.turn.rest_of_run import PlayedRest
 from spotctl.run.turn.service import RunRules
 from spotctl.run.work.moves import saved_of
-
-if TYPE_CHECKING:
-    from bidbrain.strategies.base import Decision, Situation, Strategy
-    from bidbrain.strategies.deadline_spells import SpotSpell
-    from pricing_data.market import Market
-    from spotctl.log.budget import Tariff
-    from spotctl.planning.values import JobPlan
-    from spotctl.run.environment import RunEnvironment
-    from spotctl.run.turn.execute import Journal
-    from spotctl.run.turn.rest_of_run import PlayedRest
 
 
 class LiveStrategy:

@@ -1,7 +1,5 @@
 """Waiting for the user to sign in again, as long as machines hold their leases."""
 
-from __future__ import annotations
-
 from spotctl.clouds.errors import LoginNeeded
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.log import events as ev

@@ -1,7 +1,5 @@
 """Compares the provider's list of machines with the log, and returns the events that the log lacks. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from pricing_data.market import Market

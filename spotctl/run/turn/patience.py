@@ -1,8 +1,6 @@
 """When a run that has no machines gives up: at once where waiting cannot help, else after a while. Pure but for what it
 remembers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The markets where a run can get machines now: in clouds that answer, and within what the account may have. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from math import inf
@@ -24,7 +22,7 @@ class Reach:
     silent: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, state: RunState, silent: tuple[str, ...], *, shared: bool, fewest: float = inf) -> Reach:
+    def of(cls, state: RunState, silent: tuple[str, ...], *, shared: bool, fewest: float = inf) -> "Reach":
         """The reach of a run. If the account is `shared` with another run, a quota that is used up may be free again
         later. A quota that is too small for an order may still hold the `fewest` machines that the job needs."""
         missing = frozenset(market for (market, _), back_off in state.back_offs.items() if not back_off.exists)

@@ -1,22 +1,17 @@
 """The cost of the rest of a run: its decision object, played over the past from where the run is now."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
 
 from bidbrain.billing import End
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import ForecastJob, KnownPast
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR
 from spotctl.planning.forecasting import deciders, forecast_job
-
-if TYPE_CHECKING:
-    from pricing_data.market import Market
-    from pricing_data.series import PriceSeries
-    from spotctl.planning.values import JobPlan
+from spotctl.planning.values import JobPlan
 
 _DECISIONS = 600
 """Decisions to play: fewer than for a plan, because a run is played several times and only the median matters."""
@@ -34,7 +29,7 @@ class PlayedRest:
     usd_left: float
     histories: Mapping[Market, PriceSeries]
 
-    def with_enough_money(self) -> PlayedRest:
+    def with_enough_money(self) -> "PlayedRest":
         """This rest with a higher budget: raised by the share of the work that is left."""
         budget = self.plan.job.budget_usd
         return replace(self, usd_left=inf if budget is None else budget * self.share)

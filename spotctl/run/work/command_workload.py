@@ -1,7 +1,5 @@
 """The work of a command job: a program that resumes from its own checkpoint, wherever its nodes are started."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import time

@@ -1,7 +1,5 @@
 """The container of a job, and what its image must have."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ With a range of nodes, an attempt that loses machines is followed at once by an 
 long as these are enough. Machines that come later wait until growing is worth a restart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Moves of a command's checkpoint to another place: the data sent, its cost, and how long the transfer takes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The folder is outside of the home: sockets need short paths, and the secret is not kept next to the log.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import tempfile

@@ -5,8 +5,6 @@ The next run starts with a copy, and reports all machines of earlier runs as los
 checkpoint, as after any loss of all nodes.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """How often a command job is tried again, by the class of its failure. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from spotctl.agent.job_lease import SAVED_AND_ENDED

@@ -1,7 +1,5 @@
 """A training whose model is split over its machines: a pipeline, from the job file and the profile of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

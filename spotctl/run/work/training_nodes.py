@@ -4,8 +4,6 @@ Rented machines reach the controller through ssh, at a port of their own loopbac
 needs no address that they can reach. Nodes reach each other at their private addresses, over TLS.
 """
 
-from __future__ import annotations
-
 import socket
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The work of an AgileML job: machines are nodes, eviction warnings go to the controller, and the result is a model."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`Workload`: the work of a run's machines, a training or a command, as the service loop drives it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

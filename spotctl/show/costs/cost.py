@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import chain
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
+from spotctl.log.events import RowsLost
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.days import by_day
 from spotctl.show.costs.figures import Figures, Sums, figures_of, sums_of, total_of
@@ -17,9 +18,6 @@ from spotctl.show.costs.grouping import BY_TIME, Grouping, Subject, keeps_runs_w
 from spotctl.show.costs.month import Month, first_of_month, month_of
 from spotctl.show.costs.period import BILLING, Period, overlaps, part_of
 from spotctl.show.costs.run_timeline import RunTimeline
-
-if TYPE_CHECKING:
-    from spotctl.log.events import RowsLost
 
 
 @dataclass(frozen=True, slots=True)

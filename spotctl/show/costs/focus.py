@@ -7,8 +7,6 @@ log does not know the paying account: `BillingAccountId` names the ledger. Amoun
 a million rows exact.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

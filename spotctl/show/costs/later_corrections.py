@@ -1,11 +1,9 @@
 """How later corrections of stored prices would change what ended runs cost. Their bills stay as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +12,13 @@ from pricing_data.corrections import PriceCorrection, in_force
 from pricing_data.errors import PricingDataError, UnknownMarket
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
+from pricing_data.store import PriceStore
 from pricing_data.store.corrected import corrected
 from pricing_data.store.segments import SegmentFile
 from pricing_data.store.table import PriceTable
 from pricing_data.units import format_time, usd_text
 from spotctl.clouds import wiring
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import store
 from spotctl.log.budget import Tariff
@@ -26,11 +26,7 @@ from spotctl.log.events import Priced
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import project_run
 from spotctl.log.log_row import LogRow
-
-if TYPE_CHECKING:
-    from pricing_data.store import PriceStore
-    from spotctl.home.config import Settings
-    from spotctl.show.costs.run_timeline import RunTimeline
+from spotctl.show.costs.run_timeline import RunTimeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,26 +5,22 @@ written. Then only new rows are read, and the rows of runs that have not ended. 
 so that it is noticed all the same, the whole file is checked once a day.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from pricing_data.units import DAY
+from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
 from spotctl.log.errors import BrokenLog, LogFailed
+from spotctl.log.events import RowsLost
 from spotctl.log.kept_file import keep, read_kept
 from spotctl.log.log_reader import LogDigests, LogReader, OtherRows, digest_of, digests_at
+from spotctl.log.log_row import StoredRow
 from spotctl.show.runs.standing import Standing, standing_of
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
-    from spotctl.log.events import RowsLost
-    from spotctl.log.log_row import StoredRow
 
 _MANY_NEW_ROWS = 1000
 """Only fewer new rows are read again by the next command."""

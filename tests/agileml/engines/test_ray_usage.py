@@ -35,7 +35,7 @@ def test_an_address_is_for_ray_only() -> None:
         2,
         "spotctl: --address names a Ray cluster, so it needs --engine ray",
     )
-    with pytest.raises(ValueError, match="only the engine 'ray' has an address"):
+    with pytest.raises(ValueError, match="only 'ray' takes an address"):
         agileml.train("mf", engine="sim", clocks=1, address="auto")
 
 

@@ -345,7 +345,7 @@ def test_a_worker_goes_through_its_states() -> None:
 def test_a_result_of_no_work_is_refused() -> None:
     harness, task = begun()
     harness.work([task])
-    with pytest.raises(InvalidTransition, match=r"w is WAITING: WorkResult\(.* means nothing"):
+    with pytest.raises(InvalidTransition, match=r"w is WAITING and does not expect WorkResult\("):
         harness.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
 
 

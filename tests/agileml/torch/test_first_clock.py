@@ -79,6 +79,6 @@ def test_a_declaration_without_a_buffer_is_refused() -> None:
         averaged_buffers = ("step",)
 
     with pytest.raises(
-        BadTrainer, match=r"averaged_buffers of layer 'the module': 'step' is no buffer of it \(steps\)"
+        BadTrainer, match=r"averaged_buffers of layer 'the module': 'step' is not one of its buffers \(steps\)"
     ):
         agileml.reference.run(trainer(Mistaken, momentum, loss=objective), 1, seed=1)

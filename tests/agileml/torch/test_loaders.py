@@ -100,7 +100,7 @@ def test_a_loader_says_the_order_and_whether_the_last_batch_counts() -> None:
 
 def test_a_loader_that_says_something_else_is_refused() -> None:
     for loader, problem in (
-        (DataLoader(data(), 7), "batch_size is 24, and that of the DataLoader 7"),
+        (DataLoader(data(), 7), "batch_size is 24, but the DataLoader has 7"),
         (DataLoader(data(), batch_sampler=[[0, 1], [2]]), "a sampler of its own"),
     ):
         with pytest.raises(AgileMLError, match=problem):

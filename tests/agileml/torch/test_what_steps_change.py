@@ -216,13 +216,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             (Following, "parameter 'frozen.weight'", "the optimizer does not train it"),
             (Replaced, "parameter 'frozen.weight'", "the optimizer does not train it"),
             (Clamped, "parameter 'first.weight'", "only its optimizer can, on the servers"),
-            (Remembering, "buffer 'calls'", "other nodes would not learn of it"),
+            (Remembering, "buffer 'calls'", "other nodes would not see the change"),
             (Renormalized, "parameter 'words.weight'", "only its optimizer can"),
         )
     ),
     (
         {"dataset": lambda: torch.utils.data.DataLoader(data())},
-        r"batch_size is \d+, and that of the DataLoader 1",
+        r"batch_size is \d+, but the DataLoader has 1",
     ),
     ({"dataset": lambda: iter(data())}, r"dataset \w+ has no length or no samples by number"),
     ({"module": Guarded()}, r"module Guarded cannot be copied \(cannot pickle .*\); pass a function that makes it"),

@@ -178,7 +178,7 @@ def test_idle_handshakes_do_not_keep_others_out(watched: Meeting) -> None:
     with ExitStack() as stack:
         socks = [stack.enter_context(stranger(watched)) for _ in range(10)]
         watched.until(lambda: len(said(watched)) == 6)
-        assert set(said(watched)) == {"dropped for a newer one of 4 connections in handshake"}
+        assert set(said(watched)) == {"dropped for a newer connection: 4 were in their handshake"}
         for sock in socks[:6]:
             ended(watched, sock)
         c = watched.add("c")

@@ -117,9 +117,9 @@ def test_machines_that_leave_count_against_a_quota_until_they_are_gone() -> None
     assert rents(made.decide(situation())) == [Rent(A, 8, CENT)]
     part = made.decide(warned)
     assert (rents(part), part.wake_at) == ([Rent(A, 2, CENT)], NOW + LOOK_AGAIN)
-    assert part.reason.endswith("its quota is in use until 3 machines that are leaving have gone")
+    assert part.reason.endswith("its quota is in use by 3 machines on the way out")
     others = made.decide(replace(warned, leaving={(B.market, True): 3, (C.market, True): 5, (A.market, False): 2}))
-    assert others.reason.endswith("its quota is in use until 3 machines that are leaving have gone")
+    assert others.reason.endswith("its quota is in use by 3 machines on the way out")
     assert rents(made.decide(replace(situation(), leaving={(B.market, False): 3}))) == [Rent(A, 8, CENT)]
     # Machines that are returned now exist for a moment more.
     exchange = wants.decide(situation(held(1, B, 4)))

@@ -58,7 +58,7 @@ def test_a_gang_that_may_shrink_is_bought_whole_and_waits_for_its_own_market_whi
     assert rents(made.decide(situation(lost))) == [Rent(B, 3, 3 * CENT)]
     goes_on = made.decide(situation(lost, offers=(A,)))
     assert goes_on.actions == ()
-    assert goes_on.reason == "continues with 5 of 8 nodes: their market has no others now"
+    assert goes_on.reason == "continues with 5 of 8 nodes: their market has no more now"
     assert rents(made.decide(situation(held(1, B, 3, 3 * CENT), offers=(A,)))) == [Rent(A, 5, A.on_demand)]
 
 
@@ -189,7 +189,7 @@ def test_a_range_of_nodes_that_roams_goes_on_with_some_and_asks_its_market_for_t
     assert short.reason == "5 of 8 nodes are running"
     closed = roaming_range(LONG, held(1, FAR, 5), offers=(A,))
     assert closed.actions == ()
-    assert closed.reason == "continues with 5 of 8 nodes: their market has no others now"
+    assert closed.reason == "continues with 5 of 8 nodes: their market has no more now"
     # It works, and the other market has lately refused all of them: it is not left for fewer or as many.
     refusing = {(FAR.market, True): 8}
     assert rents(roaming_range(LONG, held(1, A, 5, 20 * CENT), refused=refusing)) == [Rent(A, 3, 20 * CENT)]

@@ -163,7 +163,7 @@ def test_where_spot_is_known_to_be_gone_the_job_is_on_demand() -> None:
     assert "spot comes and goes as observed in 1 market" in gone.basis
     unknown = forecast(JOB, capacity_evicts)
     assert unknown.usd.likely == pytest.approx((there.usd.median, gone.usd.median))
-    assert "no availability of 1 market is recorded, so spot may not be had for hours there" in unknown.basis
+    assert "no availability of 1 market is recorded, so spot may be unobtainable there for hours" in unknown.basis
 
 
 def test_a_history_shorter_than_the_job_still_gives_a_forecast() -> None:

@@ -50,7 +50,7 @@ def test_a_trace_may_name_its_market_itself(tmp_path: Path) -> None:
     assert spans[1].wanted == 2
     report = ingest(store, trace(tmp_path / "unnamed.json"))
     assert report.failure is not None
-    assert 'write "market"' in report.failure
+    assert 'add "market"' in report.failure
 
 
 def test_lives_become_spans_that_end_in_an_eviction_or_are_censored(tmp_path: Path) -> None:

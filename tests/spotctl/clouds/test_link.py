@@ -48,7 +48,7 @@ def to(agent: Agent, secret: bytes = SECRET, *, gone: bool = False) -> AgentLink
 
 
 def test_a_wrong_secret_is_a_lack_of_permission(agent: Agent) -> None:
-    with pytest.raises(NotPermitted, match="m-0 refused the connection: wrong secret; was the machine bought"):
+    with pytest.raises(NotPermitted, match="m-0 refused the connection: wrong secret; was the machine rented"):
         to(agent, bytes(32)).status()
     assert to(agent).status().work == "work"
 

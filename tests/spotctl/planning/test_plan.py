@@ -103,7 +103,7 @@ def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None
     assert calm.cost.estimate.first.eviction < 0.001
     # Some plays of the ten hours find no spot machines, and buy on demand.
     assert forecast_of(unknown).usd.likely[1] > 1.5 * forecast_of(calm).usd.likely[1]
-    assert "spot may not be had for hours" in forecast_of(unknown).basis
+    assert "spot may be unobtainable there for hours" in forecast_of(unknown).basis
     nodes, safe = planned(gang(4)), planned(gang(4), hazard=CALM)
     assert nodes.first.interval is not None
     assert safe.first.interval is not None

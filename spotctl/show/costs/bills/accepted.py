@@ -1,7 +1,5 @@
 """Corrections of the ledger, as new rows, where the bill has another amount. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from spotctl.log.events import Corrected

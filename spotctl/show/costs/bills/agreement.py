@@ -1,7 +1,5 @@
 """The result of a comparison of the ledger with a provider's bill."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The ledger's amounts by time, and sets of time. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +20,7 @@ class LedgerTime:
         """The sum of the rows without the excluded time."""
         return sum(row.amount for row in self.rows) - sum(self.between(*interval) for interval in self.excluded)
 
-    def without(self, intervals: tuple[TimeSpanUs, ...]) -> LedgerTime:
+    def without(self, intervals: tuple[TimeSpanUs, ...]) -> "LedgerTime":
         """These rows, with some time excluded."""
         return LedgerTime(self.rows, intervals)
 

@@ -1,7 +1,5 @@
 """Reads a provider's export: CSV, JSON lines or Parquet, compressed or not. Its columns tell the provider."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -9,8 +9,6 @@ Of traffic, the ledger has moves of checkpoints between regions only: machines d
 the bill charges beyond these moves is added up, and is no difference.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf

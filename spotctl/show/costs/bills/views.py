@@ -1,7 +1,5 @@
 """A comparison of ledger and bill as JSON and as lines of text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import floor
 from typing import Any

@@ -109,9 +109,9 @@ def whole(most: int, count: int = 4) -> list[float]:
     return _to_beyond(most, max(_step(max(most, 1) / count, (1, 2, 5, 10)), 1.0))
 
 
-def spanning(low: float, high: float, count: int = 4) -> list[float]:
+def spanning(low: float, high: float) -> list[float]:
     """Round tick values from at most `low` to at least `high`."""
-    step = _step((high - low) / count, (1, 2, 2.5, 5, 10)) if high > low else 1.0
+    step = _step((high - low) / 4, (1, 2, 2.5, 5, 10)) if high > low else 1.0
     first, last = floor(low / step), max(ceil(high / step - 1e-9), floor(low / step) + 1)
     return [round(number * step, 12) for number in range(first, last + 1)]
 

@@ -171,7 +171,7 @@ TWO = {2: PipelineLayout((((0, 6),), ((0, 6),)), (2, 2))}
             ),
             "ReduceLROnPlateau depends on a loss",
         ),
-        (lambda: torch_layers(lambda: nn.Linear(2, 2)), "Linear is no list of layers: build a torch.nn.Sequential"),
+        (lambda: torch_layers(lambda: nn.Linear(2, 2)), "Linear is not a list of layers: build a torch.nn.Sequential"),
         (
             lambda: trained(
                 PipelineModel(split_layer([TorchLayer(partial(nn.BatchNorm1d, 8))] * 2), squared_error, with_targets),

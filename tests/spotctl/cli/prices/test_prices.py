@@ -193,7 +193,7 @@ def test_each_broken_file_is_one_line_and_the_others_are_imported(history: Path,
     said = ended.err.splitlines()
     assert len(said) == 3
     assert "columns 'a, b' match no layout" in said[0]
-    assert "is truncated gzip" in said[1]
+    assert "is a gzip file that breaks off" in said[1]
     assert "No such file" in said[2]
     assert spotctl("prices", "show", MARKET, "--json").json["events"] == 2
 
@@ -255,7 +255,7 @@ def test_the_result_of_sql_is_printed_unchanged() -> None:
 def test_sql_keeps_to_its_memory_where_duckdb_does_not() -> None:
     ended = spotctl("prices", "sql", "select repeat('x', 4000000000) as x")
     assert ended.code == 1
-    assert ended.error.startswith("spotctl: query: more than 1 GB of memory; ask for less")
+    assert ended.error.startswith("spotctl: query: it needs more than 1 GB of memory; ask for less")
     assert spotctl("prices", "sql", "select 1 as x", "--memory", "lots").error.startswith("spotctl: --memory 'lots' is")
     assert spotctl("prices", "sql", "select 1 as x", "--json").json == {"rows": [{"x": 1}]}
 

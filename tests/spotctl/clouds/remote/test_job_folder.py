@@ -42,7 +42,7 @@ def test_a_home_is_never_copied(folder: Path, tmp_path: Path) -> None:
         (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "mine" / name).write_text("")
     assert copied(folder, tmp_path) == before
-    with pytest.raises(BadRequest, match="mine: is a home of spotctl"):
+    with pytest.raises(BadRequest, match="mine: is a spotctl home"):
         check_folder(folder / "mine")
 
 

@@ -111,7 +111,7 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
         ("2026-01-09T00:00:00Z", "2026-03-09T00:00:00Z", "does not cover the test"),
         ("[on-demand,", "[magic,", "schemes: 'magic'"),
         ("m4.*", "x9.*", "no history of a type like x9.*"),
-        ("hours: [2]", "hours: [90]", "three times 90 hours do not fit"),
+        ("hours: [2]", "hours: [90]", "90 hours need a test of three times that"),
         ("c4.2xlarge", "c9.2xlarge", "c9.2xlarge"),
         ("history.csv", "nothing.csv", "No such file"),
         ("prices: [history.csv]", "", "give either prices (files) or store (markets)"),

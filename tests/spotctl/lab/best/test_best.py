@@ -150,7 +150,7 @@ def test_without_prices_the_synthetic_market_is_labeled() -> None:
     [
         (("best", "--gpu", "a1000"), "--gpu a1000: no known machine has the accelerator A1000 (did you mean A100?)"),
         (("best", "--gpu", "A1"), "(did you mean A10?)"),
-        (("best", "--gpu", "radeon"), "(known are A10, A100, "),
+        (("best", "--gpu", "radeon"), "(known: A10, A100, "),
         (("watch", "--gpu", "A9000:8", "--below", "1"), "(did you mean A100?)"),
         (("ls", "--accelerator", "V1000"), "(did you mean V100?)"),
         (("stats", "--accelerator", "V1000"), "(did you mean V100?)"),

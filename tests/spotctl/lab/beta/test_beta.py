@@ -67,7 +67,7 @@ def test_show_answers_the_moment_beside_the_exact_share(moods: list[PriceSeries]
     assert exact.median_time / 1e6 < shown["median_seconds_to_eviction"] < 1800
     assert 0 <= shown["low"] <= shown["probability"] <= shown["high"] <= 1
     assert "given the present, fitted to 6 markets" in shown["basis"]
-    assert "a prior, as no eviction rate is recorded" in shown["basis"]
+    assert "a prior, because no eviction rate is recorded" in shown["basis"]
     text = spotctl("beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at)).out
     assert f"within 1 h of {format_time(at)}" in text
     assert "$0.00001 above the price" in text
