@@ -82,11 +82,13 @@ class _Packing:
     def cheapen(self) -> None:
         """Puts each job again where it costs the fewest dollars."""
         for m in sorted(self.seconds, key=lambda m: float(self._batch.left[m])):
-            free, before = self.time.free.copy(), self.seconds[m]
+            before = self.seconds[m]
+            free = self.time.free[:, : before.shape[1]]
+            there = free.copy()
             self.time.take_out(m, before)
             seconds = self.time.put(m, self._batch.usd_per_second)
             if seconds is None or (seconds - before).sum(axis=1) @ self._batch.usd_per_second > 0:
-                self.time.free = free
+                free[...] = there
             else:
                 self.seconds[m] = seconds
 
@@ -95,7 +97,7 @@ class _Packing:
         batch = self._batch
         seconds = np.array([self.seconds[m].sum(axis=1) for m in kept.tolist()]).reshape(len(kept), -1)
         opening = np.array([self.seconds[m][:, 0] for m in kept.tolist()]).reshape(len(kept), -1)
-        rates = opening / self.time.spans(kept)[:, :1]
+        rates = opening / np.minimum(batch.left[kept, None], self.time.lengths[0])
         free = batch.workers - batch.scale[kept] @ rates
         for i in np.argsort(batch.left[kept], kind="stable").tolist():
             for j in np.flatnonzero(seconds[i] > opening[i]).tolist():
@@ -108,10 +110,10 @@ class _Packing:
 
     def _pieces(self, kept: IntArray) -> Pieces:
         """Jobs run evenly in each interval until their deadlines."""
-        spans, parts = self.time.spans(kept), []
+        starts, lengths, parts = self.time.starts, self.time.lengths, []
         for i, m in enumerate(kept.tolist()):
             kind, interval = np.nonzero(self.seconds[m] > 0)
-            start, span = self.time.starts[interval], spans[i, interval]
+            start, span = starts[interval], np.minimum(self._batch.left[m] - starts[interval], lengths[interval])
             share = self.seconds[m][kind, interval] / span
             parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
         return Pieces.joined(parts)

@@ -73,6 +73,9 @@ class _Fitting:
     def fits(self) -> bool:
         """Fills idle time with the cheapest types, then moves to faster ones, the cheapest moves first."""
         rate, price = self._rate, self._price
+        # Most jobs that do not fit would not even if they could use several types at the same time.
+        if float(rate @ np.minimum(self._free, 1.0) @ self._spans) < 1 - 2 * _ROUNDING:
+            return False
         runs = [j for j in range(len(rate)) if rate[j] > 0]
         idle = np.ones(len(self._spans))
         for j in sorted(runs, key=lambda j: float(price[j] / rate[j])):
