@@ -1,4 +1,4 @@
-"""How long nodes of the local market take to start: at the pace of this computer, however fast the market's clock is."""
+"""How long nodes of the local market take to start: as long as on this computer, however fast the market is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spotctl.files.job.reader import loads
 from spotctl.planning.overheads import OVERHEADS, with_local_starts
 
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
-SPLIT = "app: net.py:build\nparallel: {profile: net.json, batch: 8, stages: 2}\n"
+SPLIT = "app: net.py:small_transformer\nparallel: {profile: net.json, batch: 8, stages: 2}\n"
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ SPLIT = "app: net.py:build\nparallel: {profile: net.json, batch: 8, stages: 2}\n
 )
 def test_a_model_that_is_split_takes_longer(tmp_path: Path, program: str, speed: int, minutes: int) -> None:
     """Its nodes import PyTorch."""
+    shutil.copy(_EXAMPLES / "models.py", tmp_path / "net.py")
     shutil.copy(_EXAMPLES / "small.json", tmp_path / "net.json")
     text = (
         f"name: starts\nkind: agileml\n{program}stop: {{clocks: 4}}\nresources: {{clouds: [local], machines: 2..4}}\n"
