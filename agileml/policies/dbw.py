@@ -23,9 +23,10 @@ AVERAGED_CLOCKS = 5
 """Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer are awaited, over
 as many more clocks."""
 
-LEAST_SIGNIFICANCE = 1.5
-"""Standard errors by which the estimated size of the gradient must exceed 0 before any worker is left out for it.
+SHRINKAGE = 2.0
+"""The estimated size of the gradient is lowered by this many times its squared standard error, divided by itself.
 
+So a size that is known well counts nearly in full, and one below 1.4 standard errors is no reason to leave anyone out.
 Near the lowest loss that the noise allows, the estimate is mostly noise: a small number of workers that looks best then
 keeps the loss from falling further.
 """
@@ -191,7 +192,7 @@ class DBW:
         return min(2.0, max(0.0, self.turned / self.walked)) if self.walked else 1.0
 
     def _estimates(self) -> tuple[float, float] | None:
-        """|grad F|^2, 0 if it may be noise, and the variance of one gradient, if a spread was seen."""
+        """|grad F|^2, or a little less as it is uncertain, and the variance of one gradient, if a spread was seen."""
         known = [(max(1.0, clock.gradients - 1), clock.spread) for clock in self.seen if clock.spread is not None]
         if not known:
             return None
@@ -202,7 +203,7 @@ class DBW:
         # A gradient that grows or shrinks varies, too. By noise alone its square varies most in one dimension.
         by_noise = fmean(2 * noise * (noise + 2 * max(size, 0.0)) for noise in noises)
         error = min(error, sqrt(by_noise / len(noises)))
-        return (size if size > LEAST_SIGNIFICANCE * error else 0.0), spread
+        return (max(0.0, size - SHRINKAGE * error**2 / size) if size > 0 else 0.0), spread
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers

@@ -107,9 +107,7 @@ class Wire:
             self._sending[sender] = left + seconds / sends
             seconds /= min(sends, receives)
         link = (sender, receiver)
-        last = self._last.get(link, at)
-        at = max(at, last)
-        self._last[link] = at
+        at = self._last[link] = max(at, self._last.get(link, at))
         return at, seconds
 
     def _speeds(self, sender: str, receiver: str, message: object) -> tuple[float, float]:
