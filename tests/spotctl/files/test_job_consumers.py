@@ -278,6 +278,8 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
     # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
     elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
+    # tests/spotctl/show/tracking/test_tracking.py logs to both trackers.
+    elsewhere += ["track"]
     # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.
     elsewhere += ["image.login"]
     # tests/spotctl/agent/test_signatures.py signs checkpoints.
