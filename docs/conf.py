@@ -8,8 +8,8 @@ import reference
 
 PAGES = {
     "Start": "tutorial faq script-or-trainer which-strategy glossary",
-    "How to": "troubleshooting nightly budget-and-deadline several-jobs teams training trainers own-strategy reports"
-    " prices gpus aws google-cloud azure between-machines parallel",
+    "How to": "troubleshooting nightly budget-and-deadline tracking several-jobs teams training trainers own-strategy"
+    " reports prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
     "Explanation": "planning guarantees proof threats machines remote-runner",

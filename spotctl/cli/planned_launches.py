@@ -68,9 +68,11 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
     from spotctl.run.start.local_market import on_one_market
     from spotctl.run.start.machine_packages import check_machine_packages
+    from spotctl.show.tracking.tracker import check_installed
 
     for spec in specs:
         runs.check_launchable(spec)
+        check_installed(spec)
     limit = runs.parse_max_cost(max_cost)
     if len(specs) == 1 and specs[0].on_ray:
         return Prepared(JobPlans(), moves=False, on_ray=specs[0])

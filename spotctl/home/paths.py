@@ -73,6 +73,10 @@ class Paths:
         """The output of the rented machines of a run."""
         return self.runs / run / "output"
 
+    def tracked(self, run: str) -> Path:
+        """The files of a run that experiment trackers keep on this computer."""
+        return self.home / "tracked" / run
+
     def results(self, run: str) -> Path:
         """The results of a run, unless the job names another folder."""
         return self.runs / run

@@ -15,7 +15,18 @@ from pricing_data.errors import AccessDenied, NoAnswer, RateLimited, RequestReje
 from spotctl.clouds.aws.access import PRICE_LIST_REGION
 from spotctl.clouds.aws.images import Ec2Hardware, parameter_for
 from spotctl.clouds.aws.kinds import KINDS, MACHINES, ResourceKind
-from spotctl.clouds.aws.permissions import BUY, GROUP, IMAGE, LOOK, PRICES, ROLE, TAG, TAGGED_AT_PURCHASE, policy
+from spotctl.clouds.aws.permissions import (
+    BUY,
+    GROUP,
+    IMAGE,
+    LOOK,
+    PLACEMENT,
+    PRICES,
+    ROLE,
+    TAG,
+    TAGGED_AT_PURCHASE,
+    policy,
+)
 from spotctl.clouds.aws.quotas import STANDARD
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, Service
@@ -170,7 +181,7 @@ class _Trial:
                 self.attempt(f"ec2:{name}SecurityGroupIngress", GroupId=id_, IpPermissions=_RULE, DryRun=True)
 
     def order(self, settings: AwsMachineSettings) -> None:
-        """Tries an order with its tags, its security group and its role."""
+        """Tries an order with its tags, its groups and its role."""
         parameter = parameter_for(Ec2Hardware(_TYPE, "x86_64"))
         image = self.attempt(IMAGE, Name=parameter).get("Parameter", {}).get("Value", _NO_IMAGE)
         subnet = self._subnet(settings)
@@ -188,6 +199,8 @@ class _Trial:
         group = {"GroupName": NAME, "Description": NAME, **({"VpcId": subnet["VpcId"]} if subnet else {})}
         tagged = [{"ResourceType": "security-group", "Tags": _TAGS}]
         self.attempt(GROUP, **group, TagSpecifications=tagged, DryRun=True)
+        near = [{"ResourceType": "placement-group", "Tags": _TAGS}]
+        self.attempt(PLACEMENT, GroupName=NAME, Strategy="cluster", TagSpecifications=near, DryRun=True)
         if BUY not in self.tried.granted:
             for action in (TAG, ROLE):
                 self.tried.leave(action, f"it is tried with {BUY}")

@@ -7,7 +7,7 @@ Each reader raises ValueError with what is wrong: text that follows the value (`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from math import isfinite
 
@@ -15,7 +15,7 @@ from bidbrain.strategies.names import DEADLINE, NAMES, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.spelling import closest
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
-from spotctl.files.job.values import Accelerators, ByClock, LimitT, Nodes, Range, Within
+from spotctl.files.job.values import MLFLOW, TRACKERS, WANDB, Accelerators, ByClock, LimitT, Nodes, Range, Within
 
 _DIGITS = r"[0-9]{1,9}"
 DECIMAL_PATTERN = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
@@ -46,6 +46,11 @@ _STRATEGY_ARGUMENTS = {
 STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES, DEADLINE, REGIONS)}
 """Names of strategies, each with the pattern of its argument."""
 STRATEGY_PATTERN = "|".join(name.replace("+", r"\+") + argument for name, argument in STRATEGIES.items())
+TRACKER_PATTERNS = {
+    MLFLOW: r"(?![a-z]+://[^/]*@)\S+",
+    WANDB: r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?",
+}
+"""How each tracker's place is written. The event log keeps the job, so an address must not hold a password."""
 FAILURE_PATTERN = r"setup|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5]"
 
 
@@ -285,6 +290,27 @@ def read_moment(written: object) -> int:
         return parse_time(read_text(written))
     except BadInput:
         raise ValueError("is not a time from 2008 to 2099") from None
+
+
+def read_trackers(written: object) -> dict[str, str]:
+    """The trackers with their places; a place is empty where the tracker's own settings say it."""
+    places = written if isinstance(written, dict) else {read_text(written): ""}
+    if not places:
+        raise ValueError("is empty")
+    for name, place in places.items():
+        if name not in TRACKERS:
+            called = f"names the unknown tracker {name!r}" if isinstance(written, dict) else "unknown tracker {found}"
+            raise ValueError(f"{called}{meant(str(name), TRACKERS)}")
+        if place and not re.fullmatch(TRACKER_PATTERNS[name], str(place)):
+            raise ValueError(f"has a place for {name} that does not fit")
+    return {name: str(place or "") for name, place in places.items()}
+
+
+def trackers_text(places: Mapping[str, str]) -> object:
+    """Trackers as a job file names them: one without a place by its name alone."""
+    if len(places) == 1 and not any(places.values()):
+        return next(iter(places))
+    return {name: place or None for name, place in places.items()}
 
 
 def read_strategy(written: object) -> str:

@@ -23,7 +23,7 @@ from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
-from spotctl.files.job.values import RAY, Objective, ProgramKind
+from spotctl.files.job.values import CLOSE, RAY, TRACKERS, Objective, ProgramKind
 from spotctl.home import tags
 from spotctl.home.cloud import rented_clouds
 
@@ -153,6 +153,25 @@ ARGUMENT = Form(
     may_be_empty=True,
 )
 WEBHOOK = _text(_WEBHOOK, "https://HOST/..., http:// on this computer, or $NAME of an environment variable")
+TRACK = Form(
+    conversions.read_trackers,
+    "mlflow, wandb, or a mapping with a place: {mlflow: http://HOST:5000} without a password, {wandb: PROJECT}",
+    {
+        "anyOf": [
+            {"enum": [*TRACKERS]},
+            {
+                "type": "object",
+                "properties": {
+                    name: {"type": ["string", "null"], "pattern": f"^(?:{pattern})$"}
+                    for name, pattern in conversions.TRACKER_PATTERNS.items()
+                },
+                "additionalProperties": False,
+                "minProperties": 1,
+            },
+        ]
+    },
+    conversions.trackers_text,
+)
 NODES = Form(
     conversions.read_nodes,
     "a whole number from 1 to 10000, or a range such as 2..4",
@@ -221,6 +240,7 @@ MEMORY = _text(
     conversions.read_memory,
     conversions.memory_text,
 )
+PLACEMENT = _choice((CLOSE,))
 ARCHITECTURE = _choice((X86, ARM, ANY))
 FLAG = Form(conversions.read_flag, "true or false", {"type": "boolean"})
 BACKUP_WORKERS = Form(

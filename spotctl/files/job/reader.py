@@ -17,7 +17,7 @@ from spotctl.files.job.problems import refusal
 from spotctl.files.job.programs import Command
 from spotctl.files.job.sections import Given, Reader
 from spotctl.files.job.spec import ANY, JobSpec, ProgramKind, Range
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.values import MLFLOW, Nodes
 from spotctl.files.yaml_file import YamlFile, parse, read
 from spotctl.home.errors import BadRequest
 
@@ -129,6 +129,7 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
         workdir=_path(str(spec.workdir), folder),
         data={name: _location(place, folder) for name, place in spec.data.items()},
         outputs={name: _location(place, folder) for name, place in spec.outputs.items()},
+        track={name: _tracked(name, place, folder) for name, place in spec.track.items()},
     )
 
 
@@ -142,6 +143,12 @@ def _location(place: str, folder: Path) -> str:
     if place.startswith(_FILE):
         return str(Path(unquote(place.removeprefix(_FILE))).resolve())
     return place if _HAS_SCHEME.match(place) else str(_path(place, folder))
+
+
+def _tracked(tracker: str, place: str, folder: Path) -> str:
+    """The place of a tracker; MLflow's may be a folder, which is a path like any other of the file."""
+    is_folder = tracker == MLFLOW and place and not re.match(r"[a-z+]+:|databricks$", place)
+    return str(_path(place, folder)) if is_folder else place
 
 
 def _path(place: str, folder: Path) -> Path:

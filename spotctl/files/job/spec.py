@@ -176,6 +176,14 @@ class JobSpec:
     notify: Notify = key(
         Notify, "Where to report how a run ended.", {"webhook": "https://example.com/hook"}, default=Notify()
     )
+    track: Mapping[str, str] = key(
+        forms.TRACK,
+        "Experiment trackers that get a run's cost, evictions, machines and loss: mlflow or wandb, or with a place.",
+        "mlflow",
+        {"mlflow": "http://127.0.0.1:5000"},
+        {"wandb": "team/project"},
+        default={},
+    )
     local: LocalMarket = key(
         LocalMarket,
         "How the market on this computer is replayed.",

@@ -18,6 +18,14 @@ RAY = "ray"
 """The engine, and the provider of a run, that rents nothing: a Ray cluster."""
 
 
+MLFLOW, WANDB = TRACKERS = ("mlflow", "wandb")
+"""Experiment trackers: the keys of `track`, and the packages that must be installed."""
+
+
+CLOSE = "close"
+"""The placement of machines next to each other."""
+
+
 class ProgramKind(StrEnum):
     """The kind of program that a job runs."""
 

@@ -1,4 +1,4 @@
-"""Where metrics go: a file that is replaced as a whole, or a port on this computer."""
+"""Where metrics go: a file that is replaced as a whole, a port on this computer, or the trackers that a job names."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from spotctl.home.errors import BadRequest
 from spotctl.show.metrics.text import metrics_text
+from spotctl.show.tracking.followed import TrackedRuns
 
 if TYPE_CHECKING:
     from spotctl.log.state import RunState
@@ -28,11 +29,11 @@ _HIGHEST_PORT = 65535
 class Publisher:
     """Makes the text from the newest states of runs, at most once a second and at the end of a run.
 
-    Until then, a file keeps the text of an earlier command. Without `put`, nothing is published.
+    Until then, a file keeps the text of an earlier command. Without `put`, only the trackers of jobs get anything.
     """
 
-    def __init__(self, markets: RunMarkets, put: Callable[[str], None] | None = None) -> None:
-        self._markets, self._put = markets, put
+    def __init__(self, markets: RunMarkets, tracked: TrackedRuns, put: Callable[[str], None] | None = None) -> None:
+        self._markets, self._tracked, self._put = markets, tracked, put
         self._runs: dict[str, RunFigures] = {}
         self._night: NightFigures | None = None
         self._due = dict[str, float]()
@@ -40,6 +41,7 @@ class Publisher:
         self._lock = Lock()
 
     def __call__(self, state: RunState) -> None:
+        self._tracked.note(state)
         if self._put is None:
             return
         with self._lock:
@@ -64,19 +66,21 @@ class Publisher:
 def publishing(
     place: str, markets: RunMarkets, remark: Callable[[str], None], *, needed: bool = True
 ) -> Iterator[Publisher]:
-    """Publishes the figures of runs in a file or on a port; nothing if `place` is empty.
+    """Publishes the figures of runs in a file or on a port, if `place` is not empty, and in the trackers of their jobs.
 
     A place that cannot be used is refused, or, unless it is `needed`, reported: the run continues without metrics.
     """
     with ExitStack() as stack:
+        put = None
         try:
-            publish = stack.enter_context(_publisher(place, markets, remark))
+            put = stack.enter_context(_place(place, remark)) if place else None
         except BadRequest as error:
             if needed:
                 raise
             remark(f"{error}; the run continues without metrics")
-            publish = Publisher(markets)
-        yield publish
+        tracked = TrackedRuns(markets.settings, remark)
+        stack.callback(tracked.close)
+        yield Publisher(markets, tracked, put)
 
 
 def absolute(place: str) -> str:
@@ -85,15 +89,6 @@ def absolute(place: str) -> str:
         with _place(place, lambda _: None):
             pass
     return place if not place or place.isdecimal() else str(Path(place).absolute())
-
-
-@contextmanager
-def _publisher(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Publisher]:
-    if not place:
-        yield Publisher(markets)
-    else:
-        with _place(place, remark) as put:
-            yield Publisher(markets, put)
 
 
 @contextmanager

@@ -91,24 +91,28 @@ class RunMarkets:
     """The job, the provider and the prices of runs; each is read once."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._stored = settings, stored_prices(settings)
+        self.settings, self._stored = settings, stored_prices(settings)
         self._known: dict[str, tuple[JobSpec, CloudProvider, Tariff]] = {}
 
     def of(self, state: RunState) -> tuple[JobSpec, CloudProvider, Tariff]:
         assert state.began is not None
         if state.run not in self._known:
-            spec = restored(state.began.spec, self._settings.home)
-            provider = provider_of(self._settings, spec)
+            spec = restored(state.began.spec, self.settings.home)
+            provider = provider_of(self.settings, spec)
             self._known[state.run] = spec, provider, budget.tariff_of(provider, state.started)
         return self._known[state.run]
 
     def figures(self, state: RunState, *, attended: bool = True) -> RunFigures:
         """The figures of a run now; at its end, if it has ended. `attended`: a process renews its leases."""
-        spec, _, tariff = self.of(state)
-        now = present_of(state, self._settings).now
+        spec, _, _ = self.of(state)
+        now = present_of(state, self.settings).now
         goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
-        spent = spending(state, self._stored, now, attended=attended)
-        return RunFigures(state, now, _money(state, spec, spent, now, tariff), goal, spec.is_local)
+        return RunFigures(state, now, self.money(state, now, attended=attended), goal, spec.is_local)
+
+    def money(self, state: RunState, at: int, *, attended: bool = True) -> Money:
+        """The money of a run in a state, at a moment of its clock."""
+        spec, _, tariff = self.of(state)
+        return _money(state, spec, spending(state, self._stored, at, attended=attended), at, tariff)
 
 
 def _money(state: RunState, spec: JobSpec, spent: CostSoFar, now: int, tariff: Tariff) -> Money:

@@ -190,4 +190,4 @@ def test_an_uncertain_gradient_counts_less(squares: list[float], expected: float
     policy = DBW(workers=4)
     for clock, square in enumerate(squares, 1):
         policy = policy.observe(GradientsSummed(clock, 4.0, square, 4.0))[0]
-    assert policy._estimates() == (pytest.approx(expected), pytest.approx(4.0))
+    assert (policy._estimates() or ()) == pytest.approx((expected, 4.0))

@@ -256,6 +256,12 @@ ADDED = [
         "notify: {webhook: 'http://example.com'}",
         "10: notify.webhook: 'http://example.com' does not fit; expected https://HOST/..., http:// on this co",
     ),
+    ("track: mflow", "10: track: unknown tracker 'mflow' (did you mean mlflow?); expected mlflow, wandb, or a mapp"),
+    (
+        "track: {mlflow: 'http://me:word@host:5000'}",
+        "10: track: a mapping has a place for mlflow that does not fit; expected mlflow, wandb, or a mapping with",
+    ),
+    ("track: {}", "10: track: a mapping is empty; expected mlflow, wandb, or a mapping with a place: {mlflow: htt"),
     ("local: {speed: 60}", "10: local: is for clouds: [local], not [aws, gcp]; remove it"),
     (
         "throughputs: {c5.large: 3}",
@@ -281,6 +287,16 @@ ADDED = [
 ]
 
 OF_COMMANDS = [
+    (
+        "clouds: [aws]",
+        "clouds: [aws]\n  placement: close",
+        "6: resources.placement: is for a command with several nodes; remove it, or write nodes: 2, for exa",
+    ),
+    (
+        "run: python train.py\nresources:\n  clouds: [aws]",
+        "run: python train.py\nnodes: 2\nresources:\n  clouds: [local]\n  placement: close",
+        "7: resources.placement: applies to cloud machines, not to the local market; remove it",
+    ),
     (
         "python train.py",
         "'echo \"a'",

@@ -131,6 +131,11 @@ def jobs(draw: st.DrawFn) -> JobSpec:
                 spec.Notify, st.none() | st.sampled_from(["https://example.com/hook?a=b", "http://127.0.0.1:8000/"])
             )
         ),
+        track=draw(
+            st.sampled_from(
+                [{}, {"mlflow": ""}, {"mlflow": "http://127.0.0.1:5000", "wandb": ""}, {"wandb": "team/project"}]
+            )
+        ),
         local=draw(locals_) if rented.clouds == ("local",) else spec.LocalMarket(),
     )
 
