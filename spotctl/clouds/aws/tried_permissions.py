@@ -75,7 +75,7 @@ _SERVICES: Mapping[str, Service] = {"pricing": "pricing", "servicequotas": "serv
 
 @dataclass(slots=True)
 class Tried:
-    """What came of each permission: granted, missing, or why it was not tried."""
+    """The permissions that are granted, those that are missing, and those that were not tried, with the reasons."""
 
     granted: set[str] = field(default_factory=set)
     missing: list[str] = field(default_factory=list)
