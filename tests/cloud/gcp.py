@@ -16,6 +16,7 @@ from typing import Any
 from google.cloud import compute_v1
 from google.protobuf.json_format import MessageToDict
 
+from spotctl.clouds.gcp.methods import ACT_AS
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.buckets import GoogleBuckets
 from tests.cloud.gcp_fields import check_instance, check_name, checked
@@ -32,6 +33,7 @@ _WAIT_SECONDS = 20.0
 _ZONE = r"/zones/(?P<zone>[^/]+)"
 _REGION = r"/regions/(?P<region>[^/]+)"
 _PROJECT = r"/compute/v1/projects/(?P<project>[^/]+)"
+_TESTED = rf"/v1/projects/({PROJECT}|-/serviceAccounts/[^/]+):testIamPermissions"
 
 
 class GcpServer:
@@ -75,6 +77,7 @@ class GcpServer:
             "SPOTCTL_GCP_COMPUTE_ENDPOINT": self.http.url,
             "SPOTCTL_GCP_BILLING_ENDPOINT": self.http.url,
             "SPOTCTL_GCP_RESOURCE_MANAGER_ENDPOINT": self.http.url,
+            "SPOTCTL_GCP_IAM_ENDPOINT": self.http.url,
             **self.buckets.environment(),
         }
 
@@ -120,7 +123,7 @@ class GcpServer:
     # The API.
 
     def answer(self, request: Request) -> Reply:
-        if (request.method, request.path) == ("POST", f"/v1/projects/{PROJECT}:testIamPermissions"):
+        if request.method == "POST" and re.fullmatch(_TESTED, request.path):
             (asked,) = request.json().values()
             return Reply.of_json({"permissions": [one for one in asked if one not in self.denied]})
         for pattern, handler in self._routes().items():
@@ -193,6 +196,12 @@ class GcpServer:
         call = checked(compute_v1.InsertInstanceRequest, request, path, body="instance_resource")
         self._check(call, "compute.instances.create", caller)
         instance, zone = call.instance_resource, call.zone
+        if ACT_AS in self.denied and caller == LAPTOP:
+            account = instance.service_accounts[0].email
+            text = (
+                f"The user does not have access to service account '{account}'. Ask a project owner to grant {ACT_AS}."
+            )
+            raise Refused(403, text, "forbidden")
         types = self._zone(zone)
         check_instance(instance, zone)
         with self.project.lock:

@@ -20,6 +20,7 @@ class GcpSettings:
     compute_endpoint: str | None = None
     billing_endpoint: str | None = None
     resource_manager_endpoint: str | None = None
+    iam_endpoint: str | None = None
     call_timeout_seconds: float = 60.0
     first_retry_seconds: float = 1.0
     retry_deadline_seconds: float = 60.0

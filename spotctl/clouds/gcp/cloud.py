@@ -35,6 +35,7 @@ CLOUD = Cloud(
             "gcp_compute_endpoint": text,
             "gcp_billing_endpoint": text,
             "gcp_resource_manager_endpoint": text,
+            "gcp_iam_endpoint": text,
         },
         variables={"gcp_project": "GOOGLE_CLOUD_PROJECT"},
         identity="service_account",

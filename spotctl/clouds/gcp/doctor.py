@@ -12,11 +12,12 @@ from spotctl.clouds import verdicts
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.findings import Finding, Level
 from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.methods import ACT_AS
 from spotctl.clouds.gcp.permissions import ALL, machine_role, role, trial_role
 from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.verdicts import any_set, permissions, quota, skew
+from spotctl.clouds.verdicts import any_set, permissions, quota, refused, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us
@@ -37,13 +38,14 @@ def findings(settings: Settings) -> Iterator[Finding]:
         project=settings.text("gcp_project"),
         compute_endpoint=settings.text("gcp_compute_endpoint"),
         resource_manager_endpoint=settings.text("gcp_resource_manager_endpoint"),
+        iam_endpoint=settings.text("gcp_iam_endpoint"),
         call_timeout_seconds=verdicts.TIMEOUT_SECONDS,
         retry_deadline_seconds=verdicts.TIMEOUT_SECONDS,
     )
     with GcpSession(access) as session:
         yield from _permissions(session)
         yield from _quotas(session, settings)
-    yield _service_account(settings.table("gcp", GcpMachineSettings).service_account)
+        yield _service_account(session, settings.table("gcp", GcpMachineSettings).service_account)
 
 
 def _permissions(session: GcpSession) -> Iterator[Finding]:
@@ -73,16 +75,22 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
     yield quota("gcp", f"on-demand quota in {best.name}", on_demand_vcpus(best), cure)
 
 
-def _service_account(account: str | None) -> Finding:
-    if account is not None:
-        return Finding("gcp", "service account", Level.GOOD, account)
-    return Finding(
-        "gcp",
-        "service account",
-        Level.NOTE,
-        "not set, so machines get the project's default one, which is often allowed to rent machines",
-        "create one that may only delete machines: docs/google-cloud.md",
-    )
+def _service_account(session: GcpSession, account: str | None) -> Finding:
+    """Checks that machines get an account of their own, and that the launcher may give it to them."""
+    what = "service account"
+    if account is None:
+        detail = "not set, so machines get the project's default one, which is often allowed to rent machines"
+        return Finding(
+            "gcp", what, Level.NOTE, detail, "create one that may only delete machines: docs/google-cloud.md"
+        )
+    try:
+        may = session.may_act_as(ApiCall(f"permissions on {account}", "iam.serviceAccounts.get"), account)
+    except CloudError as error:
+        return refused("gcp", what, error)
+    if may:
+        return Finding("gcp", what, Level.GOOD, account)
+    grant = f"gcloud iam service-accounts add-iam-policy-binding {account} --role roles/iam.serviceAccountUser"
+    return Finding("gcp", what, Level.NO_ACCESS, f"{ACT_AS} on {account} is missing", f"{grant} --member user:YOU")
 
 
 POLICIES = {"gcp": lambda _: role(), "gcp-machines": lambda _: machine_role(), "gcp-try": lambda _: trial_role()}

@@ -36,6 +36,7 @@ _POLICY = "https://cloud.google.com/resource-manager/docs/organization-policy/or
 
 _RAISE_QUOTA = "request more at https://console.cloud.google.com/iam-admin/quotas"
 _GRANT = "spotctl doctor --policy gcp prints the permissions that are needed"
+_ACT_AS = "grant yourself roles/iam.serviceAccountUser on the service account of the machines"
 _ENABLE = "enable the API and billing of the project at https://console.cloud.google.com"
 _CHECK = "check the [gcp] settings and the job's image, identity and network"
 
@@ -74,7 +75,7 @@ REFUSALS = (
     GcpRefusal("resourceNotReady", Throttled, "", _CREATION),
     GcpRefusal("RESOURCE_NOT_READY", Throttled, "", _CREATION),
     GcpRefusal("PERMISSIONS_ERROR", NotPermitted, _GRANT, _AUTOSCALER),
-    GcpRefusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _GRANT, _CREATION),
+    GcpRefusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _ACT_AS, _CREATION),
     GcpRefusal("forbidden", NotPermitted, _GRANT, _GLOBAL),
     GcpRefusal("insufficientPermissions", NotPermitted, _GRANT, _GLOBAL),
     GcpRefusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, "sign in with the cloud-platform scope", _INFO),

@@ -39,6 +39,7 @@ from pricing_data.errors import (
 )
 from spotctl.clouds.api_calls import ApiCall, first_line, is_plain_http
 from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.methods import ACT_AS
 
 PAGE_ROWS = 500
 """The largest page that Compute Engine returns."""
@@ -48,6 +49,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.:-]*")
 _PROJECT = "GOOGLE_CLOUD_PROJECT"
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
+_IAM = "https://iam.googleapis.com"
 _SLOWEST_RETRY_SECONDS = 30.0
 # The field of each service's list.
 _SCOPED = {
@@ -161,7 +163,16 @@ class GcpSession:
     def granted(self, call: ApiCall, permissions: list[str]) -> tuple[set[str], str]:
         """Which of these permissions the identity has on the project, and the answer's Date header."""
         endpoint = self._settings.resource_manager_endpoint or _RESOURCE_MANAGER
-        url = f"{endpoint}/v1/projects/{self.project}:testIamPermissions"
+        return self._granted(call, endpoint, f"/v1/projects/{self.project}", permissions)
+
+    def may_act_as(self, call: ApiCall, account: str) -> bool:
+        """Whether the identity may give a service account to a machine."""
+        endpoint, resource = self._settings.iam_endpoint or _IAM, f"/v1/projects/-/serviceAccounts/{account}"
+        granted, _ = self._granted(call, endpoint, resource, [ACT_AS])
+        return bool(granted)
+
+    def _granted(self, call: ApiCall, endpoint: str, resource: str, permissions: list[str]) -> tuple[set[str], str]:
+        url = f"{endpoint}{resource}:testIamPermissions"
         with translated(call):
             session: Any = AuthorizedSession(self._credentials(endpoint))  # type: ignore[no-untyped-call]
             answer = session.post(url, json={"permissions": permissions}, timeout=self._settings.call_timeout_seconds)

@@ -19,6 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from spotctl.clouds.azure.refusals import NAMESPACES
 from spotctl.clouds.gcp import permissions as policies
 from spotctl.clouds.gcp.doctor import findings
+from spotctl.clouds.gcp.methods import ACT_AS
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us
@@ -27,7 +28,7 @@ from tests.servers.azure import SUBSCRIPTION, azure_error
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.spotctl.command_line import Ended, spotctl
 
-PROJECT = "tide-pool-7"
+PROJECT, MACHINES = "tide-pool-7", "machines@p.iam.gserviceaccount.com"
 
 
 @pytest.fixture(autouse=True)
@@ -150,12 +151,16 @@ class GcpProject:
 
     granted: set[str] = field(default_factory=lambda: set(policies.ALL))
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
+    acts_as_machines: bool = True
 
     def answer(self, request: Request) -> Reply:
         assert "authorization" not in request.headers
         if (request.method, request.path) == ("POST", f"/v1/projects/{PROJECT}:testIamPermissions"):
             (asked,) = request.json().values()
             return Reply.of_json({"permissions": [one for one in asked if one in self.granted]})
+        if (request.method, request.path) == ("POST", f"/v1/projects/-/serviceAccounts/{MACHINES}:testIamPermissions"):
+            assert request.json() == {"permissions": [ACT_AS]}
+            return Reply.of_json({"permissions": [ACT_AS]} if self.acts_as_machines else {})
         if (request.method, request.path) == ("GET", f"/compute/v1/projects/{PROJECT}/regions"):
             regions = compute_v1.RegionList(items=[self._region(name) for name in self.limits])
             return Reply.of_json(MessageToDict(type(regions).pb(regions)))
@@ -172,6 +177,7 @@ def gcp(monkeypatch: pytest.MonkeyPatch, project: GcpProject, name: str = PROJEC
         monkeypatch.setenv("SPOTCTL_GCP_PROJECT", name)
         monkeypatch.setenv("SPOTCTL_GCP_COMPUTE_ENDPOINT", server.url)
         monkeypatch.setenv("SPOTCTL_GCP_RESOURCE_MANAGER_ENDPOINT", server.url)
+        monkeypatch.setenv("SPOTCTL_GCP_IAM_ENDPOINT", server.url)
         yield server
 
 
@@ -182,7 +188,7 @@ LIMITS = {
 
 
 def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SPOTCTL_GCP", 'service_account = "machines@p.iam.gserviceaccount.com"')
+    monkeypatch.setenv("SPOTCTL_GCP", f'service_account = "{MACHINES}"')
     with gcp(monkeypatch, GcpProject(limits=LIMITS)):
         ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
@@ -199,6 +205,26 @@ def test_machines_with_the_default_service_account_are_noted(monkeypatch: pytest
         ended = spotctl("doctor", "--json")
     finding = found(ended, "gcp")["service account"]
     assert (ended.code, finding["level"], "may rent machines" in finding["told"]) == (0, "note", True)
+
+
+def test_whoever_may_not_give_machines_their_account_is_told_how_to_allow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTCTL_GCP", f'service_account = "{MACHINES}"')
+    with gcp(monkeypatch, GcpProject(limits=LIMITS, acts_as_machines=False)):
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "gcp")["service account"]
+    assert (ended.code, finding["told"]) == (5, f"iam.serviceAccounts.actAs on {MACHINES} is missing")
+    assert f"add-iam-policy-binding {MACHINES} --role roles/iam.serviceAccountUser" in finding["cure"]
+
+
+def test_a_service_account_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTCTL_GCP", 'service_account = "nobody@p.iam.gserviceaccount.com"')
+    with gcp(monkeypatch, GcpProject(limits=LIMITS)):
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, "nobody@p" in found(ended, "gcp")["service account"]["told"]) == (5, True)
+
+
+def test_the_printed_role_lets_nobody_act_as_every_account_of_the_project() -> None:
+    assert ACT_AS not in spotctl("doctor", "--policy", "gcp").json["includedPermissions"]
 
 
 def test_missing_gcp_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
