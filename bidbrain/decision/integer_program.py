@@ -11,7 +11,7 @@ from highspy import HighsModelStatus, HighsVarType
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.lp import SolverFailed
 
-_MOST_NODES = (50, 5_000)
+_MOST_NODES = (2_000, 20_000)
 """More only if nothing was found. Plans are made again by other processes, and must be the same: a limit of time would
 depend on the computer."""
 _OPTIONS: dict[str, float | bool] = {
