@@ -58,7 +58,7 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
             continue
         # Most events of a training say only how far it is. Applying such events together is much faster.
         if event.ready or event.left or event.redone:
-            state = _turns(state, event, last.at)
+            state = _turns(state, event)
         progress = event
         if event.clock > done:
             done = event.clock
@@ -237,21 +237,15 @@ def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
 def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
     paces = list(state.paces)
     _add_pace(paces, at, event.clock)
-    return _changed(_turns(state, event, at), progress=event, paces=tuple(paces))
+    return _changed(_turns(state, event), progress=event, paces=tuple(paces))
 
 
-def _turns(state: RunState, event: ev.Progressed, at: int) -> RunState:
-    """Machines that began or stopped to work, and work that was repeated, as reported at a moment."""
+def _turns(state: RunState, event: ev.Progressed) -> RunState:
+    """Machines that began or stopped to work, and work that was repeated."""
     ready, left = {moment.id: moment.at for moment in event.ready}, {moment.id: moment.at for moment in event.left}
-    state = _machines(state, ready, lambda held: _turned(held, _since(held, ready[held.id], at), works=True))
+    state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
     state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
-
-
-def _since(held: Held, ready: int, at: int) -> int:
-    """When a machine began to work. One that was rented during a clock was not ready before: it counts as ready midway
-    between then and the report of the clock."""
-    return ready if ready >= held.started else (held.started + max(at, held.started)) // 2
 
 
 def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:

@@ -104,9 +104,14 @@ def _within(spans: Sequence[_WorkSpan], begin: int, end: int) -> Iterator[tuple[
 
 
 def _startups(state: RunState) -> Iterator[float]:
-    """One observation per order, because its machines start together."""
+    """One observation per order, because its machines start together.
+
+    The first clock counts as worked from its beginning, which may be before machines were rented that others' loss
+    called for: theirs say nothing.
+    """
     for number in state.allocations:
-        spans = [held.turns[0] - held.started for held in _of(state, number) if held.turns]
+        turns = [(held.turns[0], held.started) for held in _of(state, number) if held.turns]
+        spans = [begun - rented for begun, rented in turns if begun > rented]
         if spans:
             yield sum(spans) / len(spans)
 

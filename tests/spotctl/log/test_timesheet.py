@@ -7,6 +7,7 @@ from agileml.policies.policy import ClockSums
 from pricing_data.units import SECOND
 from spotctl.log.events import Moment, Stretch
 from spotctl.log.timesheet import Timesheet
+from spotctl.run.start.measured_run import _startups
 from tests.spotctl.log.test_budget import granted, order, state
 from tests.spotctl.run.worlds import START
 
@@ -60,10 +61,9 @@ def test_a_pending_event_is_merged_into_the_next() -> None:
     assert sheet.progressed(iteration(4, 2), at(10), None).ready == ()
 
 
-def test_a_machine_rented_during_a_clock_begins_to_work_after_that() -> None:
+def test_a_machine_rented_during_a_clock_says_nothing_of_start_ups() -> None:
     """A clock that lost all machines is done by later ones, whose start-up was negative here."""
-    sheet = Timesheet(SPEED).progressed(iteration(1, 10, "m1-0 ready"), START + at(12), None)
-    assert sheet.ready == (Moment("m1-0", START + at(2)),)
-    rented = (at(8), granted(1, 1, at(8)))
-    (held,) = state((0, order(1, 1, None, at(60))), rented, (at(12), sheet)).machines.values()
-    assert held.turns == (START + at(10),)
+    sheet = Timesheet(SPEED).progressed(iteration(1, 10, "m1-0 ready", "m2-0 ready"), START + at(12), None)
+    orders = ((0, order(1, 1, None, at(60))), (0, order(2, 1, None, at(60))))
+    rented = ((at(1), granted(1, 1, at(1))), (at(8), granted(2, 1, at(8))))
+    assert list(_startups(state(*orders, *rented, (at(12), sheet)))) == [at(1)]
