@@ -155,7 +155,7 @@ REPLACED = [
     (
         "app: mf",
         "app: mf\nargs: {rnk: 3}",
-        "4: args: mf has no argument 'rnk'; it has rank",
+        "4: args: mf has no argument 'rnk'; it takes rank",
     ),
     ("app: mf", "app: mf\nargs: {rank: 0}", "4: args: mf: rank is 0; it must be a whole number of at least 1"),
     (

@@ -25,7 +25,7 @@ def trainer(tmp_path: Path) -> Path:
         (("none.py",), "none.py: no such file"),
         (("no.such:Class",), "no.such:Class: no module 'no' on the import path"),
         (("mf", "--arg", "rank"), "invalid argument 'rank'; write name=value"),
-        (("mf", "--arg", "size=3"), "mf has no argument 'size'; it has rank ("),
+        (("mf", "--arg", "size=3"), "mf has no argument 'size'; it takes rank ("),
         (("mf", "--arg", "rank=0"), "mf: rank is 0; it must be a whole number of at least 1"),
         (("mf", "--nodes", "0+0"), "nodes is '0+0'; write reliable+transient with at least one node"),
         (("mf", "--nodes", "3"), "nodes is '3'; write reliable+transient"),
