@@ -135,6 +135,16 @@ class AwsCloud:
         ]
         return self._ec2_page(response, "SpotPlacementScores", records, wanted)
 
+    def placement_groups(self, response: SpotInstances) -> ActionResult:
+        """DescribePlacementGroups of an account that has none."""
+        response.error_on_dryrun()
+        return self._ec2_page(response, "PlacementGroups", [], {})
+
+    def new_placement_group(self, response: SpotInstances) -> ActionResult:
+        """CreatePlacementGroup as a dry run."""
+        response.error_on_dryrun()
+        raise NotImplementedError("only dry runs are simulated here")
+
     def _ec2_page(
         self, response: SpotInstances, holding: str, records: list[dict[str, Any]], asked: dict[str, Any]
     ) -> ActionResult:
@@ -201,6 +211,8 @@ def running_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
     with (
         patch.object(SpotInstances, "describe_spot_price_history", _action(cloud.price_history)),
         patch.object(SpotInstances, "get_spot_placement_scores", _action(cloud.placement_scores), create=True),
+        patch.object(SpotInstances, "describe_placement_groups", _action(cloud.placement_groups), create=True),
+        patch.object(SpotInstances, "create_placement_group", _action(cloud.new_placement_group), create=True),
         serving(cloud) as server,
     ):
         for name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -70,11 +70,9 @@ def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
     argument: dict[str, Any] = {kind.argument: [id_] if kind.argument.endswith("Ids") else id_}
     try:
         calls.ec2(region, kind.remove, **argument)
-    except Unanswered as error:
+    except SpotctlError as error:
         if code_of(error) in _IN_USE:
             return False
-        raise
-    except SpotctlError as error:
         if code_of(error) not in ABSENT:
             raise
     return True

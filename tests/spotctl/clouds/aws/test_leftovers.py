@@ -54,6 +54,12 @@ def scatter(tags: dict[str, str]) -> None:
             LaunchTemplateData={"InstanceType": "t3.micro"},
             TagSpecifications=tagged("launch-template"),
         )
+        ec2.call(
+            "CreatePlacementGroup",
+            GroupName=name,
+            Strategy="cluster",
+            TagSpecifications=tagged("placement-group"),
+        )
 
 
 def test_what_cannot_be_removed_does_not_spare_the_others(ec2: Ec2) -> None:
@@ -82,7 +88,7 @@ def test_everything_of_an_installation_is_found_and_removed_and_nothing_else() -
     scatter(OURS)
     scatter(THEIRS)
     assert sorted(set(kinds(here, OURS))) == sorted(
-        ["address", "disk", "key pair", "launch template", "machine", "network interface", "security group"]
+        "address,disk,key pair,launch template,machine,network interface,placement group,security group".split(",")
     )
     before = here.resources(THEIRS)
     here.remove(here.resources(OURS))
