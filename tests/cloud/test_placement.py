@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.clouds import SimulatedCloud, sampled, simulated
+from tests.cloud.clouds import EVERYTHING, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.test_launch import running
 
@@ -24,7 +24,11 @@ checkpoint: {{path: {bucket}/pair/checkpoints/, every: 1s}}
 resources: {{clouds: [{cloud}], regions: [{region}], types: [{type}], placement: close}}
 """
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.cloud,
+    pytest.mark.slow,
+    pytest.mark.skipif(not EVERYTHING, reason="takes long; make cloud-all runs it"),
+]
 
 
 @pytest.fixture(params=sampled("aws"))

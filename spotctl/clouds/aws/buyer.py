@@ -20,8 +20,12 @@ from spotctl.home.errors import BadRequest, SpotctlError
 
 _VCPU_LIMITS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
 _WOULD_SUCCEED = "DryRunOperation"
-_PLACEMENT_GONE = "InvalidPlacementGroup.Unknown"
-_GROUP_GONE = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
+_SECURITY = "security group"
+_GROUP_GONE = {
+    "InvalidGroup.NotFound": _SECURITY,
+    "InvalidSecurityGroupID.NotFound": _SECURITY,
+    "InvalidPlacementGroup.Unknown": "placement group",
+}
 
 
 class Buyer:
@@ -40,11 +44,11 @@ class Buyer:
         try:
             answer = self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
         except SpotctlError as error:
-            is_own = code_of(error) == _PLACEMENT_GONE or not self._settings.security_groups
-            if code_of(error) in (*_GROUP_GONE, _PLACEMENT_GONE) and is_own:
+            group = _GROUP_GONE.get(code_of(error), "")
+            if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
                 self.forget()
-                raise Unanswered(f"{market}: EC2 does not know its new group yet; spotctl tries again") from error
+                raise Unanswered(f"{market}: EC2 does not know its new {group} yet; spotctl tries again") from error
             if code_of(error) in _VCPU_LIMITS and (pool := pool_of(market.instance_type)) is not None:
                 command = raise_command(pool.code(spot=request.bid is not None), market.region)
                 raise QuotaReached(f"{error} as {pool.name}: {command}") from error.__cause__
