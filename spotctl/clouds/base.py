@@ -71,6 +71,7 @@ class MachineRequest:
     `token` is derived from the logged intent: repeating the request with it returns the same machines. `tags` name the
     installation, the run and the intent. A machine ends itself at `lease_until` unless its lease is renewed. `payload`
     is what its agent runs from the start. `secrets` become environment variables of payloads and are never written.
+    `close` ones are placed close together in their zone, for a fast network between them.
     `lease_until` and `secrets` may differ when a request is repeated. `image`, `identity` (what the machine may do),
     `disk_gib` and `network` are names in the cloud's own terms; unset, the provider chooses. Machines for `containers`
     install podman when they boot.
@@ -89,6 +90,7 @@ class MachineRequest:
     disk_gib: int | None = None
     network: str | None = None
     containers: bool = False
+    close: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):

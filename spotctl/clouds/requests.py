@@ -30,6 +30,8 @@ def fingerprint(request: MachineRequest) -> str:
         dict(request.tags),
         None if request.payload is None else request.payload.to_json(),
         (request.image, request.identity, request.disk_gib, request.network),
+        # Requests that earlier versions made keep their fingerprint.
+        *(("close",) if request.close else ()),
     )
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -24,7 +24,14 @@ def why_unsuitable(machine: InstanceType, spec: JobSpec, at: int, own_images: Co
 
     On the clouds of `own_images` the image is not the one that spotctl chooses.
     """
-    return next(chain(_hardware_problems(machine, spec.resources), _other_problems(machine, spec, at, own_images)), "")
+    return next(
+        chain(
+            _hardware_problems(machine, spec.resources),
+            _placement_problems(machine, spec.resources),
+            _other_problems(machine, spec, at, own_images),
+        ),
+        "",
+    )
 
 
 def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
@@ -36,6 +43,11 @@ def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[
     if machine.is_burstable and not _may_burst(machine, resources):
         share = f"{machine.steady_vcpus / machine.vcpus:.0%}"
         yield f"it is burstable: it may use {share} of its vCPUs all the time (resources: {{burstable: true}})"
+
+
+def _placement_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
+    if resources.close and machine.is_burstable:
+        yield "it is burstable, and such machines are not placed close together (remove placement, or name other types)"
 
 
 def _other_problems(machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str]) -> Iterator[str]:

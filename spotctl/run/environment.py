@@ -54,11 +54,13 @@ class MachinePaths:
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """A job's settings for its machines: the image, the cloud identity, the disk and the labels."""
+    """A job's settings for its machines: the image, the cloud identity, the disk, the labels, and whether they are
+    close together."""
 
     image: Image = field(default_factory=Image)
     identity: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    close: bool = False
 
 
 NO_SETTINGS = OrderSettings()
@@ -153,7 +155,7 @@ def environment_of(
         None if local and not spec.on_ray else paths.output(run),
         published,
         ending,
-        OrderSettings(spec.image, spec.identity, spec.tags),
+        OrderSettings(spec.image, spec.identity, spec.tags, spec.resources.close),
         variables={} if ending else _variables(spec, paths.cache),
         secrets={} if ending else secrets_of(spec),
         identity=identity,

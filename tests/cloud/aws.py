@@ -34,6 +34,7 @@ from tests.cloud.aws_market import AwsMarket, public_image, quota_answer, quota_
 from tests.cloud.aws_metadata import metadata_of
 from tests.cloud.aws_moto import ORIGINALS, SERVERS, admits_ssh, existing_in, install_hooks, without
 from tests.cloud.aws_orders import Order, checked, refuse, vcpus_of
+from tests.cloud.aws_placement import PlacementGroups
 from tests.cloud.buckets import RESULTS
 from tests.cloud.host import MachineHost, MachineSpec
 from tests.servers.aws import (
@@ -107,6 +108,7 @@ class AwsServer:
         install_hooks()
         self.account = str(next(_accounts))
         self.books = Books(self.host)
+        self.placement = PlacementGroups()
         self.experiments = Experiments(self.account, self.books)
         self._served: dict[tuple[str, str], _Served] = {}
         self._stack = ExitStack()
@@ -139,12 +141,14 @@ class AwsServer:
 
     def resources(self) -> tuple[Left, ...]:
         with self.books.lock:
-            return tuple(
+            groups = (Left("placement group", one.name, dict(one.tags)) for one in self.placement.all())
+            of_moto = (
                 Left(kind, one.id, {tag["key"]: tag["value"] for tag in one.get_tags()})
                 for backend in ec2_backends[self.account].values()
                 for kind, found in existing_in(backend)
                 for one in found
             )
+            return (*of_moto, *groups)
 
     def evict(self, machine: str, warning_seconds: float | None) -> None:
         self.books.evict(self.books.running(machine), NO_CAPACITY, warning_seconds)
@@ -237,6 +241,7 @@ class AwsServer:
 
     def run_instances(self, response: Any) -> ActionResult:  # noqa: ANN401  # moto's
         order = checked(response, response.ec2_backend)
+        self.placement.check(response.region, order)
         response.error_on_dryrun()
         if served := self._served.get((response.region, order.token)):
             return _served_again(served, order)
@@ -246,6 +251,7 @@ class AwsServer:
         reservation: Any = result.result
         self.market.take(order.zone, order.type, granted)
         leases = [self._lease(one, order, response.region) for one in reservation.instances]
+        self.placement.join(response.region, order.placement_group, leases)
         if order.token:
             self._served[response.region, order.token] = _Served(order.digest, reservation, leases)
         return result
@@ -395,6 +401,15 @@ class AwsServer:
         text = self.host.console(instance.id) if is_posted else ""
         output = Base64EncodedString.from_raw_string(text)
         return ActionResult({"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output})
+
+    def create_placement_group(self, response: Any) -> ActionResult:  # noqa: ANN401
+        return self.placement.create(response)
+
+    def describe_placement_groups(self, response: Any) -> ActionResult:  # noqa: ANN401
+        return self.placement.describe(response)
+
+    def delete_placement_group(self, response: Any) -> ActionResult:  # noqa: ANN401
+        return self.placement.delete(response)
 
     def delete_security_group(self, response: Any) -> ActionResult:  # noqa: ANN401
         backend, wanted = response.ec2_backend, response._get_param("GroupId")

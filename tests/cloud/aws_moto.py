@@ -29,6 +29,9 @@ _REPLACED: dict[str, type] = {
     "cancel_spot_instance_requests": SpotInstances,
     "get_console_output": General,
     "delete_security_group": SecurityGroups,
+    "create_placement_group": General,
+    "describe_placement_groups": General,
+    "delete_placement_group": General,
 }
 ORIGINALS: dict[str, Callable[[Any], Any]] = {}
 

@@ -48,6 +48,7 @@ class Order:
     tags: Mapping[str, Mapping[str, str]]
     metadata: Mapping[str, Any]
     profile: str | None
+    placement_group: str = ""
 
 
 def checked(response: Any, backend: Any) -> Order:  # noqa: ANN401  # moto's
@@ -69,6 +70,7 @@ def checked(response: Any, backend: Any) -> Order:  # noqa: ANN401  # moto's
         tags=response._parse_tag_specification(),
         metadata=ask("MetadataOptions", {}) or {},
         profile=_profile(ask("IamInstanceProfile", {}) or {}),
+        placement_group=str((ask("Placement", {}) or {}).get("GroupName") or ""),
     )
     _check_counts(order)
     _check_place(order, backend)

@@ -20,6 +20,7 @@ from tests.cloud.azure_state import (
     ADDRESSES,
     DISKS,
     INTERFACES,
+    PLACEMENT,
     RULES,
     VMS,
     Bill,
@@ -164,10 +165,10 @@ class Fleet:
         group.put(vm)
         region, size = body["location"], body["properties"]["hardwareProfile"]["vmSize"]
         subnet = self._subnet_of(vm)
-        left = self.capacity.get((region, size))
-        if left == 0 or not subnet:
+        left, exists = self.capacity.get((region, size)), bool(subnet) and self._is_placed(vm)
+        if left == 0 or not exists:
             vm.state = "Failed"
-            code = "AllocationFailed" if subnet else "InvalidResourceReference"
+            code = "AllocationFailed" if exists else "InvalidResourceReference"
             return vm.id, {"code": code, "message": f"Allocation failed. There is not sufficient capacity for {size}."}
         if left is not None:
             self.capacity[region, size] = left - 1
@@ -191,6 +192,11 @@ class Fleet:
         self._make_parts(vm)
         self.note(vm, "write", "Succeeded", LAUNCHER)
         return vm.id, None
+
+    def _is_placed(self, vm: Vm) -> bool:
+        """Whether the placement group of a machine, if it names one, exists in its group."""
+        named = str(vm.properties.get("proximityPlacementGroup", {}).get("id", ""))
+        return not named or vm.group.get(PLACEMENT, named.rpartition("/")[2]) is not None
 
     def _subnet_of(self, vm: Vm) -> str:
         """The subnet of a machine, if it exists: that of the company, or one in its own group."""
@@ -358,6 +364,8 @@ def actions_of(resource: Body) -> Iterator[tuple[str, bool]]:
     if "publicIPAddressConfiguration" in text:
         for action in ("write", "join/action"):
             yield f"Microsoft.Network/publicIPAddresses/{action}", True
+    if "proximityPlacementGroup" in text:
+        yield f"{PLACEMENT}/write", True
     if resource.get("identity"):
         yield "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", True
     if "diskEncryptionSet" in text:

@@ -35,6 +35,7 @@ class BadBody(Exception):
 
 MODELS: dict[str, type[Any]] = {
     "microsoft.compute/virtualmachines": compute.models.VirtualMachine,
+    "microsoft.compute/proximityplacementgroups": compute.models.ProximityPlacementGroup,
     "microsoft.network/virtualnetworks": network.models.VirtualNetwork,
     "microsoft.network/networksecuritygroups": network.models.NetworkSecurityGroup,
     "microsoft.network/networkinterfaces": network.models.NetworkInterface,

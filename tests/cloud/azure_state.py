@@ -19,6 +19,7 @@ DISKS = "Microsoft.Compute/disks"
 INTERFACES = "Microsoft.Network/networkInterfaces"
 ADDRESSES = "Microsoft.Network/publicIPAddresses"
 RULES = "Microsoft.Network/networkSecurityGroups"
+PLACEMENT = "Microsoft.Compute/proximityPlacementGroups"
 GROUPS = "Microsoft.Resources/resourceGroups"
 
 

@@ -20,6 +20,7 @@ from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.buckets import GoogleBuckets
 from tests.cloud.gcp_fields import check_instance, check_name, checked
 from tests.cloud.gcp_filters import filter_of
+from tests.cloud.gcp_policies import PlacementPolicies
 from tests.cloud.gcp_prices import prices_of
 from tests.cloud.gcp_project import HOST, LAPTOP, GcpProject, account_of
 from tests.cloud.host import LAPTOP as LAPTOP_ADDRESSES, MachineHost
@@ -29,6 +30,7 @@ from tests.servers.loopback import LoopbackServer, Reply, Request, serving
 UNREACHABLE = compute_v1.Warning(code="UNREACHABLE", message="A given scope cannot be reached.")
 _WAIT_SECONDS = 20.0
 _ZONE = r"/zones/(?P<zone>[^/]+)"
+_REGION = r"/regions/(?P<region>[^/]+)"
 _PROJECT = r"/compute/v1/projects/(?P<project>[^/]+)"
 
 
@@ -49,6 +51,7 @@ class GcpServer:
         self.quotas = {"CPUS": 2400.0, "PREEMPTIBLE_CPUS": 0.0}
         self.project_quotas: dict[str, float] = {}
         self._firewalls: dict[str, compute_v1.Firewall] = {}
+        self.policies = PlacementPolicies(self)
         self._disks: dict[tuple[str, str], compute_v1.Disk] = {}
         self._addresses: dict[tuple[str, str], compute_v1.Address] = {}
         self._pages: dict[str, int] = {}
@@ -89,7 +92,9 @@ class GcpServer:
             disks = [Left("disk", name, dict(one.labels)) for (_, name), one in self._disks.items()]
             disks += [Left("disk", one.message.name) for one in self.project.held if one.keeps_disk]
             addresses = [Left("address", name, dict(one.labels)) for (_, name), one in self._addresses.items()]
-            return (*machines, *disks, *addresses, *(Left("firewall rule", name) for name in self._firewalls))
+            rules = [Left("firewall rule", name) for name in self._firewalls]
+            policies = [Left("placement policy", name) for _, name in self.policies.held]
+            return (*machines, *disks, *addresses, *rules, *policies)
 
     def leave_disk(self, zone: str, name: str, labels: Mapping[str, str]) -> None:
         """Plays a disk that was left over."""
@@ -144,6 +149,10 @@ class GcpServer:
             rf"DELETE {_PROJECT}{_ZONE}/disks{item.format('disk')}": self._delete_disk,
             rf"GET {_PROJECT}/aggregated/addresses": self._list_addresses,
             rf"DELETE {_PROJECT}/regions/(?P<region>[^/]+)/addresses{item.format('address')}": self._delete_address,
+            rf"GET {_PROJECT}/aggregated/resourcePolicies": self.policies.list,
+            rf"POST {_PROJECT}{_REGION}/resourcePolicies": self.policies.insert,
+            rf"DELETE {_PROJECT}{_REGION}/resourcePolicies{item.format('resource_policy')}": self.policies.delete,
+            rf"POST {_PROJECT}{_REGION}/operations{item.format('operation')}/wait": self._wait_in_region,
             rf"GET {_PROJECT}/aggregated/operations": self._list_operations,
             rf"POST {_PROJECT}{_ZONE}/operations{item.format('operation')}/wait": self._wait_in_zone,
             rf"POST {_PROJECT}/global/operations{item.format('operation')}/wait": self._wait_globally,
@@ -190,6 +199,7 @@ class GcpServer:
             if (known := self.project.repeated(call)) is not None:
                 return known.message
             self._check_references(instance, types)
+            self.policies.check(instance, zone)
             if any(
                 one.message.name == instance.name and one.zone == zone and not one.deleted for one in self.project.held
             ):
@@ -313,10 +323,7 @@ class GcpServer:
             every = self.project.operations.values()
             rows = [(one.zone or "", one.message) for one in every if one.zone not in self.unreachable]
         scopes, token = self._page(request, call, rows)
-        lists = {
-            f"zones/{zone}" if zone else "global": compute_v1.OperationsScopedList(operations=own)
-            for zone, own in scopes.items()
-        }
+        lists = {_scope_of(zone): compute_v1.OperationsScopedList(operations=own) for zone, own in scopes.items()}
         for zone in self.unreachable:
             lists[f"zones/{zone}"] = compute_v1.OperationsScopedList(warning=UNREACHABLE)
         return compute_v1.OperationAggregatedList(items=lists, next_page_token=token)
@@ -325,6 +332,11 @@ class GcpServer:
         call = checked(compute_v1.WaitZoneOperationRequest, request, path)
         self._check(call, "compute.zoneOperations.get", caller)
         return self._waited(call.operation, call.zone)
+
+    def _wait_in_region(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Operation:
+        call = checked(compute_v1.WaitRegionOperationRequest, request, path)
+        self._check(call, "compute.regionOperations.get", caller)
+        return self._waited(call.operation, call.region)
 
     def _wait_globally(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Operation:
         call = checked(compute_v1.WaitGlobalOperationRequest, request, path)
@@ -485,6 +497,13 @@ def admits(rule: compute_v1.Firewall, tags: Sequence[str]) -> bool:
     ssh = any(one.I_p_protocol in ("all", "tcp") and (not one.ports or "22" in one.ports) for one in rule.allowed)
     ranges = [ip_network(one) for one in rule.source_ranges]
     return ssh and any(ip_address(address) in one for one in ranges for address in LAPTOP_ADDRESSES)
+
+
+def _scope_of(place: str) -> str:
+    """The scope of a list for a zone, a region or neither."""
+    if not place:
+        return "global"
+    return f"zones/{place}" if place.count("-") > 1 else f"regions/{place}"
 
 
 def _disk_of(instance: compute_v1.Instance) -> compute_v1.Disk:

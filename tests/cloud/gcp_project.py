@@ -318,7 +318,7 @@ class GcpProject:
             )
             if request_id:
                 message.client_operation_id = request_id
-            if zone:
+            if zone and zone.count("-") > 1:
                 message.zone = f"{HOST}/projects/{PROJECT}/zones/{zone}"
             self.operations[name] = running = Operation(message, zone)
             return running

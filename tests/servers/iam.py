@@ -19,6 +19,7 @@ from moto.iam.models import iam_backends
 _CREATES = {
     "RunInstances": ("instance", "volume", "network-interface", "spot-instances-request"),
     "CreateSecurityGroup": ("security-group",),
+    "CreatePlacementGroup": ("placement-group",),
 }
 _KINDS = {
     "i": "instance",
@@ -94,10 +95,21 @@ def _accesses(account: str, region: str, arguments: Mapping[str, str]) -> Iterat
             yield Access(action, f"{arn}:{kind}/{value}", _resource_tags(backend, value))
     if (pair := backend.key_pairs.get(arguments.get("KeyName", ""))) is not None:
         yield Access(action, f"{arn}:key-pair/{arguments['KeyName']}", _resource_tags(backend, pair.id))
+    yield from (
+        Access(action, f"{arn}:placement-group/{group}", _resource_tags(backend, group)) for group in _placed(arguments)
+    )
     # EC2 says of an unknown profile that it is unknown, whatever the policy.
     if role := _role_of(account, arguments.get("IamInstanceProfile.Name", "")):
         context = {"iam:PassedToService": "ec2.amazonaws.com"}
         yield Access("iam:PassRole", f"arn:aws:iam::{account}:role/{role}", context)
+
+
+def _placed(arguments: Mapping[str, str]) -> Iterator[str]:
+    """The placement group that a request uses or removes."""
+    if group := arguments.get("Placement.GroupName"):
+        yield group
+    if arguments["Action"] == "DeletePlacementGroup":
+        yield arguments["GroupName"]
 
 
 def _resource_tags(backend: Any, resource: str) -> dict[str, str]:  # noqa: ANN401  # moto's

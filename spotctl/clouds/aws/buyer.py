@@ -9,6 +9,7 @@ from spotctl.clouds.aws.calls import AwsCalls
 from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, is_image, parameter_for
 from spotctl.clouds.aws.networks import Networks
 from spotctl.clouds.aws.orders import LaunchPlace, order
+from spotctl.clouds.aws.placement import PlacementGroups
 from spotctl.clouds.aws.quotas import pool_of, raise_command
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
@@ -19,7 +20,12 @@ from spotctl.home.errors import BadRequest, SpotctlError
 
 _VCPU_LIMITS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
 _WOULD_SUCCEED = "DryRunOperation"
-_GROUP_GONE = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
+_SECURITY = "security group"
+_GROUP_GONE = {
+    "InvalidGroup.NotFound": _SECURITY,
+    "InvalidSecurityGroupID.NotFound": _SECURITY,
+    "InvalidPlacementGroup.Unknown": "placement group",
+}
 
 
 class Buyer:
@@ -27,7 +33,7 @@ class Buyer:
 
     def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
         self._calls, self._settings = calls, settings
-        self._networks = Networks(calls, settings)
+        self._networks, self._placement = Networks(calls, settings), PlacementGroups(calls, settings)
         self._hardware: dict[tuple[str, str, str], Ec2Hardware] = {}
         self._images: dict[tuple[str, str, Ec2Hardware], MachineImage] = {}
 
@@ -38,12 +44,11 @@ class Buyer:
         try:
             answer = self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
         except SpotctlError as error:
-            if code_of(error) in _GROUP_GONE and not self._settings.security_groups:
+            group = _GROUP_GONE.get(code_of(error), "")
+            if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
                 self.forget()
-                raise Unanswered(
-                    f"{market}: EC2 does not know its new security group yet; spotctl tries again"
-                ) from error
+                raise Unanswered(f"{market}: EC2 does not know its new {group} yet; spotctl tries again") from error
             if code_of(error) in _VCPU_LIMITS and (pool := pool_of(market.instance_type)) is not None:
                 command = raise_command(pool.code(spot=request.bid is not None), market.region)
                 raise QuotaReached(f"{error} as {pool.name}: {command}") from error.__cause__
@@ -63,8 +68,9 @@ class Buyer:
         return place.image.id
 
     def forget(self) -> None:
-        """Looks for subnets and groups again: they may have been removed."""
+        """Looks for subnets and groups again, or makes them: they may have been removed."""
         self._networks.forget()
+        self._placement.forget()
 
     def _place(self, request: MachineRequest) -> LaunchPlace:
         hardware = self._hardware_of(request.market)
@@ -78,6 +84,7 @@ class Buyer:
             self._settings.public_ip,
             self._settings.kms_key,
             hardware.is_burstable,
+            self._placement.ensure(request, hardware) if request.close else "",
         )
 
     def _hardware_of(self, market: Market) -> Ec2Hardware:

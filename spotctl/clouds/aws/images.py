@@ -28,6 +28,7 @@ class Ec2Hardware:
     architecture: str
     gpus: tuple[str, ...] = ()
     is_burstable: bool = False
+    can_cluster: bool = True
 
     @classmethod
     def of(cls, row: Row) -> Ec2Hardware:
@@ -38,6 +39,7 @@ class Ec2Hardware:
             next((name for name in row["ProcessorInfo"]["SupportedArchitectures"] if name in _DEBIAN_NAMES), ""),
             tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
             bool(row.get("BurstablePerformanceSupported")),
+            "cluster" in row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",)),
         )
 
 

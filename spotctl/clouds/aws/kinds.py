@@ -81,8 +81,17 @@ OTHERS = (
         "LaunchTemplateId",
     ),
     ResourceKind(
+        "placement group",
+        "DescribePlacementGroups",
+        "PlacementGroups",
+        "GroupName",
+        "DeletePlacementGroup",
+        "GroupName",
+        ("state", ("pending", "available")),
+    ),
+    ResourceKind(
         "security group", "DescribeSecurityGroups", "SecurityGroups", "GroupId", "DeleteSecurityGroup", "GroupId"
     ),
 )
-"""In the order in which they can be removed: a security group last, because interfaces use it."""
+"""In the order in which they can be removed: groups last, because machines and interfaces use them."""
 KINDS = (MACHINES, *OTHERS)

@@ -17,7 +17,7 @@ TOKEN, REQUEST, BID = "spotctl.token", "spotctl.request", "spotctl.bid"
 """The client token of the order, a hash of what may not change when it is repeated, and the bid in nano-dollars."""
 
 GROUP = "spotctl.group"
-"""On a security group: the run's, by its name."""
+"""On a security group or placement group: the run's, by its name."""
 
 _OURS = frozenset({TOKEN, REQUEST, BID, GROUP})
 _ON_DEMAND = "none"
@@ -37,6 +37,8 @@ def request_hash(request: MachineRequest) -> str:
         "tags": dict(request.tags),
         "payload": None if request.payload is None else request.payload.to_json(),
         "places": (request.image, request.identity, request.disk_gib, request.network),
+        # Requests that earlier versions made keep their hash.
+        **({"close": True} if request.close else {}),
     }
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -83,7 +83,10 @@ def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
 
 _ORDER = {kind.name: number for number, kind in enumerate(OTHERS)}
 _IN_USE = frozenset(
-    "DependencyViolation InvalidGroup.InUse InvalidNetworkInterface.InUse InvalidIPAddress.InUse VolumeInUse".split()
+    """
+    DependencyViolation InvalidGroup.InUse InvalidIPAddress.InUse InvalidNetworkInterface.InUse
+    InvalidPlacementGroup.InUse VolumeInUse
+    """.split()
 )
 
 

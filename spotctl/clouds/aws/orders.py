@@ -21,8 +21,8 @@ _METADATA_HOPS = 1
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlace:
-    """The subnet, security groups and image of a request's machines, found or made before the purchase, and whether
-    their type is burstable."""
+    """The subnet, security groups and image of a request's machines, found or made before the purchase, whether
+    their type is burstable, and the group in which they are placed close together, if they are."""
 
     subnet: str
     groups: tuple[str, ...]
@@ -30,6 +30,7 @@ class LaunchPlace:
     public_ip: bool
     kms_key: str | None = None
     is_burstable: bool = False
+    placement_group: str = ""
 
 
 def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: Mapping[str, str]) -> dict[str, Any]:
@@ -53,6 +54,7 @@ def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: 
         "TagSpecifications": _tags(request, company),
         # EC2 accepts this only for burstable types. Their default, `unlimited`, is billed on top of the price.
         **({"CreditSpecification": {"CpuCredits": "standard"}} if place.is_burstable else {}),
+        **({"Placement": {"GroupName": place.placement_group}} if place.placement_group else {}),
         **_market(request),
         **_identity(request),
     }

@@ -30,6 +30,7 @@ LOOK = frozenset(
 IMAGE = "ssm:GetParameter"
 BUY = "ec2:RunInstances"
 GROUP = "ec2:CreateSecurityGroup"
+PLACEMENT = "ec2:CreatePlacementGroup"
 TAG = "ec2:CreateTags"
 OWN = frozenset("ec2:AuthorizeSecurityGroupIngress ec2:GetConsoleOutput ec2:RevokeSecurityGroupIngress".split()) | {
     f"ec2:{kind.remove}" for kind in KINDS
@@ -42,7 +43,7 @@ TRIAL_ROLE = "spotctl-try"
 """The IAM role with which experiments act."""
 
 TAGGED_AT_PURCHASE = ("instance", "volume", "network-interface", "spot-instances-request")
-_USED_AT_PURCHASE = ("subnet", "security-group")
+_USED_AT_PURCHASE = ("subnet", "security-group", "placement-group")
 _KMS = (
     "kms:CreateGrant kms:Decrypt kms:DescribeKey kms:GenerateDataKeyWithoutPlaintext kms:ReEncryptFrom kms:ReEncryptTo"
 ).split()
@@ -53,7 +54,7 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
     that key on the user's behalf."""
     tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
     own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
-    creating = {"StringEquals": {"ec2:CreateAction": [_name(BUY), _name(GROUP)]}}
+    creating = {"StringEquals": {"ec2:CreateAction": [_name(BUY), _name(GROUP), _name(PLACEMENT)]}}
     spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
     passed = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
     statements = [
@@ -62,6 +63,7 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
         _allow("BuyTagged", [BUY], _ec2(TAGGED_AT_PURCHASE), tagged),
         _allow("BuyWith", [BUY], [*_ec2(_USED_AT_PURCHASE), "arn:aws:ec2:*::image/*"]),
         _allow("GroupTagged", [GROUP], _ec2(["security-group"]), tagged),
+        _allow("PlaceTagged", [PLACEMENT], _ec2(["placement-group"]), tagged),
         _allow("GroupIn", [GROUP], _ec2(["vpc"])),
         _allow("Tag", [TAG], "*", creating),
         _allow("OwnOnly", sorted(OWN), "*", own),

@@ -59,6 +59,7 @@ TABLE: dict[str, AwsRefusal] = {
     "AddressLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
     "HostLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
     "InstanceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "PlacementGroupLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
     "MaxIOPSLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
     "MaxSpotInstanceCountExceeded": AwsRefusal(QuotaReached, "fleet", _RAISE_QUOTA),
     "NetworkInterfaceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
@@ -145,6 +146,8 @@ TABLE: dict[str, AwsRefusal] = {
     "InternalServerError": AwsRefusal(Unanswered, "ssm", _REPEATED),
     "InvalidGroup.InUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
     "InvalidNetworkInterface.InUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
+    "InvalidPlacementGroup.InUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
+    "InvalidPlacementGroup.Unknown": AwsRefusal(Unanswered, "action", _REPEATED),
     "InvalidIPAddress.InUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
     "InvalidState": AwsRefusal(Unanswered, "action", _REPEATED),
     "ServiceException": AwsRefusal(Unanswered, "quotas", _REPEATED),
@@ -163,7 +166,8 @@ ABSENT = frozenset(
     InvalidAddress.NotFound InvalidAddressID.NotFound InvalidAllocationID.NotFound InvalidGroup.NotFound
     InvalidInstanceID.Malformed InvalidInstanceID.NotFound InvalidKeyPair.NotFound InvalidLaunchTemplateId.NotFound
     InvalidLaunchTemplateName.NotFoundException InvalidNetworkInterfaceID.NotFound InvalidPermission.NotFound
-    InvalidSecurityGroupID.NotFound InvalidSpotInstanceRequestID.NotFound InvalidVolume.NotFound
+    InvalidPlacementGroup.Unknown InvalidSecurityGroupID.NotFound InvalidSpotInstanceRequestID.NotFound
+    InvalidVolume.NotFound
     """.split()
 )
 

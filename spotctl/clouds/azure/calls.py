@@ -101,6 +101,7 @@ class Operation(ArmCall):
             "Microsoft.Resources/deployments/write",
             "Microsoft.Compute/virtualMachines/write",
             "Microsoft.Compute/disks/write",
+            "Microsoft.Compute/proximityPlacementGroups/write",
             "Microsoft.Compute/diskEncryptionSets/read",
             "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
             "Microsoft.Network/networkInterfaces/write",

@@ -123,6 +123,8 @@ def fingerprint_of(request: MachineRequest) -> str:
     payload = None if request.payload is None else request.payload.to_json()
     places = (request.image, request.identity, request.disk_gib, request.network)
     fixed = [str(request.market), request.count, request.bid, sorted(request.tags.items()), payload, places]
+    # Requests that earlier versions made keep their fingerprint.
+    fixed += ["close"] if request.close else []
     return _digest(fixed)[:16]
 
 

@@ -83,7 +83,7 @@ class Removal:
             return self._delete_group(resource)
         operation = next((operation for kind, operation in _KINDS.values() if kind == resource.kind), None)
         if operation is None:
-            return True  # goes with its group: spotctl never makes such a thing
+            return True  # goes with its group
         group, name = _group_of(resource.id), resource.id.rpartition("/")[2]
         try:
             return self._calls.send(operation, group=group, name=name).status == 204

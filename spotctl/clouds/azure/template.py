@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pricing_data.market import NO_ZONE
+from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION
 from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name
@@ -26,8 +26,9 @@ _INTERFACES_VERSION: Final = "2022-11-01"
 _SCHEMA: Final = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _ADDRESSES: Final = "10.47.0.0/16"
 _SUBNET: Final = "machines"
-_VMS, _NETWORKS, RULES = (
+_VMS, _PLACEMENT, _NETWORKS, RULES = (
     "Microsoft.Compute/virtualMachines",
+    "Microsoft.Compute/proximityPlacementGroups",
     "Microsoft.Network/virtualNetworks",
     "Microsoft.Network/networkSecurityGroups",
 )
@@ -48,10 +49,12 @@ class DeploymentPlan:
 
 def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> Json:
     """The body of the deployment."""
-    network = _network(request, plan, settings) if plan.own_network else []
-    needs = [f"{plan.group_id}/providers/{resource['type']}/{resource['name']}" for resource in network]
+    shared = _network(request, plan, settings) if plan.own_network else []
+    # An equal group that exists stays as it is; it goes with the run's resource group.
+    shared += [_placement(request, settings)] if request.close else []
+    needs = [f"{plan.group_id}/providers/{resource['type']}/{resource['name']}" for resource in shared]
     machines = [_machine(request, plan, settings, index, needs) for index in range(request.count)]
-    template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": [*network, *machines]}
+    template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": [*shared, *machines]}
     return {
         "tags": plan.order.written(settings.tags),
         "properties": {"mode": "Incremental", "template": _literal(template)},
@@ -61,6 +64,11 @@ def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMac
 def network_name(region: str) -> str:
     """The name of a run's network in a region, and of the network's rules; every region has its own."""
     return f"spotctl-{region}"
+
+
+def placement_name(market: Market) -> str:
+    """The name of a run's proximity placement group: a group's machines are in one zone."""
+    return network_name(market.region) if market.zone == NO_ZONE else f"{network_name(market.region)}-{market.zone}"
 
 
 def own_subnet(group_id: str, region: str) -> str:
@@ -99,10 +107,22 @@ def _network(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachi
     return [*made, {"type": _NETWORKS, **common, "dependsOn": needs, "properties": network}]
 
 
+def _placement(request: MachineRequest, settings: AzureMachineSettings) -> Json:
+    return {
+        "type": _PLACEMENT,
+        "apiVersion": COMPUTE_VERSION,
+        "name": placement_name(request.market),
+        "location": request.market.region,
+        "tags": checked({**settings.tags, **group_tags(request.tags)}),
+        "properties": {"proximityPlacementGroupType": "Standard"},
+    }
+
+
 def _machine(
     request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int, needs: list[str]
 ) -> Json:
     market = request.market
+    close = f"{plan.group_id}/providers/{_PLACEMENT}/{placement_name(market)}"
     return {
         "type": _VMS,
         "apiVersion": COMPUTE_VERSION,
@@ -115,6 +135,7 @@ def _machine(
         "properties": {
             "hardwareProfile": {"vmSize": market.instance_type},
             **_purchase(request.bid),
+            **({"proximityPlacementGroup": {"id": close}} if request.close else {}),
             "storageProfile": {"imageReference": dict(plan.image), "osDisk": _disk(request, plan, settings, index)},
             "osProfile": _system(request, plan, index),
             "networkProfile": _connection(request, plan, settings, index),

@@ -12,7 +12,7 @@ from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.gcp.cards import card, split_type
 from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, labels_of
-from spotctl.clouds.gcp.names import network_tag, region_of
+from spotctl.clouds.gcp.names import network_tag, policy_path, region_of
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import HeldDisk
 from spotctl.clouds.requests import fingerprint
@@ -76,6 +76,8 @@ def instance(
         },
     }
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(_scope(name))]}
+    if request.close:
+        body["resource_policies"] = [policy_path(_scope(name), zone)]
     if hardware.attached is not None:
         card, count = hardware.attached
         kind = f"zones/{zone}/acceleratorTypes/{card}"
@@ -96,8 +98,8 @@ def _scheduling(
     return {
         "provisioning_model": "SPOT" if is_spot else "STANDARD",
         "instance_termination_action": "DELETE",
-        # Neither spot machines nor machines with GPUs can be moved to another host while they run.
-        "on_host_maintenance": "TERMINATE" if is_spot or hardware.has_gpus else "MIGRATE",
+        # Spot machines, machines with GPUs and those close together cannot be moved to another host while they run.
+        "on_host_maintenance": "TERMINATE" if is_spot or hardware.has_gpus or request.close else "MIGRATE",
         "automatic_restart": False,
         "max_run_duration": {"seconds": longest},
     }

@@ -69,26 +69,38 @@ class GcpCalls:
     def _chosen(self, chosen: str) -> dict[str, object]:
         return {"project": self.project, "filter": chosen}
 
-    def wait_for(self, operation: str, what: str, zone: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
-        """Returns an operation once it has ended, even if it failed. Unanswered: it takes too long."""
-        method, place = (methods.WAIT_IN_ZONE, {"zone": zone}) if zone else (methods.WAIT_GLOBALLY, {})
+    def wait_for(self, operation: str, what: str, place: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
+        """Returns an operation of a zone, of a region, or without either once it has ended, even if it failed.
+
+        Unanswered: it takes too long.
+        """
+        method, where = _waiting(place)
         give_up = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < give_up:
-            answer = self.call(method, what, operation=operation, **place)
+            answer = self.call(method, what, operation=operation, **where)
             if not is_pending(answer):
                 return answer
         raise Unanswered(f"gcp: {what}: operation {operation} has not ended; try again later")
 
-    def finish(self, operation: str, what: str, zone: str | None = None) -> None:
+    def finish(self, operation: str, what: str, place: str | None = None) -> None:
         """Waits for an operation; raises the operation's error if it failed."""
-        ended = self.wait_for(operation, what, zone)
+        ended = self.wait_for(operation, what, place)
         if (failure := failure_of(ended)) is not None:
             raise refusals.of_operation(what, failure.code, failure.message)
 
-    def remove(self, begin: Callable[[], Any], what: str, zone: str | None = None) -> None:
+    def remove(self, begin: Callable[[], Any], what: str, place: str | None = None) -> None:
         """Begins a deletion and waits for its end. A resource that does not exist counts as deleted."""
         with suppress(NotFound):
-            self.finish(begin().name, what, zone)
+            self.finish(begin().name, what, place)
+
+
+def _waiting(place: str | None) -> tuple[Method, dict[str, str]]:
+    """The method that waits for an operation in a place, and the place as it takes it."""
+    if place is None:
+        return methods.WAIT_GLOBALLY, {}
+    if names.is_zone(place):
+        return methods.WAIT_IN_ZONE, {"zone": place}
+    return methods.WAIT_IN_REGION, {"region": place}
 
 
 def _described(method: Method, what: str) -> ApiCall:

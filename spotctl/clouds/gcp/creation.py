@@ -33,6 +33,7 @@ from spotctl.clouds.gcp.cards import split_type
 from spotctl.clouds.gcp.history import OperationFailure, Past, failure_of, pasts
 from spotctl.clouds.gcp.labels import REQUEST_LABEL
 from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of
+from spotctl.clouds.gcp.placement import check_type, ensure_policy
 from spotctl.clouds.gcp.refusals import NameTaken
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.requests import as_far_as_listed, fingerprint
@@ -60,6 +61,7 @@ class Creation:
 
     def carry_out(self) -> tuple[tuple[Machine, ...], list[Any]]:
         """The machines, and Google's descriptions of those that exist. See `CloudProvider.create`."""
+        check_type(self._request)
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
         machines = [self._machine(past) for past in sorted(created, key=lambda past: names.index_of(past.name))]
@@ -126,6 +128,8 @@ class Creation:
         for zone, hardware in self._zones():
             if refused is None:
                 self._admit(zone)
+            if self._request.close:
+                ensure_policy(self._calls, self._request, self._order.scope, zone)
             failures = {name: past.failure for (where, name), past in tried.items() if where == zone and past.failure}
             created, problem = self._create_in(zone, hardware, failures)
             if created:

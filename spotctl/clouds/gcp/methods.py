@@ -30,6 +30,7 @@ INSERT_INSTANCE = Method(
         "compute.instances.setServiceAccount",
         "compute.instances.setTags",
         "compute.networks.use",
+        "compute.resourcePolicies.use",
         "compute.subnetworks.use",
         "compute.subnetworks.useExternalIp",
         "iam.serviceAccounts.actAs",
@@ -40,6 +41,7 @@ LIST_INSTANCES = Method("Instances", "aggregated_list", ("compute.instances.list
 DELETE_INSTANCE = Method("Instances", "delete_unary", ("compute.instances.delete",))
 READ_CONSOLE = Method("Instances", "get_serial_port_output", ("compute.instances.getSerialPortOutput",))
 WAIT_IN_ZONE = Method("ZoneOperations", "wait", ("compute.zoneOperations.get",))
+WAIT_IN_REGION = Method("RegionOperations", "wait", ("compute.regionOperations.get",))
 WAIT_GLOBALLY = Method("GlobalOperations", "wait", ("compute.globalOperations.get",))
 LIST_OPERATIONS = Method(
     "GlobalOperations", "aggregated_list", ("compute.globalOperations.list", "compute.zoneOperations.list")
@@ -52,6 +54,9 @@ LIST_FIREWALLS = Method("Firewalls", "list", ("compute.firewalls.list",))
 INSERT_FIREWALL = Method("Firewalls", "insert_unary", ("compute.firewalls.create", "compute.networks.updatePolicy"))
 PATCH_FIREWALL = Method("Firewalls", "patch_unary", ("compute.firewalls.update", "compute.networks.updatePolicy"))
 DELETE_FIREWALL = Method("Firewalls", "delete_unary", ("compute.firewalls.delete", "compute.networks.updatePolicy"))
+LIST_POLICIES = Method("ResourcePolicies", "aggregated_list", ("compute.resourcePolicies.list",))
+INSERT_POLICY = Method("ResourcePolicies", "insert_unary", ("compute.resourcePolicies.create",))
+DELETE_POLICY = Method("ResourcePolicies", "delete_unary", ("compute.resourcePolicies.delete",))
 LIST_DISKS = Method("Disks", "aggregated_list", ("compute.disks.list",))
 DELETE_DISK = Method("Disks", "delete_unary", ("compute.disks.delete",))
 LIST_ADDRESSES = Method("Addresses", "aggregated_list", ("compute.addresses.list",))

@@ -121,6 +121,21 @@ def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
 
 
+def is_zone(place: str) -> bool:
+    """Whether the name of a place is that of a zone: a region's with one more part."""
+    return place.count("-") > 1
+
+
+def placement_policy(scope: str, zone: str) -> str:
+    """The name of a run's policy for machines that are close together in a zone."""
+    return f"{PREFIX}{scope}-{zone}"
+
+
+def policy_path(scope: str, zone: str) -> str:
+    """How a machine names that policy."""
+    return f"regions/{region_of(zone)}/resourcePolicies/{placement_policy(scope, zone)}"
+
+
 def create_id(name: str, zone: str, body: object) -> str:
     """The request id of a creation. Google refuses a known id with another body, and `lease_until` may differ."""
     return _uuid(f"create {zone} {name} {body!r}")

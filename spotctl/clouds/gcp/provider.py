@@ -18,7 +18,7 @@ from pricing_data.market import LINUX, Market
 from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed
-from spotctl.clouds.gcp import bodies, methods, names, refusals
+from spotctl.clouds.gcp import bodies, methods, names, placement, refusals
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.creation import Creation
@@ -172,14 +172,17 @@ class GcpProvider(WallClock):
         machines, no_machines = self._listed(methods.LIST_INSTANCES, "list of machines", chosen)
         disks, no_disks = self._listed(methods.LIST_DISKS, "list of disks", chosen)
         addresses, no_addresses = self._listed(methods.LIST_ADDRESSES, "list of addresses", chosen)
+        own = f'name eq "{names.PREFIX}.*"'
+        policies, no_policies = self._listed(methods.LIST_POLICIES, "list of placement policies", own)
         resources = (
             *(resource_of("machine", machine, mandatory, machine.status.lower()) for machine in machines),
             # A disk in use goes with its machine.
             *(resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB") for disk in disks if not disk.users),
             *(resource_of("address", address, mandatory, address.address) for address in addresses),
             *(rule for rule in self._rules() if has_tags(rule.tags, tags)),
+            *(held for held in map(placement.policy_of, policies) if held is not None and has_tags(held.tags, tags)),
         )
-        if (failure := no_machines or no_disks or no_addresses) is not None:
+        if (failure := no_machines or no_disks or no_addresses or no_policies) is not None:
             raise PartlyListed(failure, resources, failure.parts)
         return resources
 
@@ -199,6 +202,9 @@ class GcpProvider(WallClock):
             case "firewall rule":
                 delete = partial(self._calls.call, methods.DELETE_FIREWALL, what, firewall=name)
                 self._calls.remove(delete, what)
+            case placement.KIND:
+                delete = partial(self._calls.call, methods.DELETE_POLICY, what, region=place, resource_policy=name)
+                self._calls.remove(delete, what, place)
             case "address":
                 self._calls.unless_missing(
                     methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id

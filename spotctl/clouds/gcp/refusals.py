@@ -15,6 +15,7 @@ from spotctl.clouds.errors import (
     ProviderError,
     QuotaReached,
     Throttled,
+    Unanswered,
     UnknownRefusal,
 )
 from spotctl.clouds.meanings import error_of_kind
@@ -87,6 +88,8 @@ REFUSALS = (
     GcpRefusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, "set public_ip = false in [gcp]", _AUTOSCALER),
     GcpRefusal("alreadyExists", NameTaken, "", _GLOBAL),
     GcpRefusal("RESOURCE_ALREADY_EXISTS", NameTaken, "", _CREATION),
+    GcpRefusal("resourceInUseByAnotherResource", Unanswered, "machines that use it are still ending", _GLOBAL),
+    GcpRefusal("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", Unanswered, "machines that use it are still ending", _AUTOSCALER),
     GcpRefusal("RESOURCE_NOT_FOUND", BadRequest, _CHECK, _CREATION),
     GcpRefusal("INVALID_FIELD_VALUE", BadRequest, _CHECK, _CREATION),
     GcpRefusal("INVALID_USAGE", BadRequest, _CHECK, _CREATION),

@@ -50,7 +50,13 @@ _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
 _SLOWEST_RETRY_SECONDS = 30.0
 # The field of each service's list.
-_SCOPED = {"Instances": "instances", "Disks": "disks", "Addresses": "addresses", "GlobalOperations": "operations"}
+_SCOPED = {
+    "Instances": "instances",
+    "Disks": "disks",
+    "Addresses": "addresses",
+    "GlobalOperations": "operations",
+    "ResourcePolicies": "resource_policies",
+}
 # Compute Engine reports an exceeded rate as 403 with one of these reasons, as well as by 429.
 _RATE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 # Errors of the SDK over an answer that the API does not document. `AttributeError`, because google-api-core assumes

@@ -257,6 +257,16 @@ def _of_nodes(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
         yield Problem(loc, f"{nodes} is a range, and parallel splits a model for one number; write {nodes.most}")
 
 
+def _of_placement(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    if not spec.resources.close:
+        return
+    loc, program = ("resources", "placement"), spec.program
+    if not isinstance(program, Command) or program.nodes.most < 2:
+        yield Problem(loc, "is for a command with several nodes; remove it, or write nodes: 2, for example")
+    elif _LOCAL in spec.resources.clouds:
+        yield Problem(loc, "applies to cloud machines, not to the local market; remove it")
+
+
 def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
     types = spec.resources.types
     yield from _repeated(types, ("resources", "types"))
@@ -326,6 +336,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_deadline_strategy,
     _of_machines,
     _of_nodes,
+    _of_placement,
     _of_throughputs,
     _of_shell,
     _of_variables,

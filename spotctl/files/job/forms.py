@@ -23,7 +23,7 @@ from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
-from spotctl.files.job.values import RAY, TRACKERS, Objective, ProgramKind
+from spotctl.files.job.values import CLOSE, RAY, TRACKERS, Objective, ProgramKind
 from spotctl.home import tags
 from spotctl.home.cloud import rented_clouds
 
@@ -240,6 +240,7 @@ MEMORY = _text(
     conversions.read_memory,
     conversions.memory_text,
 )
+PLACEMENT = _choice((CLOSE,))
 ARCHITECTURE = _choice((X86, ARM, ANY))
 FLAG = Form(conversions.read_flag, "true or false", {"type": "boolean"})
 BACKUP_WORKERS = Form(

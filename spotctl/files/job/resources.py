@@ -9,7 +9,7 @@ from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.sections import ListOf, key
-from spotctl.files.job.values import Accelerators, Range
+from spotctl.files.job.values import CLOSE, Accelerators, Range
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 
@@ -91,6 +91,12 @@ class Resources:
         " that share. If left out, only those that types names.",
         False,
     )
+    placement: str | None = key(
+        forms.PLACEMENT,
+        "close: the machines of a command with several nodes stand next to each other, for a fast network between them."
+        " They are harder to get, and some types cannot.",
+        "close",
+    )
     regions: tuple[str, ...] = key(
         ListOf(forms.REGION, word=ANY),
         "Regions to rent in; all if left out. With several, or any, a command with a checkpoint and a deadline moves to"
@@ -102,6 +108,11 @@ class Resources:
     zones: tuple[str, ...] = key(
         ListOf(forms.ZONE, word=ANY), "Zones to rent in; all if left out.", ["us-east-1a", "us-east-1b"], default=()
     )
+
+    @property
+    def close(self) -> bool:
+        """Whether the machines are placed next to each other."""
+        return self.placement == CLOSE
 
 
 _ImagesByCloud: Any = make_dataclass(

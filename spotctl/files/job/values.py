@@ -22,6 +22,10 @@ MLFLOW, WANDB = TRACKERS = ("mlflow", "wandb")
 """Experiment trackers: the keys of `track`, and the packages that must be installed."""
 
 
+CLOSE = "close"
+"""The placement of machines next to each other."""
+
+
 class ProgramKind(StrEnum):
     """The kind of program that a job runs."""
 

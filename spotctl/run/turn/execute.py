@@ -98,6 +98,8 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
         settings.identity.get(cloud),
         settings.image.disk_gib,
         containers=settings.image.container is not None,
+        # A reliable machine keeps the runner, and is no node.
+        close=settings.close and not order.reliable,
     )
 
 

@@ -288,6 +288,16 @@ ADDED = [
 
 OF_COMMANDS = [
     (
+        "clouds: [aws]",
+        "clouds: [aws]\n  placement: close",
+        "6: resources.placement: is for a command with several nodes; remove it, or write nodes: 2, for exa",
+    ),
+    (
+        "run: python train.py\nresources:\n  clouds: [aws]",
+        "run: python train.py\nnodes: 2\nresources:\n  clouds: [local]\n  placement: close",
+        "7: resources.placement: applies to cloud machines, not to the local market; remove it",
+    ),
+    (
         "python train.py",
         "'echo \"a'",
         "3: run: is no command that a shell can read (unterminated quoted string); correct it, and try it w",

@@ -28,6 +28,7 @@ from spotctl.run.environment import environment_of
 from spotctl.run.notify import runs as notify
 from spotctl.run.notify.webhook import Delivery
 from spotctl.run.turn.execute import request_of
+from spotctl.run.work.command_workload import CommandWorkload
 from spotctl.run.work.retries import SETUP, allowed
 from spotctl.run.work.training_workload import TrainingWorkload, training_job
 from tests.spotctl.clouds.fake import FakeProvider
@@ -225,6 +226,8 @@ def requested(spec: JobSpec, home: Path) -> MachineRequest:
     cloud = spec.resources.clouds[0]
     environment = environment_of(spec, "run", home, FakeProvider(Replayed.of(()), 0), Paths(home))
     order = RentIntended(1, Market(cloud, "somewhere", "-", "m3.medium"), 1, None, 100, 1.0, False, 0)
+    if isinstance(spec.program, Command):
+        return request_of(order, environment, CommandWorkload(spec, environment, lambda *_: 1e12))
     return request_of(order, environment, TrainingWorkload(spec, environment))
 
 
@@ -237,6 +240,12 @@ def test_an_order_of_machines_reads(key: str, tmp_path: Path) -> None:
         spec = loads(content, tmp_path / "job.yaml")
         requests.append(requested(spec, tmp_path))
     assert requests[0] == requests[1] != requests[2]
+
+
+def test_an_order_of_close_machines_says_so(tmp_path: Path) -> None:
+    text = COMMAND.replace("clouds: [local]", "clouds: [aws]").replace("path: ckpt", "path: s3://b/ckpt")
+    specs = [loads(text.replace("[aws]", f"[aws]{more}"), tmp_path / "job.yaml") for more in ("", ", placement: close")]
+    assert [requested(spec, tmp_path).close for spec in specs] == [False, True]
 
 
 def test_a_launch_reads_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +287,8 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
     # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
     elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
+    # test_an_order_of_close_machines_says_so.
+    elsewhere += ["resources.placement"]
     # tests/spotctl/show/tracking/test_tracking.py logs to both trackers.
     elsewhere += ["track"]
     # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.

@@ -65,6 +65,8 @@ BEYOND_SCHEMAS = (
     "contradicts nodes",
     "is never written",
     "needs a checkpoint, from which",
+    "is for a command with several nodes",
+    "placement: applies to cloud machines",
 )
 
 

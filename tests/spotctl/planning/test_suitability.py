@@ -79,6 +79,8 @@ def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
         ("m4.large", "types: ['m4.*']", "", ""),
         ("t3.large", "types: ['t3.*']", "", ""),
         ("t3.large", "types: [t3.large], burstable: false", "", "burstable"),
+        ("t3.large", "types: [t3.large], placement: close", "nodes: 2", "such machines are not placed close together"),
+        ("c6i.large", "types: [c6i.large], placement: close", "nodes: 2", ""),
         ("m6i.large", "memory: 16 GiB", "", "8 GiB, and the job needs 16"),
         ("c6i.large", "types: {memory_gib: 4..}", "", ""),
         ("p3dn.24xlarge", "", "", "no driver for its V100; name an image that does (image: {ami: ...})"),

@@ -13,7 +13,7 @@ from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, parameter_for
 from spotctl.clouds.aws.orders import usd_per_hour
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import MachineRequest, MachineState
-from spotctl.clouds.errors import NotFound
+from spotctl.clouds.errors import NotFound, TokenTaken
 from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from tests.cloud.aws_market import public_image
@@ -316,3 +316,54 @@ def image_in(ec2: Ec2, architecture: str) -> str:
     image = public_image(f"/aws/service/debian/release/12/latest/{architecture}", ec2.backend("us-east-1"))
     assert image is not None
     return str(image["Parameter"]["Value"])
+
+
+class TestCloseMachines:
+    """Machines that are placed close together."""
+
+    CLOSE = replace(ORDER, market=replace(MARKET, instance_type="c5.large"), close=True)
+
+    def test_they_are_in_one_group_of_the_run_which_is_removed_with_it(self, ec2: Ec2) -> None:
+        here = provider()
+        machines = here.create(self.CLOSE)
+        provider().create(replace(self.CLOSE, token="t2", tags={**TAGS, INTENT_TAG: "5"}))
+        (group,) = ec2.placement.all()
+        assert group.strategy == "cluster"
+        assert [arguments["Placement.GroupName"] for arguments in ec2.asked("RunInstances")] == [group.name] * 2
+        assert group.tags.items() >= {INSTALLATION_TAG: "i1", RUN_TAG: "job-1"}.items()
+        assert INTENT_TAG not in group.tags
+        assert len(group.members) == 4
+        of_run = {INSTALLATION_TAG: "i1", RUN_TAG: "job-1"}
+        (listed,) = [one for one in here.resources(of_run) if one.kind == "placement group"]
+        assert listed.id.endswith(group.name)
+        here.terminate([machine.id for machine in machines])
+        here.remove(here.resources(of_run))
+        assert not [*ec2.placement.all()]
+        assert not here.resources(of_run)
+
+    def test_a_repeated_order_brings_the_same_machines_and_no_second_group(self, ec2: Ec2) -> None:
+        machines = provider().create(self.CLOSE)
+        again = provider().create(self.CLOSE)
+        assert [machine.id for machine in again] == [machine.id for machine in machines]
+        assert len([*ec2.placement.all()]) == 1
+        with pytest.raises(TokenTaken):
+            provider().create(replace(self.CLOSE, close=False))
+
+    def test_a_group_that_was_removed_is_made_again(self, ec2: Ec2) -> None:
+        here = provider()
+        here.create(self.CLOSE)
+        here.remove(here.resources(TAGS))
+        ec2.wait()
+        here.remove(here.resources({INSTALLATION_TAG: "i1", RUN_TAG: "job-1"}))
+        here.create(replace(self.CLOSE, token="t3"))
+        assert len([*ec2.placement.all()]) == 1
+
+    def test_types_that_cannot_are_refused_by_name_before_anything_is_bought(self, ec2: Ec2) -> None:
+        with pytest.raises(NotFound, match=r"puts no t3\.large into a cluster placement group"):
+            provider().create(replace(self.CLOSE, market=replace(MARKET, instance_type="t3.large")))
+        assert not ec2.asked("RunInstances")
+        assert not [*ec2.placement.all()]
+
+    def test_other_machines_are_in_none(self, ec2: Ec2) -> None:
+        provider().create(ORDER)
+        assert not [name for name in bought(ec2) if name.startswith("Placement")]

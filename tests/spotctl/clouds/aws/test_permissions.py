@@ -11,7 +11,7 @@ import pytest
 from moto.iam.models import iam_backends
 
 from spotctl.clouds.aws import doctor
-from spotctl.clouds.aws.permissions import BUY, GROUP, IMAGE, LOOK, OWN, policy
+from spotctl.clouds.aws.permissions import BUY, GROUP, IMAGE, LOOK, OWN, PLACEMENT, policy
 from spotctl.clouds.aws.provider import ACCESS
 from spotctl.clouds.aws.records import machine_id
 from spotctl.clouds.aws.session import AwsSession
@@ -24,7 +24,7 @@ from tests.spotctl.clouds.aws.ec2 import Ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider
 from tests.spotctl.clouds.aws.test_leftovers import scatter
 
-CALLS = LOOK | OWN | {IMAGE, BUY, GROUP}
+CALLS = LOOK | OWN | {IMAGE, BUY, GROUP, PLACEMENT}
 OURS = {INSTALLATION_TAG: "i1"}
 ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, OURS, identity="spotctl")
 
@@ -40,7 +40,7 @@ def test_the_policy_is_what_the_provider_calls(ec2: Ec2) -> None:
     ec2.policy = policy()
     provider(replace(SETTINGS, ssh_from=("198.51.100.9/32",))).create(ORDER)
     here = provider(replace(SETTINGS, regions=()))
-    on_demand = here.create(replace(ORDER, token="t2", bid=None))
+    on_demand = here.create(replace(ORDER, token="t2", bid=None, close=True))
     here.link(on_demand[0].id)
     here.console(on_demand[0].id)
     scatter(OURS)
@@ -101,6 +101,7 @@ def test_only_what_carries_the_tag_of_an_installation_may_be_changed() -> None:
         assert not destroys or statement["Condition"] == own
     tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
     assert by_name["BuyTagged"]["Condition"] == by_name["GroupTagged"]["Condition"] == tagged
+    assert by_name["PlaceTagged"]["Condition"] == tagged
     assert not any("instance/" in one for one in by_name["BuyWith"]["Resource"])
 
 
@@ -109,7 +110,11 @@ def test_actions_that_no_call_names_are_there_for_those_that_need_them() -> None
     assert by_name["Identity"]["Action"] == ["iam:PassRole"]
     assert by_name["Identity"]["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
     assert by_name["FirstSpot"]["Action"] == ["iam:CreateServiceLinkedRole"]
-    assert by_name["Tag"]["Condition"]["StringEquals"]["ec2:CreateAction"] == ["RunInstances", "CreateSecurityGroup"]
+    assert by_name["Tag"]["Condition"]["StringEquals"]["ec2:CreateAction"] == [
+        "RunInstances",
+        "CreateSecurityGroup",
+        "CreatePlacementGroup",
+    ]
     assert "DiskKey" not in by_name
     key = "arn:aws:kms:us-east-1:123456789012:key/1"
     assert statements(key)["DiskKey"]["Resource"] == key

@@ -92,10 +92,14 @@ def test_two_installations_may_use_the_same_token() -> None:
     assert {one.id for one in provider().list({INSTALLATION_TAG: "i2"})} == {one.id for one in theirs}
 
 
-def test_a_new_group_that_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2) -> None:
-    ec2.server.faults.append(AwsFault("/", ec2_error("InvalidGroup.NotFound"), action="RunInstances"))
+@pytest.mark.parametrize(
+    ("code", "group"),
+    [("InvalidGroup.NotFound", "security group"), ("InvalidPlacementGroup.Unknown", "placement group")],
+)
+def test_a_new_group_that_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2, code: str, group: str) -> None:
+    ec2.server.faults.append(AwsFault("/", ec2_error(code), action="RunInstances"))
     here = provider()
-    with pytest.raises(Unanswered, match="does not know its new security group yet"):
+    with pytest.raises(Unanswered, match=f"does not know its new {group} yet"):
         here.create(ORDER)
     assert len(here.create(ORDER)) == 3
     assert len(ec2.asked("CreateSecurityGroup")) == 1

@@ -11,7 +11,8 @@ import pytest
 
 from pricing_data.market import Market
 from spotctl.clouds.azure.names import machine_name
-from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached
+from spotctl.clouds.azure.template import placement_name
+from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, TokenTaken
 from spotctl.home.errors import BadRequest
 from tests.servers.azure import SUBSCRIPTION
 from tests.spotctl.clouds.azure.world import BID, ELSEWHERE, MARKET, World, order
@@ -209,3 +210,32 @@ def test_sizes_that_cannot_be_had(world: World) -> None:
     with pytest.raises(QuotaReached, match="request access in the portal"):
         world.provider().create(order())
     assert world.server.resources() == ()
+
+
+class TestCloseMachines:
+    """Machines that are placed close together."""
+
+    def test_they_are_in_one_group_of_the_run_which_goes_with_it(self, world: World) -> None:
+        provider = world.provider()
+        machines = [*provider.create(order(close=True)), *provider.create(order("t2", close=True))]
+        (group,) = [one for one in world.server.resources() if one.kind.endswith("/proximityPlacementGroups")]
+        for token in ("t1", "t2"):
+            named = world.bought(machine_name(token, 0))["properties"]["proximityPlacementGroup"]["id"]
+            assert named.rpartition("/")[2] == f"spotctl-{MARKET.region}"
+        assert {"spotctl-installation": "home", "spotctl-run": "night-1"}.items() <= group.tags.items()
+        provider.terminate([machine.id for machine in machines])
+        run = {"spotctl-installation": "home", "spotctl-run": "night-1"}
+        provider.remove(provider.resources(run))
+        assert not [one for one in world.server.resources() if one.kind.endswith("/proximityPlacementGroups")]
+
+    def test_those_of_zones_are_in_groups_of_their_own(self) -> None:
+        assert placement_name(Market("azure", "eastus", "2", "Standard_D2s_v5")) == "spotctl-eastus-2"
+
+    def test_a_repeated_order_must_be_as_close(self, world: World) -> None:
+        (first, *_) = world.provider().create(order(close=True))
+        assert world.provider().create(order(close=True))[0].id == first.id
+        with pytest.raises(TokenTaken):
+            world.provider().create(order())
+
+    def test_other_machines_are_in_none(self, world: World) -> None:
+        assert "proximityPlacementGroup" not in sent(world)["properties"]

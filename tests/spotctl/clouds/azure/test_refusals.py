@@ -136,7 +136,7 @@ def _whole_story(world: World) -> None:
     provider = world.provider()
     key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
     provider.quotas(MARKET.region, {MARKET.instance_type})
-    first, second = provider.create(order())
+    first, second = provider.create(order(close=True))
     world.server.fleet.capacity[MARKET.region, MARKET.instance_type] = 1
     world.provider(disk_encryption_set=key).create(order("t2"))
     provider.link(first.id)
@@ -168,7 +168,7 @@ def test_each_right_that_buying_needs_is_named_when_it_is_missing(world: World, 
     world.server.access.denied.add(action)
     key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
     with pytest.raises(NotPermitted, match=action):
-        world.provider(disk_encryption_set=key).create(order())
+        world.provider(disk_encryption_set=key).create(order(close=True))
     assert world.server.machines() == ()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pricing_data.units import MINUTE
 from spotctl.clouds.capabilities import MachineSupplies
-from spotctl.clouds.errors import NoCapacity
+from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken, Unanswered
 from spotctl.clouds.tags import INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
@@ -26,6 +26,7 @@ from tests.spotctl.clouds.gcp.world import (
     StandIn,
     World,
     body,
+    ended,
     held,
     order,
     the,
@@ -180,3 +181,45 @@ def test_machines_without_a_public_address_are_reached_at_their_own(made: World)
     (machine,) = made.provider(public_ip=False).create(order(machines=1))
     made.provider(agents).prepare(machine, MachineSupplies())
     assert agents.prepared[0].host == machine.address == held(made, machine).private
+
+
+class TestCloseMachines:
+    """Machines that are placed close together."""
+
+    def test_they_have_one_policy_of_the_run_which_is_removed_with_it(self, made: World) -> None:
+        provider = made.provider()
+        machines = [*provider.create(order(close=True)), *made.provider().create(order("other", 1, 2, close=True))]
+        ((region, name),) = made.server.policies.held
+        sent = body(made)
+        assert list(sent.resource_policies) == [f"regions/{region}/resourcePolicies/{name}"]
+        assert sent.scheduling.on_host_maintenance == "TERMINATE"
+        (listed,) = [one for one in provider.resources(RUN) if one.kind == "placement policy"]
+        assert RUN.items() <= listed.tags.items()
+        assert INTENT_TAG not in listed.tags
+        with pytest.raises(Unanswered, match="machines that use it are still ending"):
+            provider.remove([listed])
+        provider.terminate([machine.id for machine in machines])
+        for machine in machines:
+            ended(made, machine)
+        provider.remove(provider.resources(RUN))
+        assert not made.server.policies.held
+        # Another one of that name is a new one.
+        made.provider().create(order("third", 1, 3, close=True))
+        assert made.server.policies.held
+
+    def test_a_repeated_order_must_be_as_close(self, made: World) -> None:
+        (first,) = made.provider().create(order(machines=1, close=True))
+        assert made.provider().create(order(machines=1, close=True))[0].id == first.id
+        with pytest.raises(TokenTaken):
+            made.provider().create(order(machines=1))
+
+    def test_types_that_cannot_are_refused_by_name_before_anything_is_made(self, made: World) -> None:
+        e2 = replace(N2, instance_type="e2-standard-2")
+        with pytest.raises(NotFound, match="gives no e2-standard-2 a compact placement policy"):
+            made.provider().create(order(market=e2, close=True))
+        assert made.server.resources() == ()
+
+    def test_other_machines_have_none(self, made: World) -> None:
+        made.provider().create(order(machines=1))
+        assert not body(made).resource_policies
+        assert not made.server.policies.held

@@ -129,7 +129,7 @@ def everything(made: World, provider: GcpProvider) -> None:
     """Every call that the provider knows."""
     agents = StandIn(made.folder)
     made.server.networks["inner"] = "global/networks/default"
-    (machine,) = provider.create(order(machines=1, market=ANYWHERE))
+    (machine,) = provider.create(order(machines=1, market=ANYWHERE, close=True))
     made.provider(agents).prepare(machine, MachineSupplies())
     agents.prepared[-1].console()
     provider.list(RUN)
