@@ -34,7 +34,7 @@ def test_a_trace_counts_preemptions(tmp_path: Path) -> None:
         ("[1]", "is not an availability trace"),
         ('{"metadata": {"gap_seconds": 0}, "data": [1]}', "gap_seconds is 0; it must be above 0"),
         ('{"metadata": {"gap_seconds": 60}, "data": []}', "at least one tick|whole numbers"),
-        ('{"metadata": {"gap_seconds": 60}, "data": [1, -1]}', "at least 0"),
+        ('{"metadata": {"gap_seconds": 60}, "data": [1, -1]}', "no count below 0"),
         ('{"metadata": {"gap_seconds": 60}, "data": [1.5]}', "whole numbers"),
         ('{"metadata": {"gap_seconds": 60}, "data": [[1], [2, 3]]}', "is not an availability trace"),
     ],

@@ -36,7 +36,7 @@ def test_sums_of_integers_are_exact_or_refused(made: tuple[str, list[int], list[
         buffer.add(given_rows, given_values)
         assert buffer.pending(slice(0, 2))[:, 0].tolist() == expected
     else:
-        with pytest.raises(BadTrainer, match="left the range"):
+        with pytest.raises(BadTrainer, match="beyond the range"):
             buffer.add(given_rows, given_values)
 
 

@@ -47,7 +47,7 @@ def test_each_overhead_is_halved_and_doubled_separately() -> None:
 def test_unknown_overheads_are_refused() -> None:
     with pytest.raises(BadScenario, match=r"vary: 'weather' is unknown \(known: lambda, startup, sigma"):
         variants(scenario(), 0, ["weather"])
-    with pytest.raises(BadScenario, match=r"cuts: with 40, .*do not fit.*; use fewer cuts or shorter jobs"):
+    with pytest.raises(BadScenario, match=r"cuts: with 40, .*need a test of.*; use fewer cuts or shorter jobs"):
         variants(scenario(), 40, ())
 
 

@@ -80,7 +80,7 @@ def test_a_hung_agent_is_not_asked_again_at_once(agent: Agent, monkeypatch: pyte
     try:
         with pytest.raises(Unanswered, match="timed out"):
             link.status()
-        with pytest.raises(Unanswered, match="is asked again in a few seconds"):
+        with pytest.raises(Unanswered, match="asks again in a few seconds"):
             link.status()
     finally:
         agent.process.send_signal(signal.SIGCONT)
