@@ -25,6 +25,7 @@ from zlib import crc32
 import pytest
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.responses.general import General
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import Client
@@ -211,8 +212,8 @@ def running_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
     with (
         patch.object(SpotInstances, "describe_spot_price_history", _action(cloud.price_history)),
         patch.object(SpotInstances, "get_spot_placement_scores", _action(cloud.placement_scores), create=True),
-        patch.object(SpotInstances, "describe_placement_groups", _action(cloud.placement_groups), create=True),
-        patch.object(SpotInstances, "create_placement_group", _action(cloud.new_placement_group), create=True),
+        patch.object(General, "describe_placement_groups", _action(cloud.placement_groups), create=True),
+        patch.object(General, "create_placement_group", _action(cloud.new_placement_group), create=True),
         serving(cloud) as server,
     ):
         for name in [name for name in os.environ if name.startswith("AWS_")]:
