@@ -17,6 +17,8 @@ VARIABLE, PART = "SPOTCTL_TEST_SAMPLES", "SPOTCTL_TEST_PART"
 LONG_TESTS = Path(__file__).with_name("long_tests.txt")
 
 SHORT, LONG = "short", "long"
+LONG_RUN = pytest.mark.sampled(5, of="runs of minutes on this computer")
+"""Tests of whole runs of real processes, each of a minute or two."""
 
 
 def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Item], list[pytest.Item]]:

@@ -22,6 +22,7 @@ from spotctl.log.events import RunBegan, RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from spotctl.run.work.training_workload import TrainingWorkload, training_job
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
 from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training
@@ -243,6 +244,7 @@ def _machines_of(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
+@LONG_RUN
 def test_without_reliable_machines_a_run_that_loses_all_of_them_makes_the_same_model(
     tmp_path: Path,
     home: Path,
@@ -263,6 +265,7 @@ def test_without_reliable_machines_a_run_that_loses_all_of_them_makes_the_same_m
 
 
 @pytest.mark.slow
+@LONG_RUN
 def test_a_run_that_is_killed_repeatedly_makes_the_same_model(tmp_path: Path, home: Path) -> None:
     expected = spotctl("launch", training(tmp_path, 30), "--yes", "--json").json
     draw = random.Random(3)

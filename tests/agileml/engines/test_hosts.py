@@ -15,6 +15,7 @@ import pytest
 from agileml.transport import TcpAddress
 from tests.agileml.engines.attached_jobs import PACE, SECRET, TRAINER, AttachedTraining, write_trainer
 from tests.agileml.engines.hosts import Host, hosts
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 
 CLOCKS = 80
@@ -53,6 +54,7 @@ def simulated(tmp_path: Path, clocks: int) -> str:
 
 
 @pytest.mark.slow
+@LONG_RUN
 def test_a_training_on_three_hosts_survives_what_can_happen_to_them(tmp_path: Path) -> None:
     with three_hosts(tmp_path, "--nodes", "1+2", "--clocks", str(CLOCKS)) as (training, hurry, started):
         strike(training, *started)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.agileml.engines import slow_hosts
+from tests.samples import LONG_RUN
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@LONG_RUN
 def test_partitions_leave_a_host_that_sends_slowly(tmp_path: Path) -> None:
     found = {}
     for stragglers in ("", "balance"):

@@ -15,6 +15,7 @@ import pytest
 from spotctl.agent.processes import MARK, kill_marked
 from spotctl.integrations.gang_settings import SECRET_VARIABLE
 from spotctl.integrations.saves import METADATA, grouped
+from tests.samples import LONG_RUN
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -78,6 +79,7 @@ def stored(home: Path) -> set[int]:
     return {step for step, found in parts.items() if METADATA in found and len(found) == 1 + len(HOSTS)}
 
 
+@LONG_RUN
 def test_a_sharded_training_goes_on_with_the_shards_of_the_machine_that_is_lost(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from tests.spotctl.integrations import fsdp_script as script

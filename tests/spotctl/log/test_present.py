@@ -19,6 +19,7 @@ from spotctl.log.ledger.project import spending, unrecorded
 from spotctl.log.statuses import statuses
 from spotctl.log.store import EventLog, JobLock
 from spotctl.run.elsewhere.log_copy import LogCopier, LogCopy, add_missing
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.run import worlds
 from tests.spotctl.show.costs.made import AWS, NIGHT, RELIABLE, MadeRun, write_log
@@ -78,6 +79,7 @@ def costs() -> dict[str, Any]:
     return bounds
 
 
+@LONG_RUN
 def test_an_interrupted_run_costs_at_most_the_time_until_its_leases_end(home: Path, clock: Clock) -> None:
     assert home.is_dir()
     # The price of a spot hour is that at its start; in the third, it may have risen to the bid since the last event.

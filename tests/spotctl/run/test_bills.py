@@ -9,8 +9,10 @@ import pytest
 from bench.launch_bill import compare
 from spotctl.clouds.wiring import library
 from spotctl.home.config import load
+from tests.samples import LONG_RUN
 
 
+@LONG_RUN
 def test_a_run_costs_what_the_backtest_predicted(tmp_path: Path) -> None:
     rows = {row.name: row for row in compare(library(load({}, tmp_path)), 5, 4.0, ("standard+agileml", "lookahead"))}
     for row in rows.values():

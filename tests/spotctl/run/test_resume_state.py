@@ -14,6 +14,7 @@ from agileml.runtime.blob_store import FileBlobStore
 from spotctl.files.job.reader import loads
 from spotctl.run.work import resume_state
 from spotctl.run.work.resume_state import EarlierRuns
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 
 JOB = """\
@@ -39,6 +40,7 @@ def job(folder: Path, clocks: int, rate: float = 0.2) -> Path:
 
 
 @pytest.mark.slow
+@LONG_RUN
 def test_a_stopped_training_resumes_from_its_checkpoint_to_the_same_model(tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", str(job(tmp_path, 10**6))]

@@ -30,6 +30,7 @@ from spotctl.planning.learning.values import Learned, Observed, WorkOfSize
 from spotctl.planning.work import Measured, length_of, measured_for
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.measured_run import observations_of
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of
 from tests.spotctl.planning.learning.closer import missed
@@ -241,6 +242,7 @@ def test_a_hidden_truth_is_found_in_noisy_runs(seed: int) -> None:
     assert found.per_hour("large", 8) == pytest.approx(11 * 8**-0.08, rel=0.15)
 
 
+@LONG_RUN
 def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
     """Each night is planned after what the nights before it taught; no plan knows the truth."""
     home = tmp_path / "home"
