@@ -154,8 +154,8 @@ class PriceCapacity:
         return [Rent(offer, count, offer.on_demand) for offer, count in machines.items() if count]
 
     def _near(self, ranked: list[tuple[float, Offer]], most_nu: float) -> list[Offer]:
-        """The pools that share the room: those of which a machine fits into a share, with machines about as fast as the
-        cheapest one's. Where a job limits the number of its machines, much slower ones could not do their share."""
+        """The pools that share the room: their machines fit into a share, and are about as fast as the cheapest one's.
+        Where a job limits the number of its machines, much slower ones could not do their share."""
         near = [offer for cost, offer in ranked if cost <= ranked[0][0] * (1 + self.margin)]
         near = [offer for offer in near if offer.nu * self.pools <= most_nu] or near
         slowest, fastest = near[0].nu / MOST_UNEQUAL, near[0].nu * MOST_UNEQUAL

@@ -68,7 +68,7 @@ class PlacementGroups:
         return EmptyResult()
 
     def check(self, region: str, order: Order) -> None:
-        """What EC2 checks of an order for machines in a group."""
+        """Refuses an order for machines in a group as EC2 does."""
         if not order.placement_group:
             return
         group = self._known(region, order.placement_group)

@@ -69,7 +69,7 @@ class PlacementPolicies:
             return self._cloud._done("delete", where, call.region, caller, call)
 
     def check(self, instance: Any, zone: str) -> None:  # noqa: ANN401  # the SDK's messages
-        """What Compute Engine checks of a machine that is to be close to others."""
+        """Refuses a machine that is to be close to others as Compute Engine does."""
         region, series = zone.rpartition("-")[0], instance.machine_type.rpartition("/")[2].partition("-")[0]
         for where in instance.resource_policies:
             if (region, where.rpartition("/")[2]) not in self.held or f"regions/{region}/" not in where:

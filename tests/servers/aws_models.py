@@ -1,6 +1,6 @@
-"""What AWS's service models say of a request, as botocore carries them: whether the request fits one of the operations.
+"""Checks requests against AWS's service models, which botocore carries.
 
-A client of the SDK checks what it sends. This checks what arrives, whoever sent it.
+An SDK checks what it sends; this checks what a server receives, whether or not an SDK sent it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _model(service: str) -> ServiceModel:
 
 
 def misfits(request: Request) -> list[str]:
-    """What in a request does not fit the model of its service; a request to a service that is not known is one, too."""
+    """The ways in which a request differs from the model of its service; an unknown service is one, too."""
     if target := request.headers.get("x-amz-target", ""):
         service, _, name = target.partition(".")
         return list(_json_misfits(_TARGETS.get(service, ""), name, request.body))

@@ -80,7 +80,7 @@ _TARGETS = {"AmazonSSM": "ssm", "AWSPriceListService": "pricing", "ServiceQuotas
 
 
 def access_of_target(target: str, region: str, request: Request) -> Access | None:
-    """What a request to one of these services asks for; None for another service."""
+    """The action that a request to one of these services asks for; None for another service."""
     service, _, operation = target.partition(".")
     if service not in _TARGETS:
         return None

@@ -1,4 +1,4 @@
-"""Which node holds which layers, as of which batch: its own, and copies of its neighbors'."""
+"""The layers that each node holds, its own and copies of its neighbors', and the batch of each."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -28,7 +28,7 @@ Rows = list[tuple[dict[int, float], float, float]]
 
 
 def case_of(number: int) -> tuple[list[MachineClaim], list[SharedQuota]]:
-    """Jobs that are worth more on some kinds than on others, of which some pairs are equal."""
+    """Jobs that do better on some kinds of machines than on others; some are equal in pairs."""
     rng = np.random.default_rng([SEED, number])
     kinds = np.arange(rng.integers(6, 13))
     vcpus, family = rng.choice([4.0, 8.0, 16.0, 32.0, 64.0], len(kinds)), rng.integers(0, 3, len(kinds))

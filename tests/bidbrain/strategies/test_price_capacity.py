@@ -105,7 +105,7 @@ def test_the_room_is_spread_over_pools_that_are_nearly_as_good() -> None:
 
 
 def test_pools_of_very_unequal_machines_do_not_share_the_room() -> None:
-    """Of a job with eight machines, four would be of each type, and do a sixth of the work."""
+    """Shared by two types, a job of eight machines would have four of the small one, for a sixth of the work."""
     fast, slow, whole = (Offer(market(f"x.{size}"), nu, round(ON_DEMAND * nu / NU)) for size, nu in SIZES.items())
     prices = {offer: offer.on_demand // 2 for offer in (fast, slow, whole)}
     rates = dict.fromkeys(prices, 0.1)

@@ -1,5 +1,5 @@
-"""What is planned for six jobs that name no machine types, as the table in docs/planning.md:
-`python -m tests.spotctl.planning.open_types` writes it, and prints it.
+"""Plans six jobs that name no machine types, and keeps the table of docs/planning.md:
+`python -m tests.spotctl.planning.open_types` prints it and writes it there.
 
 On-demand prices are list prices of 2025 (us-east-1, us-central1, eastus), of a few types that a choice by price alone
 could fall for. Spot prices are made up: 30% of these everywhere.

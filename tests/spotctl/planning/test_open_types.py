@@ -1,4 +1,4 @@
-"""What is planned for six jobs that name no machine types, on list prices of each cloud; spot costs 30% of them."""
+"""Plans of six jobs that name no machine types, at list prices of each cloud; spot costs 30% of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.spotctl.planning.open_types import COMMAND, JOBS, PLACES, planned
 
 CHOSEN = {
     "a command": ("c6i.large", "e2-standard-2", "Standard_F2s_v2"),
-    # Types that cost the same per vCPU, of which one machine does eight times the work of the other, are not mixed.
+    # Two types at the same price per vCPU are not mixed if a machine of one does eight times the work of the other's.
     "a training of 8 machines": ("c6i.4xlarge", "e2-standard-16", "Standard_F2s_v2"),
     "an A100": ("p4d.24xlarge", "a2-highgpu-1g", "Standard_NC24ads_A100_v4"),
     "an H100": ("p5.48xlarge", "a3-highgpu-8g", "Standard_NC40ads_H100_v5"),

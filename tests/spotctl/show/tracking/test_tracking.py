@@ -68,7 +68,7 @@ def logged(home: Path, part: Sequence[tuple[float, ev.Event]]) -> RunState:
 
 
 def track(home: Path, state: RunState) -> list[str]:
-    """What a process says that follows a run to this state."""
+    """Remarks of a process that follows a run to this state."""
     remarks = list[str]()
     tracked = TrackedRuns(Settings(home=home), remarks.append)
     tracked.note(state)
