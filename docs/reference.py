@@ -42,11 +42,17 @@ def write(folder: Path) -> None:
 def commands() -> Iterator[str]:
     """A section for each command, with its help, arguments and options, and earlier names."""
     yield "# Commands\n\nWhat `spotctl COMMAND --help` says, for all commands."
-    yield from _commands(get_command(app), "spotctl")
+    yield from _commands(_surface(), "spotctl")
     yield "\n## Earlier names\n\nThey stay, with all their options, answers and exit codes. `spotctl log`"
     yield "checks and repairs a damaged event log.\n\n| earlier | now |\n| --- | --- |"
     yield from (f"| `spotctl {name}` | `spotctl {now}` |" for name, now in EARLIER.items())
     yield "| the other commands of `spotctl prices` | `spotctl lab prices` |"
+
+
+@cache
+def _surface() -> Any:
+    """All commands. Typer makes them anew each time it is asked, which takes most of a second."""
+    return get_command(app)
 
 
 def _commands(command: Any, name: str) -> Iterator[str]:
@@ -214,7 +220,7 @@ def _names_of_commands() -> Iterator[str]:
 
 def _heading(command: str) -> str:
     """The command's words before its arguments; a launch's dry run and its lines have their own."""
-    words, group, name = command.split(), get_command(app), []
+    words, group, name = command.split(), _surface(), []
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words[0]]
         name.append(words.pop(0))
@@ -223,7 +229,8 @@ def _heading(command: str) -> str:
 
 def _visible(words: list[str]) -> list[str]:
     """The words of an analysis under the name that help shows."""
-    outer, inner = get_command(app), get_command(app).commands["lab"]  # type: ignore[attr-defined]
+    outer = _surface()
+    inner = outer.commands["lab"]
     for word in words:
         if word not in getattr(inner, "commands", {}):
             return words
