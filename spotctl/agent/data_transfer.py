@@ -1,5 +1,6 @@
 """Copies data to a machine before the program starts, and outputs from it after the program has ended."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -10,6 +11,7 @@ from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import ObjectPlace, place_of
 from spotctl.agent.blobs.objects import write
+from spotctl.agent.data_sets import SetLocation, fetch_set
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import exclusive
 
@@ -46,6 +48,8 @@ def local_copy(location: str, cache: Path) -> Path:
 
     TransferFailed: the data does not exist, or cannot be copied.
     """
+    if (stored := SetLocation.parse(location)) is not None:
+        return _copy_set(stored, cache)
     if (place := _place(location)) is not None:
         return _copy_objects(location, place, cache)
     source = Path(location)
@@ -89,6 +93,22 @@ def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
         raise TransferFailed(str(error)) from error
 
 
+def _copy_set(stored: SetLocation, cache: Path) -> Path:
+    place = _place(stored.bucket)
+    assert place is not None
+    try:
+        with exclusive(cache / ".lock"):
+            return fetch_set(place.bucket, stored.digest, cache)
+    except OSError as error:
+        raise TransferFailed(f"data {stored}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "the machine's disk is full: set a larger one, such as image: {disk_gib: 200}"
+    return str(error)
+
+
 def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
     """Copies the objects below a prefix, or one object, to the cache once, and returns their path."""
     kept = cache / hashlib.sha256(location.encode()).hexdigest()[:24] / location.rstrip("/").rpartition("/")[2]
@@ -97,7 +117,7 @@ def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
             if not kept.exists():
                 _download(place, kept)
     except OSError as error:
-        raise TransferFailed(f"data {location}: {error}") from error
+        raise TransferFailed(f"data {location}: {_reason(error)}") from error
     return kept
 
 
