@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
@@ -48,6 +49,14 @@ def local_copy(location: str, cache: Path) -> Path:
 
     TransferFailed: the data does not exist, or cannot be copied.
     """
+    kept = _kept_copy(location, cache)
+    # The time of the last use, by which `spotctl gc` finds copies that no job needs.
+    with suppress(OSError):
+        os.utime(kept.parent)
+    return kept
+
+
+def _kept_copy(location: str, cache: Path) -> Path:
     if (stored := SetLocation.parse(location)) is not None:
         return _copy_set(stored, cache)
     if (place := _place(location)) is not None:

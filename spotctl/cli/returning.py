@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import Orphans
+    from spotctl.run.stored_data.copies import UnusedCopy
     from spotctl.run.stored_data.uses import DataUse
 
 
@@ -93,8 +94,9 @@ def gc(
 ) -> None:
     """Find and remove whatever this installation rented, on any cloud, and no active run owns.
 
-    Data folders that launches have stored in buckets are removed, too, once no job of this installation has used them
-    for 30 days (--data-days). Data that an active run or another installation uses is kept.
+    Data folders that launches have stored in buckets, and copies of data on this computer, are removed, too, once no
+    job of this installation has used them for 30 days (--data-days). Data that an active run or another installation
+    uses is kept.
 
     Exit code 1 if searching a cloud or removing something failed; the other clouds are still cleaned up.
 
@@ -108,14 +110,15 @@ def gc(
         resources[].kind: machine, disk, address or the like
         resources[].id: its id
         data: stored data that no job has used for long
-        data[].location: its place in a bucket
+        data[].location: its place in a bucket, or a folder of this computer
         data[].bytes: its size; files that other data has, too, are kept
-        data[].job: job that used it last
-        data[].used: when that was launched
+        data[].job: job that used it last; empty for a copy on this computer
+        data[].used: when it was used last
         failures: clouds that could not be searched, and what could not be removed
     """
     from spotctl.cli import elsewhere
     from spotctl.run.orphans import orphans
+    from spotctl.run.stored_data.copies import unused_copies
     from spotctl.run.stored_data.removing import unused_data
 
     session: Session = context.obj
@@ -126,38 +129,50 @@ def gc(
         f"{part.cloud}: not fully searched: {part.failure}" for part in orphans_by_cloud if part.failure is not None
     ]
     unused = unused_data(session.settings, data_days)
+    copies = unused_copies(session.settings, data_days)
     if not json_:
         session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")
-        session.remark(*map(_unused, unused))
+        session.remark(*map(_unused, unused), *map(_unused_copy, copies))
     remaining = list[str]()
-    if (orphaned or unused) and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
-        remaining = [*_remove(orphans_by_cloud), *_remove_data(session, unused)]
+    if (orphaned or unused or copies) and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
+        remaining = [*_remove(orphans_by_cloud), *_remove_data(session, unused, copies)]
     failures += remaining
     if json_:
         resources = [{"kind": resource.kind, "id": resource.id} for resource in orphaned]
-        data = [
-            {"location": str(use.location), "bytes": use.size, "job": use.job, "used": format_time(use.used)}
-            for use in unused
-        ]
-        session.answer_json({"removed": yes, "resources": resources, "data": data, "failures": failures})
+        data = [(str(use.location), use.size, use.job, use.used) for use in unused]
+        data += [(str(copy.folder), copy.size, "", copy.used) for copy in copies]
+        session.answer_json(
+            {"removed": yes, "resources": resources, "data": [*map(_as_json, data)], "failures": failures}
+        )
     else:
         session.remark(*remaining)
     if failures:
         raise typer.Exit(1)
 
 
+def _as_json(data: tuple[str, int, str, int]) -> dict[str, object]:
+    location, size, job, used = data
+    return {"location": location, "bytes": size, "job": job, "used": format_time(used)}
+
+
 def _unused(use: DataUse) -> str:
     return f"data {use.location}: {gigabytes(use.size)}, last used by {use.job}, launched {moment(use.used)}"
 
 
-def _remove_data(session: Session, unused: Sequence[DataUse]) -> list[str]:
+def _unused_copy(copy: UnusedCopy) -> str:
+    return f"data {copy.folder}: {gigabytes(copy.size)} on this computer, last used {moment(copy.used)}"
+
+
+def _remove_data(session: Session, unused: Sequence[DataUse], copies: Sequence[UnusedCopy]) -> list[str]:
+    from spotctl.run.stored_data.copies import remove_copies
     from spotctl.run.stored_data.removing import remove_data
 
+    failures = remove_copies(session.settings, copies) if copies else []
     try:
-        return remove_data(session.settings, unused) if unused else []
+        return failures + (remove_data(session.settings, unused) if unused else [])
     except SpotctlError as error:
-        return [str(error)]
+        return [*failures, str(error)]
 
 
 def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:

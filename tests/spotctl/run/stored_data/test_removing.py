@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.store import EventLog
+from spotctl.run.stored_data.copies import remove_copies, unused_copies
 from spotctl.run.stored_data.removing import remove_data, unused_data
 from spotctl.run.stored_data.uses import DataUses, while_storing
 from tests.servers.loopback import Fault, Reply
@@ -114,3 +116,27 @@ def test_a_removal_that_ends_early_is_finished_by_the_next(bucket: Bucket) -> No
     bucket.server.faults.clear()
     assert collected(bucket) == 1
     assert [key for key in bucket.store.objects if key.startswith(FOLDER)] == []
+
+
+def test_copies_on_this_computer_go_when_no_job_has_used_them(bucket: Bucket) -> None:
+    settings, cache = bucket.settings(), Paths(bucket.folder / "home").cache
+    assert unused_copies(settings, 30) == []
+    kept = local_copy(str(bucket.data), cache)
+    assert unused_copies(settings, 30) == []
+    age = wall_us() // 10**6 - 31 * 86400
+    os.utime(kept.parent, (age, age))
+    (copy,) = unused_copies(settings, 30)
+    assert (copy.folder, copy.size) == (kept.parent, 3)
+    # Used again before it is removed, it stays.
+    assert local_copy(str(bucket.data), cache) == kept
+    assert remove_copies(settings, [copy]) == []
+    assert kept.exists()
+    os.utime(kept.parent, (age, age))
+    bucket.launched("x")
+    spec = {**written(load(bucket.folder / "x.yaml")), "resources": {"clouds": ["local"]}}
+    with EventLog(Paths(bucket.folder / "home").log) as log:
+        log.append("x-1", 1, RunBegan("x", "local", spec, "", wall_us(), None, ""))
+        assert unused_copies(settings, 30) == []
+        log.append("x-1", 2, RunEnded("done", "", wall_us()))
+    assert remove_copies(settings, unused_copies(settings, 30)) == []
+    assert [path.name for path in cache.iterdir()] == [".lock"]
