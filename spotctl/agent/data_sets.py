@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -113,7 +113,7 @@ def fetch_set(bucket: ObjectBucket, digest: str, cache: Path) -> Path:
         _fetch_files(bucket, missing, work)
         tree = work / "tree"
         shutil.rmtree(tree, ignore_errors=True)
-        _build(listed, work, tree)
+        build(listed, _taker(listed, work), tree)
         tree.rename(kept)
         shutil.rmtree(work, ignore_errors=True)
     (path,) = kept.iterdir()
@@ -184,20 +184,30 @@ def _has_arrived(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 
-def _build(listed: DataSet, contents: Path, tree: Path) -> None:
-    """Makes the folder from contents that have arrived. A second file of the same content is one of its own: a program
-    that writes to one does not change the other."""
+def _taker(listed: DataSet, contents: Path) -> Callable[[str, Path], None]:
+    """Makes files of contents that have arrived. A second file of the same content is one of its own: a program that
+    writes to one does not change the other."""
+    used = set[str]()
+
+    def take(path: str, target: Path) -> None:
+        digest = listed.files[path].digest
+        if digest in used:
+            shutil.copyfile(contents / digest, target)
+        else:
+            os.link(contents / digest, target)
+        used.add(digest)
+
+    return take
+
+
+def build(listed: DataSet, take: Callable[[str, Path], object], tree: Path) -> None:
+    """Makes a folder with the parts of a data set below `tree`; `take` makes a file of it at a path."""
     tree.mkdir()
     for path in listed.folders:
         (tree / path).mkdir(parents=True, exist_ok=True)
-    used = set[str]()
     for path, file in listed.files.items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        if file.digest in used:
-            shutil.copyfile(contents / file.digest, tree / path)
-        else:
-            os.link(contents / file.digest, tree / path)
-        used.add(file.digest)
+        take(path, tree / path)
         (tree / path).chmod(file.mode | _OWNER_READS)
     for path, target in listed.links.items():
         (tree / path).symlink_to(target)

@@ -12,7 +12,8 @@ from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import ObjectPlace, place_of
 from spotctl.agent.blobs.objects import write
-from spotctl.agent.data_sets import SetLocation, fetch_set
+from spotctl.agent.data_parts import describe
+from spotctl.agent.data_sets import DataSet, SetLocation, build, fetch_set
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import exclusive
 
@@ -36,14 +37,6 @@ def listing(folder: Path) -> FolderListing:
     return tuple(sorted(entries))
 
 
-def copy(files: FolderListing, source: Path, target: Path) -> None:
-    """Copies the listed files from one folder to another."""
-    for name, *_ in files:
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, path)
-
-
 def local_copy(location: str, cache: Path) -> Path:
     """The path of data on this machine: copied to the cache once, and again only if the data has changed.
 
@@ -64,17 +57,22 @@ def _kept_copy(location: str, cache: Path) -> Path:
     source = Path(location)
     if not source.exists():
         raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
-    files = listing(source) if source.is_dir() else _single(source)
-    key = hashlib.sha256(repr((location, files)).encode()).hexdigest()[:24]
-    kept = cache / key / source.name
     try:
+        listed = describe(source, _stamp)
+        key = hashlib.sha256(location.encode(errors="surrogateescape") + listed.content()).hexdigest()[:24]
+        kept = cache / key / source.name
         # Machines on one computer share its cache.
         with exclusive(cache / ".lock"):
             if not kept.exists():
-                _fetch(files, source, kept)
+                _copy_folder(listed, source, kept)
     except OSError as error:
         raise TransferFailed(f"data {location}: cannot be copied to {cache}: {error.strerror or error}") from error
     return kept
+
+
+def _stamp(_: str, path: Path, status: os.stat_result) -> str:  # noqa: ARG001 - see `DigestOf`
+    """Stands for the content of a file of this computer, which need not be read to see that it has changed."""
+    return f"{status.st_mtime_ns} {status.st_ino}"
 
 
 def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> None:
@@ -158,19 +156,11 @@ def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
         raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
 
 
-def _single(path: Path) -> FolderListing:
-    status = path.stat()
-    return ((path.name, status.st_size, status.st_mtime_ns, status.st_ino),)
-
-
-def _fetch(files: FolderListing, source: Path, kept: Path) -> None:
+def _copy_folder(listed: DataSet, source: Path, kept: Path) -> None:
     """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
     new = kept.parent.with_name(f".{kept.parent.name}")
     shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    copy(files, source if source.is_dir() else source.parent, new / kept.name if source.is_dir() else new)
-    # An empty folder is valid data.
-    if source.is_dir():
-        (new / kept.name).mkdir(exist_ok=True)
+    kept.parent.parent.mkdir(parents=True, exist_ok=True)
+    build(listed, lambda path, target: shutil.copyfile(source.parent / path, target), new)
     shutil.rmtree(kept.parent, ignore_errors=True)
     new.rename(kept.parent)

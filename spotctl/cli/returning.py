@@ -96,7 +96,7 @@ def gc(
 
     Data folders that launches have stored in buckets, and copies of data on this computer, are removed, too, once no
     job of this installation has used them for 30 days (--data-days). Data that an active run or another installation
-    uses is kept.
+    uses is kept. With --cloud, data is left alone.
 
     Exit code 1 if searching a cloud or removing something failed; the other clouds are still cleaned up.
 
@@ -118,8 +118,9 @@ def gc(
     """
     from spotctl.cli import elsewhere
     from spotctl.run.orphans import orphans
-    from spotctl.run.stored_data.copies import unused_copies
+    from spotctl.run.stored_data.copies import UnusedCopy, unused_copies
     from spotctl.run.stored_data.removing import unused_data
+    from spotctl.run.stored_data.uses import DataUse
 
     session: Session = context.obj
     elsewhere.refresh(session)
@@ -128,8 +129,13 @@ def gc(
     failures = [
         f"{part.cloud}: not fully searched: {part.failure}" for part in orphans_by_cloud if part.failure is not None
     ]
-    unused = unused_data(session.settings, data_days)
-    copies = unused_copies(session.settings, data_days)
+    unused, copies = list[DataUse](), list[UnusedCopy]()
+    try:
+        if not clouds:
+            unused = unused_data(session.settings, data_days)
+            copies = unused_copies(session.settings, data_days)
+    except SpotctlError as error:
+        failures.append(str(error))
     if not json_:
         session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")

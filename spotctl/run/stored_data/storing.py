@@ -15,6 +15,7 @@ from spotctl.agent.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import place_of
 from spotctl.agent.blobs.objects import write
+from spotctl.agent.data_parts import describe
 from spotctl.agent.data_sets import CONNECTIONS, FILES, SETS, DataSet, SetLocation, gigabytes, read_whole
 from spotctl.agent.errors import TransferFailed
 from spotctl.clouds.installation import installation_id
@@ -25,7 +26,6 @@ from spotctl.home.errors import BadRequest, Interrupted
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.stored_data.describing import describe
 from spotctl.run.stored_data.digests import DataChanged, KnownDigests
 from spotctl.run.stored_data.uses import COLLECTING, COLLECTING_SECONDS, DataUses, user_key, while_storing
 
@@ -83,7 +83,7 @@ class _Storing:
     def store(self, home: Path, job: str, identity: StoreIdentity) -> SetLocation:
         for _ in range(_ATTEMPTS):
             try:
-                listed = describe(self.source, KnownDigests(home, self.source, self.check))
+                listed = self._described(home)
                 self._check_disk(listed)
                 location = SetLocation(self.bucket, listed.digest)
                 # Noted before anything is sent: `spotctl gc` then knows of it, however this ends.
@@ -98,6 +98,15 @@ class _Storing:
             else:
                 return location
         raise TransferFailed(f"data {self.source}: {changed} keeps changing; launch again when nothing writes to it")
+
+    def _described(self, home: Path) -> DataSet:
+        known = KnownDigests(home, self.source, self.check)
+        try:
+            listed = describe(self.source, known.digest)
+        except FileNotFoundError as error:
+            raise DataChanged(error.filename) from error
+        known.keep()
+        return listed
 
     def _check_disk(self, listed: DataSet) -> None:
         if self.disk_gib is not None and listed.size > self.disk_gib * _GIB:

@@ -20,6 +20,7 @@ import pytest
 from agileml.runtime import blob_store
 from spotctl.agent import data_sets
 from spotctl.agent.blobs.identity import MACHINE
+from spotctl.agent.data_parts import DigestOf, describe
 from spotctl.agent.data_sets import FILES, SETS, DataSet, SetLocation
 from spotctl.agent.data_transfer import local_copy
 from spotctl.agent.errors import TransferFailed
@@ -29,7 +30,6 @@ from spotctl.files.job import reach
 from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest, Interrupted
 from spotctl.run.stored_data import digests, storing
-from spotctl.run.stored_data.describing import describe
 from spotctl.run.stored_data.storing import store_data
 from spotctl.run.stored_data.uses import COLLECTING
 from tests.servers.loopback import Fault, Reply
@@ -139,7 +139,12 @@ def test_permissions_links_empty_folders_and_odd_names_arrive(bucket: Bucket, tm
     (data / "absolute").symlink_to(data / "deep")
     (data / "outside").symlink_to(tmp_path / "elsewhere")
     (data / "outside-file").symlink_to(tmp_path / "elsewhere" / "far")
-    kept = local_copy(bucket.launched(), tmp_path / "cache")
+    # The local market copies the same.
+    arrives(data, local_copy(str(data), tmp_path / "cache"))
+    arrives(data, local_copy(bucket.launched(), tmp_path / "cache"))
+
+
+def arrives(data: Path, kept: Path) -> None:
     assert files(kept) == {**files(data), "outside/far": b"far"}
     assert sorted(path.relative_to(kept) for path in kept.rglob("*")) == sorted(
         path.relative_to(data) for path in [*data.rglob("*"), data / "outside" / "far"]
@@ -192,7 +197,7 @@ def test_data_that_fits_on_no_disk_is_refused_before_anything_is_sent(
 def test_a_file_that_changes_on_its_way_is_described_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     writes = iter([b"1" * 5000, b"2" * 5000])
 
-    def describe_and_change(source: Path, known: digests.KnownDigests) -> DataSet:
+    def describe_and_change(source: Path, known: DigestOf) -> DataSet:
         listed = describe(source, known)
         if (content := next(writes, None)) is not None:
             (bucket.data / "a").write_bytes(content)

@@ -8,21 +8,22 @@ from pathlib import Path
 
 from spotctl.agent.data_sets import DataSet, SetFile
 from spotctl.agent.errors import TransferFailed
-from spotctl.run.stored_data.digests import DataChanged, KnownDigests
 
 _PERMISSIONS = 0o777
 
+DigestOf = Callable[[str, Path, os.stat_result], str]
+"""The digest of a file, from its name in the data set, its path and its status."""
 
-def describe(source: Path, known: KnownDigests) -> DataSet:
-    """The content of a folder or a file. TransferFailed: a part of it cannot be read. DataChanged: it changes."""
-    parts = _Parts(source, known.digest)
+
+def describe(source: Path, digest: DigestOf) -> DataSet:
+    """The parts of a folder or a file. TransferFailed: one of them cannot be read. FileNotFoundError: one went away."""
+    parts = _Parts(source, digest)
     try:
         parts.add(source.name, source)
-    except FileNotFoundError as error:
-        raise DataChanged(error.filename) from error
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise TransferFailed(f"data {source}: {error.filename}: cannot be read: {error.strerror}") from error
-    known.keep()
     return DataSet(source.name, parts.files, parts.folders, parts.links)
 
 
@@ -32,7 +33,7 @@ class _Parts:
     taken."""
 
     source: Path
-    digest: Callable[[str, Path, os.stat_result], str]
+    digest: DigestOf
     files: dict[str, SetFile] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
