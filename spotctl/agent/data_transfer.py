@@ -1,8 +1,10 @@
 """Copies data to a machine before the program starts, and outputs from it after the program has ended."""
 
+import errno
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
@@ -10,6 +12,8 @@ from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import ObjectPlace, place_of
 from spotctl.agent.blobs.objects import write
+from spotctl.agent.data_parts import describe
+from spotctl.agent.data_sets import DataSet, SetLocation, build, fetch_set
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import exclusive
 
@@ -33,35 +37,42 @@ def listing(folder: Path) -> FolderListing:
     return tuple(sorted(entries))
 
 
-def copy(files: FolderListing, source: Path, target: Path) -> None:
-    """Copies the listed files from one folder to another."""
-    for name, *_ in files:
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, path)
-
-
 def local_copy(location: str, cache: Path) -> Path:
     """The path of data on this machine: copied to the cache once, and again only if the data has changed.
 
     TransferFailed: the data does not exist, or cannot be copied.
     """
+    kept = _kept_copy(location, cache)
+    # The time of the last use, by which `spotctl gc` finds copies that no job needs.
+    with suppress(OSError):
+        os.utime(kept.parent)
+    return kept
+
+
+def _kept_copy(location: str, cache: Path) -> Path:
+    if (stored := SetLocation.parse(location)) is not None:
+        return _copy_set(stored, cache)
     if (place := _place(location)) is not None:
         return _copy_objects(location, place, cache)
     source = Path(location)
     if not source.exists():
         raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
-    files = listing(source) if source.is_dir() else _single(source)
-    key = hashlib.sha256(repr((location, files)).encode()).hexdigest()[:24]
-    kept = cache / key / source.name
     try:
+        listed = describe(source, _stamp)
+        key = hashlib.sha256(location.encode(errors="surrogateescape") + listed.content()).hexdigest()[:24]
+        kept = cache / key / source.name
         # Machines on one computer share its cache.
         with exclusive(cache / ".lock"):
             if not kept.exists():
-                _fetch(files, source, kept)
+                _copy_folder(listed, source, kept)
     except OSError as error:
         raise TransferFailed(f"data {location}: cannot be copied to {cache}: {error.strerror or error}") from error
     return kept
+
+
+def _stamp(_: str, path: Path, status: os.stat_result) -> str:  # noqa: ARG001 - see `DigestOf`
+    """Stands for the content of a file of this computer, which need not be read to see that it has changed."""
+    return f"{status.st_mtime_ns} {status.st_ino}"
 
 
 def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> None:
@@ -89,6 +100,22 @@ def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
         raise TransferFailed(str(error)) from error
 
 
+def _copy_set(stored: SetLocation, cache: Path) -> Path:
+    place = _place(stored.bucket)
+    assert place is not None
+    try:
+        with exclusive(cache / ".lock"):
+            return fetch_set(place.bucket, stored.digest, cache)
+    except OSError as error:
+        raise TransferFailed(f"data {stored}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "the machine's disk is full: set a larger one, such as image: {disk_gib: 200}"
+    return str(error)
+
+
 def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
     """Copies the objects below a prefix, or one object, to the cache once, and returns their path."""
     kept = cache / hashlib.sha256(location.encode()).hexdigest()[:24] / location.rstrip("/").rpartition("/")[2]
@@ -97,7 +124,7 @@ def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
             if not kept.exists():
                 _download(place, kept)
     except OSError as error:
-        raise TransferFailed(f"data {location}: {error}") from error
+        raise TransferFailed(f"data {location}: {_reason(error)}") from error
     return kept
 
 
@@ -129,19 +156,11 @@ def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
         raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
 
 
-def _single(path: Path) -> FolderListing:
-    status = path.stat()
-    return ((path.name, status.st_size, status.st_mtime_ns, status.st_ino),)
-
-
-def _fetch(files: FolderListing, source: Path, kept: Path) -> None:
+def _copy_folder(listed: DataSet, source: Path, kept: Path) -> None:
     """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
     new = kept.parent.with_name(f".{kept.parent.name}")
     shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    copy(files, source if source.is_dir() else source.parent, new / kept.name if source.is_dir() else new)
-    # An empty folder is valid data.
-    if source.is_dir():
-        (new / kept.name).mkdir(exist_ok=True)
+    kept.parent.parent.mkdir(parents=True, exist_ok=True)
+    build(listed, lambda path, target: shutil.copyfile(source.parent / path, target), new)
     shutil.rmtree(kept.parent, ignore_errors=True)
     new.rename(kept.parent)

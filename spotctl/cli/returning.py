@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from pricing_data.units import format_time
+from spotctl.agent.data_sets import gigabytes
 from spotctl.cli.endings import finish, finish_withdrawn
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import Orphans
+    from spotctl.run.stored_data.copies import UnusedCopy
+    from spotctl.run.stored_data.uses import DataUse
 
 
 def stop(
@@ -83,9 +87,16 @@ def gc(
         list[str] | None,
         typer.Option("--cloud", help="Search only this cloud (default: every cloud that jobs were launched on)."),
     ] = None,
+    data_days: Annotated[
+        int, typer.Option(min=1, help="Also remove stored data that no job has used for this many days.")
+    ] = 30,
     json_: JsonOption = False,
 ) -> None:
     """Find and remove whatever this installation rented, on any cloud, and no active run owns.
+
+    Data folders that launches have stored in buckets, and copies of data on this computer, are removed, too, once no
+    job of this installation has used them for 30 days (--data-days). Data that an active run or another installation
+    uses is kept. With --cloud, data is left alone.
 
     Exit code 1 if searching a cloud or removing something failed; the other clouds are still cleaned up.
 
@@ -98,10 +109,18 @@ def gc(
         resources: resources that no active run owns
         resources[].kind: machine, disk, address or the like
         resources[].id: its id
+        data: stored data that no job has used for long
+        data[].location: its place in a bucket, or a folder of this computer
+        data[].bytes: its size; files that other data has, too, are kept
+        data[].job: job that used it last; empty for a copy on this computer
+        data[].used: when it was used last
         failures: clouds that could not be searched, and what could not be removed
     """
     from spotctl.cli import elsewhere
     from spotctl.run.orphans import orphans
+    from spotctl.run.stored_data.copies import UnusedCopy, unused_copies
+    from spotctl.run.stored_data.removing import unused_data
+    from spotctl.run.stored_data.uses import DataUse
 
     session: Session = context.obj
     elsewhere.refresh(session)
@@ -110,20 +129,56 @@ def gc(
     failures = [
         f"{part.cloud}: not fully searched: {part.failure}" for part in orphans_by_cloud if part.failure is not None
     ]
+    unused, copies = list[DataUse](), list[UnusedCopy]()
+    try:
+        if not clouds:
+            unused = unused_data(session.settings, data_days)
+            copies = unused_copies(session.settings, data_days)
+    except SpotctlError as error:
+        failures.append(str(error))
     if not json_:
         session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")
+        session.remark(*map(_unused, unused), *map(_unused_copy, copies))
     remaining = list[str]()
-    if orphaned and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
-        remaining = _remove(orphans_by_cloud)
+    if (orphaned or unused or copies) and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
+        remaining = [*_remove(orphans_by_cloud), *_remove_data(session, unused, copies)]
     failures += remaining
     if json_:
         resources = [{"kind": resource.kind, "id": resource.id} for resource in orphaned]
-        session.answer_json({"removed": yes, "resources": resources, "failures": failures})
+        data = [(str(use.location), use.size, use.job, use.used) for use in unused]
+        data += [(str(copy.folder), copy.size, "", copy.used) for copy in copies]
+        session.answer_json(
+            {"removed": yes, "resources": resources, "data": [*map(_as_json, data)], "failures": failures}
+        )
     else:
         session.remark(*remaining)
     if failures:
         raise typer.Exit(1)
+
+
+def _as_json(data: tuple[str, int, str, int]) -> dict[str, object]:
+    location, size, job, used = data
+    return {"location": location, "bytes": size, "job": job, "used": format_time(used)}
+
+
+def _unused(use: DataUse) -> str:
+    return f"data {use.location}: {gigabytes(use.size)}, last used by {use.job}, launched {moment(use.used)}"
+
+
+def _unused_copy(copy: UnusedCopy) -> str:
+    return f"data {copy.folder}: {gigabytes(copy.size)} on this computer, last used {moment(copy.used)}"
+
+
+def _remove_data(session: Session, unused: Sequence[DataUse], copies: Sequence[UnusedCopy]) -> list[str]:
+    from spotctl.run.stored_data.copies import remove_copies
+    from spotctl.run.stored_data.removing import remove_data
+
+    failures = remove_copies(session.settings, copies) if copies else []
+    try:
+        return failures + (remove_data(session.settings, unused) if unused else [])
+    except SpotctlError as error:
+        return [*failures, str(error)]
 
 
 def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:

@@ -22,7 +22,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `about` groups them: `here`, `runs`, `prices`, or a cloud."""
+    """The result of one check. `about` groups them: `here`, `runs`, `prices`, `data`, or a cloud."""
 
     about: str
     what: str

@@ -56,6 +56,11 @@ class Paths:
         """Copies of input data for machines on this computer."""
         return self.home / "cache"
 
+    @property
+    def data(self) -> Path:
+        """The digests of data folders' files, and where they are stored."""
+        return self.home / "data"
+
     def elsewhere(self, job: str) -> Path:
         """The home of a run whose runner lives on a rented machine, as its launcher made it."""
         return self.home / "elsewhere" / job

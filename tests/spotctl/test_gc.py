@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from pricing_data.units import DAY
+from spotctl.agent.blobs.identity import MACHINE
+from spotctl.agent.data_sets import FILES
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.local import LocalProvider, LocalSettings
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.run.stored_data import removing
+from spotctl.run.stored_data.uses import DataUses
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.spotctl.command_line import spotctl
+from tests.spotctl.run.stored_data.buckets import bucket_of
 from tests.waiting import eventually
 
 
@@ -58,3 +64,21 @@ def test_an_unknown_cloud_is_named_before_any_is_searched(orphans: tuple[Machine
     assert refused.code == 2
     assert refused.err.strip() == "spotctl: cloud 'moon' is not one of aws, gcp, azure, local"
     assert len(spotctl("gc", "--json").json["resources"]) == len(orphans)
+
+
+def test_data_that_no_job_has_used_for_long_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "corpus").write_text("1,2")
+    with bucket_of(tmp_path, monkeypatch) as bucket:
+        place = bucket.launched()
+        uses = DataUses(tmp_path / "home" / "data")
+        (use,) = uses.all()
+        uses.note(use.location, use.size, use.job, use.used - 31 * DAY)
+        monkeypatch.setattr(removing.remove_data, "__defaults__", (MACHINE,))
+        found = spotctl("gc", "--json").json
+        assert (found["removed"], found["resources"]) == (False, [])
+        assert [(data["location"], data["bytes"], data["job"]) for data in found["data"]] == [(place, 3, "reading")]
+        assert spotctl("gc", "--data-days", "60", "--yes", "--json").json["data"] == []
+        assert any(key.startswith(FILES) for key in bucket.store.objects)
+        ended = spotctl("gc", "--yes")
+        assert (ended.code, bucket.store.objects) == (0, {})
+        assert f"data {place}: 3 bytes, last used by reading, launched " in ended.err

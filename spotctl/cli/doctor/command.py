@@ -31,10 +31,11 @@ def doctor(
     if policy:
         session.answer_json(_document(policy, session))
         return
-    from spotctl.cli.doctor import clouds, here, views
+    from spotctl.cli.doctor import buckets, clouds, here, views
     from spotctl.clouds.findings import exit_code
 
-    findings = [*here.findings(session.settings, wall_us()), *clouds.findings(session.settings)]
+    checks = (here.findings(session.settings, wall_us()), buckets.findings(session.settings))
+    findings = [*(finding for part in checks for finding in part), *clouds.findings(session.settings)]
     if json_:
         session.answer_json(views.to_json(findings))
     else:

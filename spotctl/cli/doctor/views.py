@@ -24,7 +24,7 @@ def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
     Fields:
         exit_code: exit code of the command
         findings: the checks
-        findings[].about: what it belongs to: here, runs, prices, or a cloud
+        findings[].about: what it belongs to: here, runs, prices, data, or a cloud
         findings[].what: what was checked
         findings[].level: `good`, `note`, `fails`, or `no access` (to a cloud)
         findings[].told: what was found

@@ -113,8 +113,10 @@ class JobSpec:
     )
     data: Mapping[str, str] = key(
         MapOf(forms.PART_NAME, forms.LOCATION),
-        "Data to copy near the machines, by name; $DATA_NAME holds the path.",
+        "Data that each machine has at $DATA_NAME. Rented machines fetch a folder of this computer from the bucket of"
+        " the job's checkpoint or outputs.",
         {"ratings": "s3://bucket/ratings/"},
+        {"corpus": "/data/corpus"},
         default={},
     )
     outputs: Mapping[str, str] = key(

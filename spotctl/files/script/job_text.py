@@ -53,7 +53,7 @@ def job_text(script: TrainingScript, answers: ScriptAnswers) -> tuple[str, Scrip
         *_arguments(script),
         *_checkpoint(script, answers),
         *_outputs(script, command, answers),
-        *_data(command, answers),
+        *_data(script, command, answers),
         *_length(answers),
         "",
         *_resources(script, answers),
@@ -143,11 +143,15 @@ def _outputs(script: TrainingScript, command: ScriptCommand, answers: ScriptAnsw
         yield f"outputs: {{model: {_in_flow(folder)}}} # the files that the command leaves in $OUTPUT_MODEL"
 
 
-def _data(command: ScriptCommand, answers: ScriptAnswers) -> Iterator[str]:
+def _data(script: TrainingScript, command: ScriptCommand, answers: ScriptAnswers) -> Iterator[str]:
     if not command.data:
         return
-    places = command.data if answers.is_local else {name: f"{_store(answers)}{name}/" for name in command.data}
-    copied = "" if answers.is_local else f" # copies of {', '.join(command.data.values())}, made by you"
+    places, copied = command.data, ""
+    if not answers.is_local and (script.resumes or command.has_results):
+        copied = " # launch stores it in the bucket, and later only what has changed"
+    elif not answers.is_local:
+        places = {name: f"{_store(answers)}{name}/" for name in command.data}
+        copied = f" # copies of {', '.join(command.data.values())}, made by you"
     yield f"data: {{{', '.join(f'{name}: {_in_flow(path)}' for name, path in places.items())}}}{copied}"
 
 

@@ -36,6 +36,7 @@ from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_checkpoints, workload_of
+from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.reconcile import StrategyTerms
@@ -114,6 +115,7 @@ def launch(given: Launch) -> Moved | RunEnd:
     spec, paths = given.spec, Paths(given.settings.home)
     with JobLock(paths.locks, spec.name):
         _check_not_running(spec, paths)
+        spec = store_data(spec, given.settings, given.note, given.stopped)
         prepare_checkpoints(spec, fresh=given.fresh)
         if given.fresh:
             resume_state.forget(paths.kept(spec.name))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from pricing_data.units import parse_amount
@@ -52,6 +52,7 @@ from spotctl.run.start.workloads import (
     prepare_checkpoints,
     workload_of,
 )
+from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
@@ -100,6 +101,7 @@ def launch_locked(
         check_ended(spec.name, log)
         waiting.remove(paths, spec.name)
         check_checkpoint_is_free(spec, log)
+        spec = store_data(spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped)
         prepare_checkpoints(spec, fresh=fresh)
         if fresh:
             resume_state.forget(paths.kept(spec.name))

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.files.job.reader import load
+from pricing_data.units import HOUR
+from spotctl.files.job.reader import load, loads
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.script.changes import Change, applied
+from spotctl.files.script.job_text import ScriptAnswers, job_text
 from spotctl.files.script.reading import TrainingScript, read_script
 from tests.spotctl.command_line import Ended, spotctl
 from tests.spotctl.terminals import terminal
@@ -283,6 +285,22 @@ def test_data_outside_of_the_folder_is_brought_to_the_machines(tmp_path: Path) -
     spec = job()
     assert spec.data == {"data": str(tmp_path / "corpus")}
     assert spec.program.run == 'python train.py --data "$DATA_DATA"'  # type: ignore[union-attr]
+
+
+def test_data_of_a_job_on_a_cloud_is_stored_by_the_launch_if_the_job_has_a_bucket(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    lines = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', default='../corpus')\n"
+    answers = ScriptAnswers("aws", HOUR, "my-bucket", assumed=False)
+    for more, data in (
+        ("", "s3://my-bucket/data/"),
+        (
+            "import torch\nfor epoch in range(3):\n    net(1).backward()\ntorch.save(net, 'net.pt')\n",
+            str(tmp_path / "corpus"),
+        ),
+    ):
+        Path("train.py").write_text(lines + more)
+        text, _ = job_text(read_script(Path("train.py"), Path.cwd()), answers)
+        assert loads(text, Path("job.yaml")).data == {"data": data}
 
 
 def test_odd_paths_and_defaults_are_written_as_yaml_reads_them(tmp_path: Path) -> None:

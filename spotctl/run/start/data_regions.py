@@ -1,0 +1,68 @@
+"""Says which data a plan's machines read from another region or cloud, and what that costs."""
+
+from collections.abc import Callable, Iterator
+
+from pricing_data.egress import Location, egress
+from pricing_data.errors import PricingDataError
+from pricing_data.market import api_region
+from pricing_data.units import usd_text
+from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.blobs.identity import StoreIdentity
+from spotctl.agent.cloud_parts import STORAGE, cloud_part, clouds_by_scheme
+from spotctl.files.job.reach import bucket_of, stored_folders
+from spotctl.files.job.spec import JobSpec
+from spotctl.planning.values import JobPlan
+from spotctl.run.launcher_identity import LAUNCHER
+
+RegionOf = Callable[[str], Location | None]
+"""Where the bucket of a location is; None if nothing says so."""
+
+
+def far_data(plan: JobPlan, region_of: RegionOf) -> Iterator[str]:
+    """A line for each part of the data that is in another region than the machines that the plan rents first."""
+    markets = [choice.rent.offer.market for choice in plan.choice] or [plan.decider.baseline.offer.market]
+    here = Location(markets[0].cloud, markets[0].region)
+    for name, location in _places(plan.job.spec).items():
+        there = region_of(location)
+        if there is None or _is_same(there, here):
+            continue
+        where = there.region if there.cloud == here.cloud else f"{there.cloud}/{there.region}"
+        yield (
+            f"data {name}: {location} is in {where}, and the machines are in {here.region}: each of them reads it from"
+            f" there{_price(there, here)}"
+        )
+
+
+def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Location | None:
+    """Where a bucket is, if its cloud says so to this identity."""
+    scheme, _, rest = location.partition("://")
+    cloud = clouds_by_scheme().get(scheme)
+    part = None if cloud is None else cloud_part(cloud, STORAGE)
+    if cloud is None or part is None or not hasattr(part, "region_of"):
+        return None
+    try:
+        region = part.region_of(rest.partition("/")[0], identity.at(cloud))
+    except StoreRefused:
+        # Whoever may only read objects cannot ask; the launch goes on without the line.
+        return None
+    return Location(cloud, region) if region else None
+
+
+def _places(spec: JobSpec) -> dict[str, str]:
+    """The places from which rented machines read data."""
+    if spec.is_local:
+        return {}
+    return {**spec.data, **dict.fromkeys(stored_folders(spec), bucket_of(spec))}
+
+
+def _is_same(there: Location, here: Location) -> bool:
+    regions = {api_region(place.cloud, place.region) for place in (there, here)}
+    return there.cloud == here.cloud and len(regions) == 1
+
+
+def _price(there: Location, here: Location) -> str:
+    try:
+        usd = egress(there, here).usd_per_gb
+    except PricingDataError:
+        return ""
+    return f", for about {usd_text(usd)} per GB"

@@ -1,0 +1,112 @@
+"""`DataUses`: the data sets that this home has stored, with their last use; and the marks of homes in a bucket."""
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotctl.agent.blobs.identity import StoreIdentity
+from spotctl.agent.blobs.locations import place_of
+from spotctl.agent.data_sets import FOLDER, SETS, SetLocation
+from spotctl.agent.files import exclusive, replace_json
+from spotctl.home.errors import BadRequest
+
+USERS = f"{FOLDER}/users/"
+"""Below it, SHA256/INSTALLATION says that a home uses a data set."""
+
+COLLECTING = f"{FOLDER}/collecting/"
+"""Below it, INSTALLATION says that a home removes files, and since when, in seconds since 1970."""
+
+COLLECTING_SECONDS = 3600
+"""How long a home may remove files; an older object was left by one that was killed."""
+
+
+def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreIdentity) -> int:
+    """How many data sets a bucket no longer has. StoreRefused: this identity may not read it."""
+    place = place_of(bucket, identity)
+    assert place is not None
+    present = set(place.bucket.list(SETS))
+    return sum(SETS + location.digest not in present for location in locations)
+
+
+def user_key(digest: str, installation: str) -> str:
+    return f"{USERS}{digest}/{installation}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataUse:
+    """A data set in a bucket: its bytes, the job that used it last, and when that was, in microseconds UTC."""
+
+    location: SetLocation
+    size: int
+    job: str
+    used: int
+
+
+class DataUses:
+    """The record of one home."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file, self._lock = folder / "sets.json", folder / ".lock"
+
+    def all(self) -> list[DataUse]:
+        """BadRequest: the record cannot be read."""
+        try:
+            values = json.loads(self._file.read_bytes())
+            return [_use(location, value) for location, value in values.items()]
+        except FileNotFoundError:
+            return []
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadRequest(f"{self._file}: is damaged ({error}): remove it; launches write it again") from None
+
+    def note(self, location: SetLocation, size: int, job: str, used: int) -> None:
+        """Notes that a job uses a data set."""
+        with exclusive(self._lock):
+            known = {use.location: use for use in self.all()}
+            self._write({**known, location: DataUse(location, size, job, used)})
+
+    def forget(self, locations: Collection[SetLocation]) -> None:
+        with exclusive(self._lock):
+            self._write({use.location: use for use in self.all() if use.location not in locations})
+
+    def _write(self, uses: Mapping[SetLocation, DataUse]) -> None:
+        values = {str(use.location): {"size": use.size, "job": use.job, "used": use.used} for use in uses.values()}
+        replace_json(self._file, values, lasting=True)
+
+
+def _use(text: str, value: Mapping[str, object]) -> DataUse:
+    location = SetLocation.parse(text)
+    if location is None:
+        raise ValueError(f"{text!r} is no place of data")
+    return DataUse(location, int(str(value["size"])), str(value["job"]), int(str(value["used"])))
+
+
+@contextmanager
+def while_storing(home: Path) -> Iterator[None]:
+    """Keeps this home from removing data meanwhile; any number of launches may store at the same time."""
+    with _held(home, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def while_removing(home: Path) -> Iterator[None]:
+    """Keeps this home from storing data meanwhile. BadRequest: it does at this moment."""
+    try:
+        with _held(home, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            yield
+    except BlockingIOError:
+        raise BadRequest("a launch of this home is storing data: remove old data when that has ended") from None
+
+
+@contextmanager
+def _held(home: Path, how: int) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(home / ".storing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,353 @@
+"""Data folders that are stored once, and fetched from the bucket by each machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from agileml.runtime import blob_store
+from spotctl.agent import data_sets
+from spotctl.agent.blobs.identity import MACHINE
+from spotctl.agent.data_parts import DigestOf, describe
+from spotctl.agent.data_sets import FILES, SETS, DataSet, SetLocation
+from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.errors import TransferFailed
+from spotctl.cli.doctor import buckets
+from spotctl.clouds.findings import Level
+from spotctl.files.job import reach
+from spotctl.files.job.reader import load
+from spotctl.home.errors import BadRequest, Interrupted
+from spotctl.run.stored_data import digests, storing
+from spotctl.run.stored_data.storing import store_data
+from spotctl.run.stored_data.uses import COLLECTING
+from tests.servers.loopback import Fault, Reply
+from tests.servers.objects import Stored
+from tests.spotctl.run.stored_data.buckets import JOB, Bucket, bucket_of
+from tests.waiting import eventually
+
+_FETCH = """\
+from pathlib import Path
+from spotctl.agent.data_transfer import local_copy
+local_copy({!r}, Path({!r}))
+"""
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    (tmp_path / "corpus" / "deep").mkdir(parents=True)
+    (tmp_path / "corpus" / "a").write_bytes(b"a" * 5000)
+    (tmp_path / "corpus" / "deep" / "b").write_bytes(b"b" * 300)
+    with bucket_of(tmp_path, monkeypatch) as bucket:
+        yield bucket
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that were just written are read again, because they may still change."""
+    monkeypatch.setattr(digests, "_SETTLED_NS", -(10**12))
+
+
+def test_a_folder_is_sent_once_and_then_only_what_has_changed(bucket: Bucket, tmp_path: Path) -> None:
+    first = bucket.launched()
+    assert sorted(bucket.calls("PUT")) == [300, 5000]
+    assert bucket.launched(name="another") == first
+    assert bucket.calls("PUT") == []
+    (bucket.data / "deep" / "b").write_bytes(b"B" * 200)
+    second = bucket.launched()
+    assert bucket.calls("PUT") == [200]
+    assert bucket.said == [
+        "data corpus: 2 files, 5.3 kB, in gs://bucket; 2 of them sent, 5.3 kB",
+        "data corpus: 2 files, 5.3 kB, in gs://bucket; nothing to send",
+        "data corpus: 2 files, 5.2 kB, in gs://bucket; 1 of them sent, 200 bytes",
+    ]
+    for place, b in ((first, b"b" * 300), (second, b"B" * 200)):
+        kept = local_copy(place, tmp_path / "cache")
+        assert (kept.name, files(kept)) == ("corpus", {"a": b"a" * 5000, "deep/b": b})
+
+
+def test_a_machine_fetches_a_folder_once_whoever_asks(bucket: Bucket, tmp_path: Path) -> None:
+    place, cache = bucket.launched(), tmp_path / "cache"
+    bucket.fetched()
+    kept = local_copy(place, cache)
+    assert bucket.fetched() == 5300
+    assert local_copy(place, cache) == kept
+    assert bucket.server.requests == []
+    assert [path.name for path in cache.iterdir() if not path.name.startswith(".lock")] == [kept.parent.name]
+
+
+def test_unchanged_files_are_not_read_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(monkeypatch)
+    first = bucket.launched()
+    (bucket.data / "deep" / "b").write_bytes(b"B" * 300)
+    read = list[str]()
+
+    def pieces(path: Path) -> Iterator[bytes]:
+        read.append(path.name)
+        return blob_store.file_pieces(path)
+
+    monkeypatch.setattr(digests, "file_pieces", pieces)
+    assert bucket.launched() != first
+    assert read == ["b"]
+    # A record that is damaged costs time only.
+    (record,) = (bucket.folder / "home" / "data" / "digests").iterdir()
+    record.write_text("{")
+    bucket.launched()
+    assert read == ["b", "a", "b"]
+
+
+def test_a_file_with_the_same_size_and_time_counts_as_changed_if_it_was_written(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(monkeypatch)
+    first, path = bucket.launched(), bucket.data / "a"
+    status = path.stat()
+    path.write_bytes(b"A" * 5000)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert bucket.launched() != first
+
+
+def test_permissions_links_empty_folders_and_odd_names_arrive(bucket: Bucket, tmp_path: Path) -> None:
+    data = bucket.data
+    (data / "run.sh").write_text("#!/bin/sh\n")
+    (data / "run.sh").chmod(0o750)
+    (data / "empty" / "inner").mkdir(parents=True)
+    (data / "empty").chmod(0o700)
+    (data / ".hidden").write_text("hidden")
+    (data / "none").write_bytes(b"")
+    (data / "twin").write_bytes(b"a" * 5000)
+    odd = ["with space", "new\nline", "ünïcödé", 'quo"te', "-dash", "a%2Fb", "back\\slash", os.fsdecode(b"\xff\xfe")]
+    for name in odd:
+        (data / name).write_text(name, errors="surrogateescape")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "far").write_text("far")
+    (data / "deep" / "up").symlink_to("../a")
+    (data / "absolute").symlink_to(data / "deep")
+    (data / "outside").symlink_to(tmp_path / "elsewhere")
+    (data / "outside-file").symlink_to(tmp_path / "elsewhere" / "far")
+    # The local market copies the same.
+    arrives(data, local_copy(str(data), tmp_path / "cache"))
+    arrives(data, local_copy(bucket.launched(), tmp_path / "cache"))
+
+
+def arrives(data: Path, kept: Path) -> None:
+    assert files(kept) == {**files(data), "outside/far": b"far"}
+    assert sorted(path.relative_to(kept) for path in kept.rglob("*")) == sorted(
+        path.relative_to(data) for path in [*data.rglob("*"), data / "outside" / "far"]
+    )
+    assert stat.S_IMODE((kept / "run.sh").stat().st_mode) == 0o750
+    assert stat.S_IMODE((kept / "empty").stat().st_mode) == 0o700
+    assert (kept / "deep" / "up").readlink() == Path("../a")
+    assert (kept / "absolute").readlink() == Path("deep")
+    assert not (kept / "outside").is_symlink()
+    # A program that changes one of two equal files does not change the other.
+    (kept / "twin").write_text("changed")
+    assert (kept / "a").read_bytes() == b"a" * 5000
+
+
+def test_data_may_be_one_file(bucket: Bucket, tmp_path: Path) -> None:
+    shutil.rmtree(bucket.data)
+    bucket.data.write_text("1,2")
+    assert local_copy(bucket.launched(), tmp_path / "cache").read_text() == "1,2"
+
+
+def test_parts_that_cannot_be_stored_are_named(bucket: Bucket) -> None:
+    broken = bucket.data / "broken"
+    broken.symlink_to("/nowhere/x")
+    with pytest.raises(TransferFailed, match=r"corpus/broken is a link to /nowhere/x, which does not exist"):
+        bucket.launched()
+    broken.unlink()
+    broken.symlink_to(bucket.data.parent)
+    with pytest.raises(TransferFailed, match=r"broken/corpus leads back to .*/corpus, in which it is itself; remove"):
+        bucket.launched()
+    broken.unlink()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(bucket.data / "socket"))
+        with pytest.raises(TransferFailed, match=r"corpus/socket is no file, folder or link"):
+            bucket.launched()
+    (bucket.data / "socket").unlink()
+    bucket.server.faults.append(Fault(FILES, Reply(403), times=-1))
+    with pytest.raises(TransferFailed, match=r"cannot be stored in gs://bucket: .*may not do this"):
+        bucket.launched()
+
+
+def test_data_that_fits_on_no_disk_is_refused_before_anything_is_sent(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DataSet, "size", 9 << 30)
+    with pytest.raises(BadRequest, match=r"has 9.7 GB, and the machines' disk only 8 GiB: raise image.disk_gib"):
+        bucket.launched(more="image: {disk_gib: 8}\n")
+    assert bucket.server.requests == []
+
+
+def test_a_file_that_changes_on_its_way_is_described_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = iter([b"1" * 5000, b"2" * 5000])
+
+    def describe_and_change(source: Path, known: DigestOf) -> DataSet:
+        listed = describe(source, known)
+        if (content := next(writes, None)) is not None:
+            (bucket.data / "a").write_bytes(content)
+        return listed
+
+    monkeypatch.setattr(storing, "describe", describe_and_change)
+    place = bucket.launched()
+    assert files(local_copy(place, bucket.folder / "cache"))["a"] == b"2" * 5000
+    stored = {key.removeprefix(FILES): one.content for key, one in bucket.store.objects.items() if FILES in key}
+    assert all(hashlib.sha256(content).hexdigest() == name for name, content in stored.items())
+    (bucket.data / "a").write_bytes(b"3" * 5000)
+    writes = iter([b"4" * 5000, b"5" * 5000, b"6" * 5000])
+    with pytest.raises(TransferFailed, match=r"corpus/a keeps changing; launch again when nothing writes to it"):
+        bucket.launched()
+
+
+def test_a_launch_that_fails_or_is_stopped_leaves_the_rest_to_the_next(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "CONNECTIONS", 1)
+    refusal = Fault(FILES, Reply(403), skip=1)
+    bucket.server.faults.append(refusal)
+    with pytest.raises(TransferFailed):
+        bucket.launched()
+    assert len(bucket.calls("PUT")) == 2
+    path = bucket.folder / "reading.yaml"
+    with pytest.raises(Interrupted, match="stopped before anything was rented"):
+        store_data(load(path), bucket.settings(), bucket.said.append, lambda: True, MACHINE)
+    assert bucket.server.requests == []
+    bucket.launched()
+    assert len(bucket.calls("PUT")) == 1
+
+
+def test_a_launch_waits_while_another_home_removes_data(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.store.objects[f"{COLLECTING}other"] = Stored(str(int(time.time())).encode())
+
+    def pause(_: float) -> None:
+        bucket.store.objects = {}
+
+    monkeypatch.setattr(time, "sleep", pause)
+    place = bucket.launched()
+    assert bucket.said[0] == "data corpus: waits while old data is removed from gs://bucket"
+    assert files(local_copy(place, bucket.folder / "cache")) == files(bucket.data)
+    # One that was killed holds nobody up.
+    bucket.store.objects[f"{COLLECTING}other"] = Stored(b"1000")
+    bucket.launched()
+
+
+def test_a_fetch_that_is_killed_goes_on_where_it_was(bucket: Bucket, tmp_path: Path) -> None:
+    """What has arrived whole is not fetched again, and what has not is not used."""
+    for number in range(40):
+        (bucket.data / str(number)).write_bytes(bytes([number]) * 2000)
+    place, cache = bucket.launched(), tmp_path / "cache"
+    bucket.server.requests.clear()
+    bucket.server.faults.append(Fault(FILES, skip=20, times=-1, delay_seconds=60.0))
+    process = subprocess.Popen([sys.executable, "-c", _FETCH.format(place, str(cache))])
+    eventually(lambda: len(list(cache.glob(".*/*"))) >= 20 + data_sets.CONNECTIONS)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert [path for path in cache.iterdir() if not path.name.startswith(".")] == []
+    arrived = {path.name for path in cache.glob(".*/*") if not path.name.endswith(".part")}
+    assert arrived
+    bucket.server.faults.clear()
+    bucket.server.requests.clear()
+    assert files(local_copy(place, cache)) == files(bucket.data)
+    again = {call.path.removeprefix("/bucket/" + FILES) for call in bucket.server.requests if FILES in call.path}
+    assert again == {path.removeprefix(FILES) for path in bucket.store.objects if FILES in path} - arrived
+
+
+def test_damaged_data_is_never_used(bucket: Bucket, tmp_path: Path) -> None:
+    place, cache = bucket.launched(), tmp_path / "cache"
+    key = next(key for key in bucket.store.objects if FILES in key)
+    whole, bucket.store.objects[key] = bucket.store.objects[key], Stored(b"damaged")
+    with pytest.raises(TransferFailed, match=rf"data {place}: {key} is damaged: remove it from the bucket"):
+        local_copy(place, cache)
+    del bucket.store.objects[key]
+    with pytest.raises(TransferFailed, match="it was removed after the launch; launch the job again"):
+        local_copy(place, cache)
+    # The next launch sends what is missing.
+    assert bucket.launched() == place
+    assert bucket.store.objects[key].content == whole.content
+    assert files(local_copy(place, cache)) == files(bucket.data)
+
+
+def test_a_list_of_files_cannot_leave_the_cache(bucket: Bucket, tmp_path: Path) -> None:
+    for evil in (
+        DataSet("x", folders={"x": 0o755, "x/../../evil": 0o755}),
+        DataSet("..", folders={"..": 0o755}),
+        DataSet("x", folders={"x": 0o755}, links={"x/out": "../../evil"}),
+        DataSet("x", folders={"x": 0o755}, links={"x/out": "/etc"}),
+    ):
+        bucket.store.objects[SETS + evil.digest] = Stored(evil.content())
+        with pytest.raises(TransferFailed, match="outside of its folder"):
+            local_copy(str(SetLocation("gs://bucket", evil.digest)), tmp_path / "cache")
+
+
+def test_a_full_disk_is_one_clear_line(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = bucket.launched()
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(TransferFailed) as refused:
+        local_copy(place, tmp_path / "cache")
+    assert str(refused.value) == (
+        f"data {place}: needs 5.3 kB more on the disk, which has 1.0 kB free: set a larger one, such as"
+        " image: {disk_gib: 200}"
+    )
+
+
+def test_doctor_checks_the_buckets_that_have_data(bucket: Bucket) -> None:
+    def findings() -> list[tuple[str, Level, str]]:
+        return [(one.what, one.level, one.detail) for one in buckets.findings(bucket.settings(), MACHINE)]
+
+    assert findings() == []
+    place = bucket.launched()
+    assert findings() == [("gs://bucket", Level.GOOD, "1 data set of 5.3 kB in all")]
+    del bucket.store.objects[SETS + place.rpartition("/")[2]]
+    assert findings() == [("gs://bucket", Level.NOTE, "1 data set of 5.3 kB in all, 1 of them gone")]
+    bucket.server.faults.append(Fault("/bucket", Reply(403), times=-1))
+    ((name, level, detail),) = findings()
+    assert (name, level) == ("gs://bucket", Level.NO_ACCESS)
+    assert detail.startswith("not in reach: gs://bucket/spotctl-data/sets/: status 403")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("outputs: {x: gs://bucket/x/}", ""),
+        ("checkpoint: {path: gs://bucket/x/}", ""),
+        ("setup: make", "put the checkpoint or an output there: spotctl then stores the data in the same bucket"),
+        ("data: {more: nowhere}\noutputs: {x: gs://bucket/x/}", "nowhere, but no such file or folder exists"),
+    ],
+)
+def test_a_local_folder_needs_the_jobs_bucket(bucket: Bucket, line: str, message: str) -> None:
+    text = JOB.replace("checkpoint: {{path: gs://bucket/{name}/}}\n", line.replace("{", "{{").replace("}", "}}") + "\n")
+    if line.startswith("data:"):
+        text = text.replace("data: {{corpus: {data}}}\n", "")
+    path = bucket.folder / "job.yaml"
+    path.write_text(text.format(name="reading", data=bucket.data, more=""))
+    with pytest.raises(BadRequest, match=message) if message else nullcontext():
+        load(path, to_launch=True)
+
+
+def test_the_bucket_is_that_of_the_checkpoint_or_else_one_on_the_jobs_cloud(bucket: Bucket) -> None:
+    path = bucket.folder / "job.yaml"
+    for places, expected in (
+        ("checkpoint: {path: gs://b/x/y/}\noutputs: {m: gs://c/}", "gs://b"),
+        ("checkpoint: {path: s3://b/x}\noutputs: {m: gs://c/}", "gs://c"),
+        ("checkpoint: {path: az://b@account/x}", "az://b@account"),
+        ("outputs: {m: out}", ""),
+    ):
+        text = JOB.format(name="x", data="corpus", more="").replace("checkpoint: {path: gs://bucket/x/}", places)
+        path.write_text(text)
+        assert reach.bucket_of(load(path)) == expected

@@ -1,0 +1,96 @@
+"""Data in another region than the machines is said, with what reading it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pricing_data.egress import Location
+from spotctl.agent.blobs import http
+from spotctl.agent.blobs.identity import MACHINE
+from spotctl.files.job.reader import load
+from spotctl.run.start.data_regions import bucket_location, far_data
+from tests.servers.loopback import Reply, Request, serving
+
+JOB = """\
+name: reading
+kind: command
+run: "true"
+data: {{corpus: {data}}}
+outputs: {{read: s3://far/read/}}
+resources: {{clouds: [aws], regions: [us-east-1], types: [c6i.large]}}
+"""
+
+
+class Regions:
+    """S3 and Cloud Storage where they say where a bucket is."""
+
+    def answer(self, request: Request) -> Reply:
+        if request.path == "/storage/v1/b/several":
+            return Reply.of_json({"location": "US", "locationType": "multi-region"})
+        if request.path.startswith("/storage/v1/b/"):
+            return Reply.of_json({"location": "EUROPE-WEST4", "locationType": "region"})
+        return Reply(301, headers={"x-amz-bucket-region": "us-west-2"}) if request.path == "/far" else Reply(403)
+
+
+@pytest.fixture(autouse=True)
+def _clouds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
+    with serving(Regions()) as server:
+        for name in ("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.setenv(name, server.url)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("s3://far/x/", Location("aws", "us-west-2")),
+        ("s3://secret/x/", None),
+        ("gs://near/x/", Location("gcp", "europe-west4")),
+        ("gs://several/x/", None),
+        ("az://box@account/x", None),
+    ],
+)
+def test_a_bucket_says_where_it_is(location: str, place: Location | None) -> None:
+    assert bucket_location(location, MACHINE) == place
+
+
+def plan(folder: Path, data: str) -> Any:  # noqa: ANN401  # of a plan, only these parts are read
+    (folder / "job.yaml").write_text(JOB.format(data=data))
+    market = SimpleNamespace(cloud="aws", region="us-east-1")
+    choice = SimpleNamespace(rent=SimpleNamespace(offer=SimpleNamespace(market=market)))
+    return SimpleNamespace(choice=[choice], job=SimpleNamespace(spec=load(folder / "job.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "lines"),
+    [
+        ("s3://far/x/", Location("aws", "us-east-1"), []),
+        ("s3://far/x/", None, []),
+        (
+            "s3://far/x/",
+            Location("aws", "us-west-2"),
+            [
+                "data corpus: s3://far/x/ is in us-west-2, and the machines are in us-east-1: each of them reads it"
+                " from there, for about $0.02 per GB"
+            ],
+        ),
+        (
+            "corpus",
+            Location("gcp", "europe-west4"),
+            [
+                "data corpus: s3://far is in gcp/europe-west4, and the machines are in us-east-1: each of them reads it"
+                " from there, for about $0.12 per GB"
+            ],
+        ),
+    ],
+)
+def test_a_plan_with_far_data_says_so(tmp_path: Path, data: str, place: Location | None, lines: list[str]) -> None:
+    region_of: Callable[[str], Location | None] = lambda _: place  # noqa: E731
+    assert list(far_data(plan(tmp_path, data), region_of)) == lines
