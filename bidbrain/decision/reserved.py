@@ -33,8 +33,11 @@ class ReservedOffer:
 
 @dataclass(frozen=True, slots=True)
 class ReservedTerms:
-    """The terms of decisions about reserved machines. `elsewhere` are the nano-dollars that a unit of work costs on other machines, and `full` the work per hour of the on-demand machines that a deadline can count on, at the
-    `speed` that checkpoints leave."""
+    """The terms of decisions about reserved machines.
+
+    `elsewhere` are the nano-dollars that a unit of work costs on other machines, and `full` the work per hour of the
+    on-demand machines that a deadline can count on, at the `speed` that checkpoints leave.
+    """
 
     limits: MachineLimits
     overheads: Overheads
