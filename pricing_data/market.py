@@ -33,7 +33,8 @@ class Market:
     """One spot market. Text form `aws/us-east-1/us-east-1a/c4.xlarge`; zone `-` where the cloud does not
     price zones separately.
 
-    The operating system is Linux unless a fifth part names another (`.../c4.xlarge/windows`).
+    The operating system is Linux unless a fifth part names another (`.../c4.xlarge/windows`). A sixth part names a
+    reservation, whose machines are the user's alone: `.../p5.48xlarge/linux/cr-0abc`.
     """
 
     cloud: str
@@ -41,13 +42,14 @@ class Market:
     zone: str
     instance_type: str
     os: str = LINUX
+    reservation: str = ""
 
     def __post_init__(self) -> None:
         if not is_cloud(self.cloud):
             raise BadMarket(f"market {self}: cloud {self.cloud!r} is not one of {', '.join(cloud_names())}")
-        for part in ("region", "zone", "instance_type", "os"):
+        for part in ("region", "zone", "instance_type", "os", "reservation"):
             value = getattr(self, part)
-            if value == NO_ZONE and part == "zone":
+            if (value == NO_ZONE and part == "zone") or (not value and part == "reservation"):
                 continue
             if not _is_part(value):
                 raise BadMarket(
@@ -56,15 +58,17 @@ class Market:
 
     def __str__(self) -> str:
         text = f"{self.cloud}/{self.region}/{self.zone}/{self.instance_type}"
+        if self.reservation:
+            return f"{text}/{self.os}/{self.reservation}"
         return text if self.os == LINUX else f"{text}/{self.os}"
 
     @classmethod
     def parse(cls, text: str) -> Market:
         """Parses the text form; `parse(str(market))` is the same market."""
         parts = text.strip().split("/")
-        if len(parts) not in (4, 5):
+        if len(parts) not in (4, 5, 6):
             raise BadMarket(
-                f"market {text!r} has {len(parts)} parts, not cloud/region/zone/type[/os]"
+                f"market {text!r} has {len(parts)} parts, not cloud/region/zone/type[/os[/reservation]]"
                 " (write aws/us-east-1/us-east-1a/c4.xlarge, with - for no zone)"
             )
         cloud, region, *rest = parts

@@ -115,10 +115,9 @@ def started_units(span: int, unit: int) -> int:
 
 
 def _checked_price(price: int) -> int:
-    if price <= 0:
-        raise ImpossibleLife(
-            f"a price of {price} nano-dollars per hour is not above 0; an unknown price must not be billed as 0"
-        )
+    # Reserved machines may be paid for already. An unknown price is never 0: catalogs and price series refuse that.
+    if price < 0:
+        raise ImpossibleLife(f"a price of {price} nano-dollars per hour is below 0")
     return price
 
 

@@ -70,10 +70,10 @@ class FootprintAllocation:
     planned: bool = False
 
     def __post_init__(self) -> None:
-        if self.machines <= 0 or self.price <= 0 or self.left <= 0 or self.nu < 0 or self.startup < 0:
+        if min(self.machines, self.left) <= 0 or min(self.price, self.nu, self.startup) < 0:
             raise ImpossibleAllocation(
-                f"{self.market}: {self.machines} machines at {self.price} nano-dollars, {self.left} microseconds left,"
-                f" nu {self.nu:g}, start-up {self.startup}: the first three must be above 0, the others not below"
+                f"{self.market}: {self.machines} machines, {self.left} microseconds left, at {self.price} nano-dollars,"
+                f" nu {self.nu:g}, start-up {self.startup}: the first two must be above 0, the others not below"
             )
         if not 0 <= self.beta <= 1:
             raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} is not a probability")

@@ -22,6 +22,7 @@ from bidbrain.decision.on_demand_fallback import (
     reason_to_leave_spot,
 )
 from bidbrain.decision.refilling import refill
+from bidbrain.decision.reserved import ReservedOffer, ReservedTerms, reserved_part, without_reserved
 from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
@@ -69,6 +70,7 @@ class Decider:
     held_price: Callable[[Rent], int] = _free
     caps_bids: bool = False
     most_bid: int | None = None
+    reserved: tuple[ReservedOffer, ...] = ()
 
     @property
     def name(self) -> str:
@@ -82,6 +84,8 @@ class Decider:
 
     def decide(self, situation: Situation) -> Decision:
         """Decides what to rent and return now. Buys nothing whose first lease costs more than the budget has left."""
+        if self.reserved:
+            return self._with_reserved(situation)
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
@@ -93,6 +97,35 @@ class Decider:
             situation = replace(situation, deadline=self.deadline)
         decided = self._within(self._decided(situation), situation)
         return self._without_part(decided, situation) if self.limits.together else decided
+
+    def _with_reserved(self, situation: Situation) -> Decision:
+        """Reserved machines first; the rest of the job is decided as a smaller job."""
+        situation, fallback = replace(situation, deadline=self.deadline), self.fallback
+        elsewhere = [] if self.strategy.name == ON_DEMAND else [situation.price(o) / o.nu for o in situation.offers]
+        terms = ReservedTerms(
+            self.limits,
+            self.overheads,
+            min(elsewhere, default=self.baseline.offer.on_demand / self.baseline.offer.nu),
+            fallback.machines * fallback.offer.nu,
+            self.speed,
+            self.committed_usd,
+        )
+        part = reserved_part(self.reserved, situation, terms)
+        if part.is_all:
+            return Decision(part.actions, part.wake_at, part.reason)
+        beside = self._beside(part.machines, part.nu)
+        rest = beside.decide(replace(without_reserved(situation, part), baseline=beside.baseline))
+        wake_at = min((at for at in (part.wake_at, rest.wake_at) if at is not None), default=None)
+        reason = "; ".join(filter(None, (part.reason, rest.reason)))
+        return replace(rest, actions=(*part.actions, *rest.actions), wake_at=wake_at, reason=reason)
+
+    def _beside(self, machines: int, nu: float) -> "Decider":
+        """The decider of the rest of a job next to reserved machines."""
+        limits = replace(self.limits, least=max(self.limits.least - machines, 0), most=self.limits.most - machines)
+        full = max(self.baseline.machines - floor(nu / self.baseline.offer.nu + _ROUNDING), 1)
+        limits = self.limits if not machines else limits
+        baseline = replace(self.baseline, machines=min(full, max(limits.most, 1)))
+        return replace(self, reserved=(), most_nu=self.most_nu - nu, limits=limits, baseline=baseline)
 
     def _decided(self, situation: Situation) -> Decision:
         if self.deadline is not None and isfinite(situation.work_left):
@@ -121,6 +154,7 @@ class Decider:
             self,
             deadline=None if self.deadline is None else self.deadline + span,
             roaming=None if self.roaming is None else self.roaming.later(span),
+            reserved=tuple(replace(each, leave=each.leave + span) for each in self.reserved),
         )
 
     def committed_usd(self, rent: Rent) -> float:

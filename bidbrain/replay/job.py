@@ -277,7 +277,7 @@ class _JobReplay:
             return
         evicted_at = None if rent.bid is None else self.market.evicted_at(rent.offer.market, rent.bid, self.now)
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
-        if rent.bid is None and self.evicted:
+        if rent.bid is None and self.evicted and not rent.offer.market.reservation:
             self.fallbacks.append(self.now)
         self.held[self.bought] = _HeldAllocation(holding, inf if evicted_at is None else evicted_at, holding.ready)
         self.bought += 1

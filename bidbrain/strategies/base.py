@@ -69,6 +69,8 @@ def described(rent: Rent) -> str:
 
 def terms_of(rent: Rent) -> str:
     """At which price machines are bought: `bid $0.0299/h`."""
+    if rent.offer.market.reservation:
+        return f"reservation {rent.offer.market.reservation} at {bid_usd(rent.offer.on_demand)}/h"
     if rent.bid is None:
         return "on demand"
     if not markets_of(rent.offer.market.cloud).takes_bids:

@@ -74,7 +74,8 @@ class MachineRequest:
     `close` ones are placed close together in their zone, for a fast network between them.
     `lease_until` and `secrets` may differ when a request is repeated. `image`, `identity` (what the machine may do),
     `disk_gib` and `network` are names in the cloud's own terms; unset, the provider chooses. Machines for `containers`
-    install podman when they boot.
+    install podman when they boot. Machines of a `reservation` (its id, as the cloud names it) are taken from it, or
+    none is granted; `block` says that it is a Capacity Block.
     """
 
     token: str
@@ -91,6 +92,8 @@ class MachineRequest:
     network: str | None = None
     containers: bool = False
     close: bool = False
+    reservation: str = ""
+    block: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):

@@ -32,6 +32,7 @@ def fingerprint(request: MachineRequest) -> str:
         (request.image, request.identity, request.disk_gib, request.network),
         # Requests that earlier versions made keep their fingerprint.
         *(("close",) if request.close else ()),
+        *((request.reservation,) if request.reservation else ()),
     )
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -58,13 +58,18 @@ class CloudSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region."""
+    """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region.
+
+    `block_ends_early` is how long before its end a reserved block loses its machines; None where spotctl uses no
+    reservations.
+    """
 
     image: str
     image_help: str
     image_example: str
     identity: str = ""
     region: str = ""
+    block_ends_early: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

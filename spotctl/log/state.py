@@ -189,7 +189,8 @@ class RunState:
 
     @property
     def on_demand_machines(self) -> Counter[Market]:
-        """On-demand machines by market, with those of orders whose outcome is not known."""
+        """On-demand machines by market, with those of orders whose outcome is not known. Reserved ones count against no
+        quota of theirs."""
         return self._by_market(spot=False)
 
     def _by_market(self, *, spot: bool) -> Counter[Market]:
@@ -203,7 +204,7 @@ class RunState:
             if (order.bid is not None) is spot:
                 known = sum(held.allocation == order.intent for held in self.machines.values())
                 counts[order.market] += order.machines - known
-        return counts
+        return Counter({market: count for market, count in counts.items() if not market.reservation})
 
     @property
     def has_answered(self) -> bool:

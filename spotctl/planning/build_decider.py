@@ -43,7 +43,8 @@ def build_decider(
         strategy = Mixed(strategy, _mixing(allocated, option, fleet_plan, columns))
     roaming = _roaming(allocated, fleet_plan, facts.snapshot.catalog.lists) if roams else None
     decider = _decider(allocated, fleet_plan, known, strategy, roaming)
-    types = [offer.market.instance_type for offer in decider.offers]
+    offers = (*decider.offers, *(each.offer for each in decider.reserved))
+    types = dict.fromkeys(offer.market.instance_type for offer in offers)
     return BuiltDecider(
         allocated,
         fleet_plan,
@@ -142,6 +143,7 @@ def _decider(
         roaming=None if deadline is None else roaming,
         caps_bids=True,
         most_bid=allocated.job.spec.most,
+        reserved=fleet_plan.reserved,
     )
 
 

@@ -10,6 +10,7 @@ from bidbrain.gavel.lp import FloatArray
 from pricing_data.series import Ints
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command
+from spotctl.files.job.reservations import Reservation
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.allocation import JobCandidates, KindColumns, PlanCandidates
 from spotctl.planning.columns import columns_of, lowest_prices
@@ -19,6 +20,7 @@ from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.job import Job
 from spotctl.planning.misspelled import misspelled, unknown_accelerator, unknown_types
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
+from spotctl.planning.reserved import current, is_kind_of
 from spotctl.planning.roaming import may_roam
 from spotctl.planning.work import Measured, TypeSpeed, length_of, measured_for, speeds_of
 
@@ -72,7 +74,15 @@ def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) 
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
     most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
-    return _FittingKinds(job, matches, speeds, nu, _worth_examining(np.array(kinds), nu, lowest, most))
+    reserved = {
+        kind for kind in kinds if any(is_kind_of(named, snapshot.kinds[kind]) for named in _reserved(job, facts))
+    }
+    examined = {*_worth_examining(np.array(kinds), nu, lowest, most), *reserved}
+    return _FittingKinds(job, matches, speeds, nu, sorted(examined))
+
+
+def _reserved(job: Job, facts: PlanningFacts) -> Sequence[Reservation]:
+    return current(job.spec, facts.snapshot.at)
 
 
 def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Measured] | None:

@@ -27,6 +27,7 @@ from spotctl.planning.market_history import NOTHING_SEEN, HazardOf
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.overheads import OVERHEADS
 from spotctl.planning.quota_use import AccountQuotas
+from spotctl.planning.reserved import place_of
 from spotctl.planning.work import Measured
 
 LEARNING_PERIOD = 14 * DAY
@@ -120,15 +121,16 @@ def arranged_facts(
 
 
 def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
+    place = request.place or place_of(spec, request.at)
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
         deadline = spec.deadline.moment(request.at, request.zone)
     saving = None if learned is None else learned.save_seconds
     measured, profiles = None if request.hours else hours_of(spec, learned), request.profiles.get(spec.name, ())
     if measured is None:
-        return Job(spec, deadline, request.hours, request.place, profiles=profiles, save_seconds=saving)
+        return Job(spec, deadline, request.hours, place, profiles=profiles, save_seconds=saving)
     instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
-    return Job(spec, deadline, measured, request.place, f"as earlier runs took{instead}", profiles, saving)
+    return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
 
 
 def beginning(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.decision.limits import MachineLimits, baseline_machines
+from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.strategies.base import REQUEST_VCPUS, Offer, Rent
 from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
@@ -19,6 +20,7 @@ from spotctl.planning.machine_options import MachineOption, outside_mixture
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.offers import MarketSnapshot, in_zones
 from spotctl.planning.on_demand_limits import on_demand_limits, shared_quotas, spot_quotas
+from spotctl.planning.reserved import reserved_offers
 from spotctl.planning.roaming import moving_overheads, unpriced
 from spotctl.planning.share import companions
 from spotctl.planning.work import TypeSpeed
@@ -34,8 +36,8 @@ _MOST_REQUESTS = 64
 class FleetPlan:
     """A fleet with its limits and the history of its markets.
 
-    `rows` are its offers' rows in the snapshot, `prices` their current prices. `passed_over` has the reason why other
-    columns are not in the fleet.
+    `rows` are its offers' rows in the snapshot, `prices` their current prices, and those of the `reserved` machines.
+    `passed_over` has the reason why other columns are not in the fleet.
     """
 
     fleet: RentableFleet
@@ -44,6 +46,7 @@ class FleetPlan:
     rows: tuple[int, ...]
     prices: dict[Market, int]
     passed_over: dict[int, str]
+    reserved: tuple[ReservedOffer, ...] = ()
 
     @property
     def fallback(self) -> Rent:
@@ -88,7 +91,9 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFa
     )
     market_history = MarketHistory.of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
     prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
-    return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over)
+    reserved = reserved_offers(allocated, float(demand.nu[home]), snapshot.at)
+    prices |= {each.offer.market: each.offer.on_demand for each in reserved}
+    return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over, reserved)
 
 
 def _considered_kinds(

@@ -48,7 +48,9 @@ def _certain(plan: JobPlan) -> Counter[Market]:
 
 def possible(plan: JobPlan) -> Counter[Market]:
     """The reliable machines, and the on-demand machines with which the job begins, or to which it may turn."""
-    rents = [choice.rent for choice in plan.choice if choice.rent.bid is None]
+    rents = [
+        choice.rent for choice in plan.choice if choice.rent.bid is None and not choice.rent.offer.market.reservation
+    ]
     begins = _sum([Counter({rent.offer.market: rent.machines}) for rent in rents])
     rent = plan.decider.fallback
     fallback = Counter({rent.offer.market: rent.machines if _may_turn(plan) else 0})

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import zip_longest
 from math import floor
 
-from pricing_data.units import HOUR, counted
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, counted
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
 from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
@@ -32,6 +32,7 @@ from spotctl.planning.plan_cost import estimate_cost
 from spotctl.planning.price_dates import price_dates
 from spotctl.planning.quota_use import MachineCounts
 from spotctl.planning.reliable import best_of_both, with_reliable
+from spotctl.planning.reserved import best_first, reserved_offers
 from spotctl.planning.rivals import better_plan
 from spotctl.planning.values import JobPlan
 
@@ -162,7 +163,15 @@ def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns
     price = columns.usd_per_hour * columns.useful
     usd_per_hour = reliable_usd(allocated, facts, columns) + (allocated.job.value_of_time_usd or 0.0)
     prices = KindPrices(price, columns.useful, usd_per_hour, facts.overheads)
-    return machine_options(allocated.demand, allocated.share, columns.kinds, prices, columns.quotas)
+    options = machine_options(allocated.demand, allocated.share, columns.kinds, prices, columns.quotas)
+    reserved = reserved_offers(allocated, 0.0, facts.snapshot.at)
+    if not reserved or not options:
+        return options
+    cheapest = min(
+        NANOS_PER_DOLLAR * float(columns.usd_per_hour[option.home]) / float(allocated.demand.nu[option.home])
+        for option in options
+    )
+    return best_first(options, columns.kinds, reserved, cheapest)
 
 
 def _affordable_plan(
@@ -190,7 +199,8 @@ def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFact
     first = first_decision(built, at)
     cost = estimate_cost(built, first, facts.snapshot, columns)
     rents = [*(choice.rent for choice in cost.choice), first.decider.reliable, cost.on_demand.rent]
-    dates = price_dates([rent for rent in rents if rent is not None], facts.snapshot)
+    listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
+    dates = price_dates(listed, facts.snapshot)
     return JobPlan(at, built, first, cost, dates)
 
 

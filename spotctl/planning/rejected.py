@@ -5,11 +5,13 @@ from itertools import islice
 from math import floor, isfinite
 
 from bidbrain.strategies.base import Offer, Rent
+from pricing_data.market import Market
 from pricing_data.units import format_usd
 from spotctl.planning.allocation import AllocatedJob, KindColumns
 from spotctl.planning.expected import Conditions, PricedRent, beta_of, first_hour, usd_per_work
 from spotctl.planning.fleet import FleetPlan
 from spotctl.planning.offers import MarketSnapshot, why_unusable
+from spotctl.planning.reserved import unused
 from spotctl.planning.values import Choice, RejectedMarket
 
 _MOST_LISTED = 100
@@ -34,7 +36,21 @@ def rejections(
     unusable = (
         RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec)) for row in allocated.unusable[:_MOST_LISTED]
     )
-    return (*weighed, *unusable, *islice(_left_out(allocated, fleet_plan, snapshot, columns), _MOST_LISTED))
+    return (
+        *_reserved(allocated, fleet_plan, taken, snapshot.at),
+        *weighed,
+        *unusable,
+        *islice(_left_out(allocated, fleet_plan, snapshot, columns), _MOST_LISTED),
+    )
+
+
+def _reserved(allocated: AllocatedJob, fleet_plan: FleetPlan, taken: set[Market], at: int) -> Iterator[RejectedMarket]:
+    """The reservations of the job file that the plan does not begin with."""
+    fleet, prices = fleet_plan.fleet, fleet_plan.prices
+    elsewhere = min(prices[offer.market] / offer.nu for offer in fleet.offers)
+    for named, why in unused(allocated, fleet_plan.reserved, fleet.offers[0].nu, elsewhere, at):
+        if named.market not in taken:
+            yield RejectedMarket(named.market, why)
 
 
 def _weighed(offer: Offer, fleet_plan: FleetPlan, conditions: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
@@ -49,7 +65,8 @@ def _weighed(offer: Offer, fleet_plan: FleetPlan, conditions: Conditions, choice
     beta = beta_of(fleet_plan.market_history, rent, price)
     share = first_hour([PricedRent.of(rent, price, beta)], conditions).shares[0]
     instead = Choice(rent, price, beta, usd_per_work(share))
-    relative = instead.usd_per_work / _dearest(choice) if isfinite(instead.usd_per_work) else None
+    dearest = _dearest(choice)
+    relative = instead.usd_per_work / dearest if dearest and isfinite(instead.usd_per_work) else None
     return RejectedMarket(offer.market, _compared(instead, choice), instead, relative)
 
 
@@ -68,7 +85,10 @@ def _dearest(choice: Sequence[Choice]) -> float:
 def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
     if not isfinite(instead.usd_per_work):
         return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
-    more = instead.usd_per_work / _dearest(choice) - 1
+    dearest = _dearest(choice)
+    if not dearest:
+        return f"costs ${instead.usd_per_work:.4g} per unit of work, and the plan's machines are paid for already"
+    more = instead.usd_per_work / dearest - 1
     cost = f"${instead.usd_per_work:.4g} per unit of work"
     evicted = f"{instead.beta.probability:.1%} evicted per hour"
     if 0 <= more < _EQUAL_COST:

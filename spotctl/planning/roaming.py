@@ -33,6 +33,8 @@ def may_roam(spec: JobSpec) -> bool:
     program, wanted = spec.program, spec.resources
     if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
         return False
+    if wanted.reservations:
+        return False
     several = any(places == (ANY,) or len(places) > 1 for places in (wanted.regions, wanted.zones))
     return spec.strategy == REGIONS or (spec.strategy == AUTO and several)
 

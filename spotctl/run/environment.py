@@ -15,6 +15,7 @@ from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import BillsHoldings, Holdings
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.home.errors import MissingSecret
@@ -49,13 +50,14 @@ class MachinePaths:
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """A job's settings for its machines: the image, the cloud identity, the disk, the labels, and whether they are
-    close together."""
+    """A job's settings for its machines: the image, the cloud identity, the disk, the labels, whether they are close
+    together, and the reservations by name."""
 
     image: Image = field(default_factory=Image)
     identity: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     close: bool = False
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
 
 
 NO_SETTINGS = OrderSettings()
@@ -150,7 +152,13 @@ def environment_of(
         None if local and not spec.on_ray else paths.output(run),
         published,
         ending,
-        OrderSettings(spec.image, spec.identity, spec.tags, spec.resources.close),
+        OrderSettings(
+            spec.image,
+            spec.identity,
+            spec.tags,
+            spec.resources.close,
+            {named.name: named for named in spec.resources.reservations},
+        ),
         variables={} if ending else _variables(spec, paths.cache),
         secrets={} if ending else secrets_of(spec),
         identity=identity,

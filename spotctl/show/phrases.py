@@ -51,7 +51,8 @@ def _later(hours: float, at: int) -> str:
 def machines_text(count: int | str, market: Market) -> str:
     """`6 x c4.2xlarge (sim-east-b)`, with the region where the cloud has no zones."""
     place = market.region if market.zone == NO_ZONE else market.zone
-    return f"{count} x {market.instance_type} ({place})"
+    reserved = f", reservation {market.reservation}" if market.reservation else ""
+    return f"{count} x {market.instance_type} ({place}{reserved})"
 
 
 def bid_text(bid: int | None, cloud: str) -> str:

@@ -189,9 +189,10 @@ def test_a_life_outside_the_price_history_is_refused(name: str, start: float, se
 
 
 @pytest.mark.parametrize("name", list(billing_rules()))
-def test_an_unknown_price_is_never_free(name: str) -> None:
-    with pytest.raises(ImpossibleLife, match=r"price of 0 .* an unknown price must not be billed as 0"):
-        billing_rule(name).bill(life(100, End.LEFT), 0)
+def test_only_what_is_paid_already_is_free(name: str) -> None:
+    assert billing_rule(name).bill(life(100, End.LEFT), 0).amount == 0
+    with pytest.raises(ImpossibleLife, match=r"a price of -1 nano-dollars per hour is below 0"):
+        billing_rule(name).bill(life(100, End.LEFT), -1)
 
 
 def test_a_life_does_not_end_before_it_starts() -> None:

@@ -256,7 +256,7 @@ def test_impossible_candidates_are_refused(wrong: dict[str, object], story: str)
     ("wrong", "story"),
     [
         ({"machines": 0}, "0 machines"),
-        ({"price": 0}, "0 nano-dollars"),
+        ({"price": -1}, "-1 nano-dollars"),
         ({"left": 0}, "0 microseconds left"),
         ({"nu": -1.0}, "nu -1"),
         ({"startup": -1}, "start-up -1"),

@@ -35,6 +35,7 @@ from tests.cloud.aws_metadata import metadata_of
 from tests.cloud.aws_moto import ORIGINALS, SERVERS, admits_ssh, existing_in, install_hooks, without
 from tests.cloud.aws_orders import Order, checked, refuse, vcpus_of
 from tests.cloud.aws_placement import PlacementGroups
+from tests.cloud.aws_reservations import CapacityReservations
 from tests.cloud.buckets import RESULTS
 from tests.cloud.host import MachineHost, MachineSpec
 from tests.servers.aws import (
@@ -109,6 +110,7 @@ class AwsServer:
         self.account = str(next(_accounts))
         self.books = Books(self.host)
         self.placement = PlacementGroups()
+        self.reservations = CapacityReservations()
         self.experiments = Experiments(self.account, self.books)
         self._served: dict[tuple[str, str], _Served] = {}
         self._stack = ExitStack()
@@ -258,6 +260,7 @@ class AwsServer:
     def run_instances(self, response: Any) -> ActionResult:  # noqa: ANN401  # moto's
         order = checked(response, response.ec2_backend)
         self.placement.check(response.region, order)
+        self.reservations.check(order)
         response.error_on_dryrun()
         if served := self._served.get((response.region, order.token)):
             return _served_again(served, order)
@@ -265,15 +268,19 @@ class AwsServer:
         response.params["MinCount"] = granted
         result: ActionResult = ORIGINALS["run_instances"](response)
         reservation: Any = result.result
-        self.market.take(order.zone, order.type, granted)
+        if not order.reservation:
+            self.market.take(order.zone, order.type, granted)
         leases = [self._lease(one, order, response.region) for one in reservation.instances]
         self.placement.join(response.region, order.placement_group, leases)
+        self.reservations.join(order, leases)
         if order.token:
             self._served[response.region, order.token] = _Served(order.digest, reservation, leases)
         return result
 
     def _grant(self, region: str, order: Order) -> int:
-        """How many machines the order gets."""
+        """How many machines the order gets. Reserved ones take nothing of the market, and count against no quota."""
+        if order.reservation:
+            return self.reservations.granted(order)
         if order.spot:
             price, limit = self.market.spot(order.zone, order.type), order.max_price
             if limit is not None and limit < price:

@@ -49,6 +49,8 @@ class Order:
     metadata: Mapping[str, Any]
     profile: str | None
     placement_group: str = ""
+    reservation: str = ""
+    block: bool = False
 
 
 def checked(response: Any, backend: Any) -> Order:  # noqa: ANN401  # moto's
@@ -70,6 +72,8 @@ def checked(response: Any, backend: Any) -> Order:  # noqa: ANN401  # moto's
         tags=response._parse_tag_specification(),
         metadata=ask("MetadataOptions", {}) or {},
         profile=_profile(ask("IamInstanceProfile", {}) or {}),
+        reservation=str(_target(ask).get("CapacityReservationId") or ""),
+        block=options.get("MarketType") == "capacity-block",
         placement_group=str((ask("Placement", {}) or {}).get("GroupName") or ""),
     )
     _check_counts(order)
@@ -79,6 +83,12 @@ def checked(response: Any, backend: Any) -> Order:  # noqa: ANN401  # moto's
     _check_tags(order)
     _check_profile(order, backend)
     return order
+
+
+def _target(ask: Any) -> Mapping[str, Any]:  # noqa: ANN401
+    specified = ask("CapacityReservationSpecification", {}) or {}
+    target: Mapping[str, Any] = specified.get("CapacityReservationTarget", {})
+    return target
 
 
 def _zone(ask: Any, backend: Any) -> str:  # noqa: ANN401

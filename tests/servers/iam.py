@@ -31,6 +31,7 @@ _KINDS = {
     "sg": "security-group",
     "subnet": "subnet",
     "vpc": "vpc",
+    "cr": "capacity-reservation",
     "eipalloc": "elastic-ip",
     "lt": "launch-template",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pricing_data.known_clouds import CloudMarkets
+from pricing_data.units import MINUTE
 from spotctl.clouds.aws.regions import REGIONS
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys
@@ -31,7 +32,15 @@ CLOUD = Cloud(
         image="image",
         networks=("security_groups",),
     ),
-    job=JobKeys("ami", "On AWS: an image id, or auto.", "ami-0123456789abcdef0", "instance profile", "us-east-1"),
+    job=JobKeys(
+        "ami",
+        "On AWS: an image id, or auto.",
+        "ami-0123456789abcdef0",
+        "instance profile",
+        "us-east-1",
+        # EC2 begins to terminate the machines of a Capacity Block half an hour before the block ends.
+        block_ends_early=30 * MINUTE,
+    ),
     packages=CloudPackages("boto3"),
     policies=("aws", "aws-try", "aws-try-role"),
 )

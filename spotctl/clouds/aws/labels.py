@@ -39,6 +39,7 @@ def request_hash(request: MachineRequest) -> str:
         "places": (request.image, request.identity, request.disk_gib, request.network),
         # Requests that earlier versions made keep their hash.
         **({"close": True} if request.close else {}),
+        **({"reservation": request.reservation} if request.reservation else {}),
     }
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -56,6 +56,7 @@ def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: 
         **({"CreditSpecification": {"CpuCredits": "standard"}} if place.is_burstable else {}),
         **({"Placement": {"GroupName": place.placement_group}} if place.placement_group else {}),
         **_market(request),
+        **_reservation(request),
         **_identity(request),
     }
 
@@ -93,7 +94,20 @@ def _tags(request: MachineRequest, company: Mapping[str, str]) -> list[dict[str,
     return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
 
 
+def _reservation(request: MachineRequest) -> dict[str, Any]:
+    """The reservation that the machines are taken from."""
+    if not request.reservation:
+        return {}
+    return {
+        "CapacityReservationSpecification": {
+            "CapacityReservationTarget": {"CapacityReservationId": request.reservation}
+        }
+    }
+
+
 def _market(request: MachineRequest) -> dict[str, Any]:
+    if request.block:
+        return {"InstanceMarketOptions": {"MarketType": "capacity-block"}}
     if request.bid is None:
         return {}
     spot = {

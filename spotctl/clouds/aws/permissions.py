@@ -44,7 +44,7 @@ TRIAL_ROLE = "spotctl-try"
 """The IAM role with which experiments act."""
 
 TAGGED_AT_PURCHASE = ("instance", "volume", "network-interface", "spot-instances-request")
-_USED_AT_PURCHASE = ("subnet", "security-group", "placement-group")
+_USED_AT_PURCHASE = ("subnet", "security-group", "placement-group", "capacity-reservation")
 _KMS = (
     "kms:CreateGrant kms:Decrypt kms:DescribeKey kms:GenerateDataKeyWithoutPlaintext kms:ReEncryptFrom kms:ReEncryptTo"
 ).split()

@@ -32,6 +32,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 _TRY_ANOTHER_MARKET = "try another market, or this one later"
 _RAISE_QUOTA = "request a higher EC2 quota"
 _REPEATED = "spotctl tries again"
+_CORRECT_RESERVATION = "correct the id among the job's reservations"
 _CORRECT_SETTINGS = "correct [aws] in config.toml, or the job"
 
 
@@ -105,6 +106,9 @@ TABLE: dict[str, AwsRefusal] = {
     "UnsupportedOperation": AwsRefusal(NotFound, "client", "the type does not support it"),
     "EncryptedVolumesNotSupported": AwsRefusal(NotFound, "action", "the type cannot encrypt its disks"),
     "VolumeTypeNotAvailableInZone": AwsRefusal(NotFound, "action", "the zone has no gp3 disks"),
+    "InvalidCapacityReservationId.Malformed": AwsRefusal(NotFound, "action", _CORRECT_RESERVATION),
+    "InvalidCapacityReservationId.NotFound": AwsRefusal(NotFound, "action", _CORRECT_RESERVATION),
+    "InvalidCapacityReservationState": AwsRefusal(NotFound, "action", "it has ended, or has not begun"),
     "InvalidInstanceID.Malformed": AwsRefusal(NotFound, "action", ""),
     "InvalidInstanceID.NotFound": AwsRefusal(NotFound, "action", ""),
     "InvalidSpotInstanceRequestID.Malformed": AwsRefusal(NotFound, "action", ""),

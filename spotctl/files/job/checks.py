@@ -265,6 +265,25 @@ def _of_placement(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
         yield Problem(loc, "applies to cloud machines, not to the local market; remove it")
 
 
+def _of_reservations(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    named, clouds, types = spec.resources.reservations, spec.resources.clouds, spec.resources.types
+    for i, reservation in enumerate(named):
+        loc, market = ("resources", "reservations", i), reservation.market
+        if market.cloud not in clouds:
+            yield Problem(loc, f"is of {market.cloud}, which is not one of clouds: [{', '.join(clouds)}]; add it there")
+        if types and not any(fnmatchcase(market.instance_type, glob) for glob in types):
+            yield Problem(loc, f"has the type {market.instance_type}, which types does not name; add it there")
+        if (market.cloud, market.region) != (named[0].market.cloud, named[0].market.region):
+            message = f"is in {market.region}, the first one in {named[0].market.region}; name those of one region"
+            yield Problem(loc, message)
+        if any(other.name == reservation.name for other in named[:i]):
+            yield Problem(loc, f"{reservation.name} is listed twice; keep one")
+    if named and spec.on_ray:
+        yield Problem(("resources", "reservations"), "are for machines that spotctl rents, not for engine: ray")
+    if named and spec.strategy == REGIONS:
+        yield Problem(("strategy",), "regions moves between regions, and reservations are in one; write strategy: auto")
+
+
 def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
     types = spec.resources.types
     yield from _repeated(types, ("resources", "types"))
@@ -335,6 +354,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_machines,
     _of_nodes,
     _of_placement,
+    _of_reservations,
     _of_throughputs,
     _of_shell,
     _of_variables,

@@ -6,6 +6,7 @@ from typing import Any
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
+from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.sections import ListOf, key
 from spotctl.files.job.values import CLOSE, Accelerators, Range
 from spotctl.home.cloud import cloud_of, rented_clouds
@@ -101,6 +102,24 @@ class Resources:
         " where spot machines are.",
         ["us-east-1", "us-central1"],
         ANY,
+        default=(),
+    )
+    reservations: tuple[Reservation, ...] = key(
+        ListOf(forms.RESERVATION),
+        "Machines on AWS that you have reserved in one region (Capacity Reservations, or Capacity Blocks with block:"
+        " true), with your price for each (0: paid already) and their end. They are used before machines that cost"
+        " more, and never evicted.",
+        [
+            {
+                "id": "cr-0abc",
+                "cloud": "aws",
+                "zone": "us-east-1a",
+                "type": "p5.48xlarge",
+                "machines": 2,
+                "price": 0,
+                "until": "2026-12-01T11:30Z",
+            }
+        ],
         default=(),
     )
     zones: tuple[str, ...] = key(

@@ -137,7 +137,8 @@ def _offer(state: RunState) -> OnDemandOffer | None:
     """The on-demand machines of the plan. Logs of earlier versions have none: then the cheapest of those rented."""
     if state.planned is not None and state.planned.instead is not None:
         return state.planned.instead
-    used = [allocation for allocation in state.allocations.values() if not allocation.reliable and allocation.nu > 0]
+    others = (of for of in state.allocations.values() if not of.reliable and not of.market.reservation)
+    used = [allocation for allocation in others if allocation.nu > 0]
     if not used:
         return None
     best = min(used, key=lambda allocation: allocation.on_demand / allocation.nu)

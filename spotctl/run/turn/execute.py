@@ -82,6 +82,7 @@ class Journal:
 def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Workload) -> MachineRequest:
     """The request that carries out an order: the same for every attempt, in every process of the run."""
     settings, run, cloud = environment.order_settings, environment.run, order.market.cloud
+    reserved = settings.reservations.get(order.market.reservation)
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
     return MachineRequest(
         f"{run}-{order.intent}",
@@ -98,6 +99,9 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
         containers=settings.image.container is not None,
         # A reliable machine keeps the runner, and is no node.
         close=settings.close and not order.reliable,
+        # A job file that was changed since may not name it any more; the market's name is a plain id.
+        reservation=order.market.reservation if reserved is None else reserved.id,
+        block=reserved is not None and reserved.block,
     )
 
 

@@ -237,7 +237,9 @@ def record_of(state: RunState, now: int) -> SpotRecord:
     # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
     first = min(evicted, default=inf)
     fallbacks = [
-        allocation.started for allocation in transient if allocation.bid is None and allocation.started > first
+        allocation.started
+        for allocation in transient
+        if allocation.bid is None and allocation.started > first and not allocation.market.reservation
     ]
     since = now - RECORD_WINDOW
     return SpotRecord(

@@ -5,7 +5,7 @@ from itertools import chain
 from math import isfinite
 
 from bidbrain.strategies.base import Rent
-from pricing_data.units import HOUR, MINUTE, SECOND, format_time, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
@@ -38,6 +38,8 @@ def _machines(plan: JobPlan) -> str:
 
 def _rented(rent: Rent) -> str:
     market = rent.offer.market
+    if market.reservation:
+        return f"{machines_text(f'{rent.machines:,}', market)} at ${format_usd(rent.offer.on_demand)}/h"
     return f"{machines_text(f'{rent.machines:,}', market)}{bid_text(rent.bid, market.cloud)}"
 
 
@@ -135,6 +137,14 @@ def _list_date(plan: JobPlan, rent: Rent) -> str:
 
 def _next_best(plan: JobPlan) -> str:
     """The cheapest market that the plan does not use, and about what the job would cost there."""
+    if not any(choice.usd_per_work for choice in plan.choice):
+        costs = (rejected.instead for rejected in plan.cost.rejected if rejected.instead is not None)
+        other = min(costs, key=lambda instead: instead.usd_per_work, default=None)
+        if other is None:
+            return "none: no other market can do the work"
+        return (
+            f"{other.rent.offer.market}: ${other.usd_per_work:.4g} per {plan.unit}, instead of machines that are paid"
+        )
     others = [market for market in plan.cost.rejected if market.relative_cost is not None]
     best = min(others, key=lambda market: market.relative_cost or 0.0, default=None)
     if best is None or best.relative_cost is None or not isfinite(best.relative_cost):

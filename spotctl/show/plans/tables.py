@@ -104,6 +104,8 @@ def _cells(choice: Choice, wide: bool) -> Iterator[str]:
 
 def _bid(rent: Rent) -> str:
     """The bid, where the cloud takes bids."""
+    if rent.offer.market.reservation:
+        return "reserved"
     if rent.bid is None:
         return "on demand"
     return bid_usd(rent.bid) if markets_of(rent.offer.market.cloud).takes_bids else "spot price"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pricing_data.market import Market
+from pricing_data.units import parse_time
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.replayed import Replayed
 from spotctl.clouds.wiring import local_provider
@@ -221,11 +222,11 @@ ORDERED = {
 }
 
 
-def requested(spec: JobSpec, home: Path) -> MachineRequest:
+def requested(spec: JobSpec, home: Path, market: Market | None = None) -> MachineRequest:
     """What a provider is asked for when the job needs a machine."""
     cloud = spec.resources.clouds[0]
     environment = environment_of(spec, "run", home, FakeProvider(Replayed.of(()), 0), Paths(home))
-    order = RentIntended(1, Market(cloud, "somewhere", "-", "m3.medium"), 1, None, 100, 1.0, False, 0)
+    order = RentIntended(1, market or Market(cloud, "somewhere", "-", "m3.medium"), 1, None, 100, 1.0, False, 0)
     if isinstance(spec.program, Command):
         return request_of(order, environment, CommandWorkload(spec, environment, lambda *_: 1e12))
     return request_of(order, environment, TrainingWorkload(spec, environment))
@@ -240,6 +241,21 @@ def test_an_order_of_machines_reads(key: str, tmp_path: Path) -> None:
         spec = loads(content, tmp_path / "job.yaml")
         requests.append(requested(spec, tmp_path))
     assert requests[0] == requests[1] != requests[2]
+
+
+def test_an_order_of_reserved_machines_has_the_id_and_says_whether_it_is_a_block(tmp_path: Path) -> None:
+    named = (
+        "{id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, until: 2026-12-01T00:00Z"
+    )
+    text = (
+        f"name: job\nkind: command\nrun: echo\nresources: {{clouds: [aws], reservations: [{named}, block: true}}]}}\n"
+    )
+    spec = loads(text, tmp_path / "job.yaml")
+    (reservation,) = spec.resources.reservations
+    assert reservation.leave == parse_time("2026-11-30T23:28Z")
+    asked = requested(spec, tmp_path, reservation.market)
+    assert (asked.reservation, asked.block) == ("cr-0abc", True)
+    assert (requested(spec, tmp_path).reservation, requested(spec, tmp_path).block) == ("", False)
 
 
 def test_an_order_of_close_machines_says_so(tmp_path: Path) -> None:
@@ -288,7 +304,7 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
     elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
     # test_an_order_of_close_machines_says_so.
-    elsewhere += ["resources.placement"]
+    elsewhere += ["resources.placement", "resources.reservations"]
     # tests/spotctl/show/tracking/test_tracking.py logs to both trackers.
     elsewhere += ["track"]
     # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.

@@ -13,10 +13,11 @@ from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, parameter_for
 from spotctl.clouds.aws.orders import usd_per_hour
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import MachineRequest, MachineState
-from spotctl.clouds.errors import NotFound, TokenTaken
+from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken
 from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from tests.cloud.aws_market import public_image
+from tests.cloud.aws_reservations import CapacityReservation
 from tests.spotctl.clouds.aws.ec2 import Ec2
 from tests.spotctl.clouds.aws.standins import BID, ELSEWHERE, MARKET, SETTINGS, provider
 
@@ -378,3 +379,54 @@ class TestCloseMachines:
     def test_other_machines_are_in_none(self, ec2: Ec2) -> None:
         provider().create(ORDER)
         assert not [name for name in bought(ec2) if name.startswith("Placement")]
+
+
+class TestReservedMachines:
+    """Machines of a Capacity Reservation, and of a Capacity Block."""
+
+    RESERVED = replace(
+        ORDER,
+        market=replace(MARKET, instance_type="c5.large", reservation="cr-0abc"),
+        count=2,
+        bid=None,
+        reservation="cr-0abc",
+    )
+
+    def test_they_are_taken_from_the_reservation_and_from_nowhere_else(self, ec2: Ec2) -> None:
+        held = ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2))
+        ec2.market.quotas.update(dict.fromkeys(ec2.market.quotas, 0.0))
+        here = provider()
+        machines = here.create(self.RESERVED)
+        assert (len(machines), held.free) == (2, 0)
+        asked = ec2.asked("RunInstances")[0]
+        target = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"
+        assert asked[target] == "cr-0abc"
+        assert not [name for name in asked if name.startswith("InstanceMarketOptions")]
+        with pytest.raises(NoCapacity, match="does not have sufficient"):
+            here.create(replace(self.RESERVED, token="t2"))
+        here.terminate([machine.id for machine in machines])
+        ec2.wait()
+        assert held.free == 2
+
+    def test_an_order_for_more_gets_what_is_reserved(self, ec2: Ec2) -> None:
+        ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 1))
+        assert len(provider().create(self.RESERVED)) == 1
+
+    def test_a_capacity_block_is_a_market_type_of_its_own(self, ec2: Ec2) -> None:
+        ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2, block=True))
+        assert len(provider().create(replace(self.RESERVED, block=True))) == 2
+        assert ec2.asked("RunInstances")[0]["InstanceMarketOptions.MarketType"] == "capacity-block"
+        with pytest.raises(BadRequest, match="market type does not match"):
+            provider().create(replace(self.RESERVED, token="t2"))
+
+    def test_a_reservation_that_does_not_exist_is_refused_by_name(self, ec2: Ec2) -> None:
+        ec2.reservations.reserve(CapacityReservation("cr-0def", "c5.large", MARKET.zone, 2))
+        with pytest.raises(
+            NotFound, match=r"cr-0abc: .* does not exist\.; correct the id among the job's reservations"
+        ):
+            provider().create(self.RESERVED)
+
+    def test_a_repeated_order_brings_the_same_machines(self, ec2: Ec2) -> None:
+        ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 4))
+        machines = provider().create(self.RESERVED)
+        assert [one.id for one in provider().create(self.RESERVED)] == [machine.id for machine in machines]

@@ -1,0 +1,142 @@
+"""Reservations of a job file: machines that are the user's until a moment, at a price of their own."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from pricing_data.errors import PricingDataError
+from pricing_data.known_clouds import markets_of
+from pricing_data.market import Market, is_region_of
+from pricing_data.units import MINUTE, NANOS_PER_DOLLAR, format_time, format_usd
+from spotctl.files.job.conversions import MOST, meant, read_flag, read_moment, read_text, read_whole
+from spotctl.home.cloud import cloud_of, rented_clouds
+
+NOTICE = 2 * MINUTE
+"""Machines are returned this long before they would be taken, as by the notice of an eviction."""
+
+_ID = r"[A-Za-z0-9][-A-Za-z0-9._]*|/?[A-Za-z0-9][-A-Za-z0-9._()]*(/[A-Za-z0-9][-A-Za-z0-9._()]*)*"
+_PRICE = r"(?:0|[0-9]{1,9}(?:\.[0-9]{1,9})?) ?USD/h"
+_NEEDED, _BLOCK = ("id", "cloud", "zone", "type", "machines", "price", "until"), "block"
+_KEYS = (*_NEEDED, _BLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """`machines` of one market at `price` nano-dollars an hour each, until a moment; `id` as its cloud names it.
+
+    A `block` is a Capacity Block of EC2, which is bought like a market of its own.
+    """
+
+    id: str
+    cloud: str
+    zone: str
+    type: str
+    machines: int
+    price: int
+    until: int
+    block: bool = False
+
+    @property
+    def market(self) -> Market:
+        """The reservation as a market of its own."""
+        region = markets_of(self.cloud).region_of_zone(self.zone)
+        return Market(self.cloud, region, self.zone, self.type, reservation=self.name)
+
+    @property
+    def name(self) -> str:
+        """The last part of the id, which can be a path."""
+        return self.id.rpartition("/")[2]
+
+    @property
+    def leave(self) -> int:
+        """When its machines are returned: a notice before the cloud would take them."""
+        early = _early(self.cloud) if self.block else None
+        return self.until - NOTICE - (early or 0)
+
+
+def _early(cloud: str) -> int | None:
+    keys = cloud_of(cloud).job
+    return None if keys is None else keys.block_ends_early
+
+
+def clouds_with_reservations() -> tuple[str, ...]:
+    """The clouds whose reservations can be used."""
+    return tuple(cloud for cloud in rented_clouds() if _early(cloud) is not None)
+
+
+def read_reservation(written: object) -> Reservation:
+    """A reservation from a mapping; ValueError says what is wrong with it."""
+    if not isinstance(written, dict):
+        raise ValueError("is not a mapping")
+    for name in written:
+        if name not in _KEYS:
+            raise ValueError(f"has the unknown key {name}{meant(str(name), _KEYS)}")
+    for name in _NEEDED:
+        if written.get(name) is None:
+            raise ValueError(f"has no {name}")
+    given: dict[str, Any] = {name: _read(name, value) for name, value in written.items()}
+    reservation = Reservation(**given)
+    try:
+        market = reservation.market
+    except PricingDataError as error:
+        raise ValueError(f"names no market ({error})") from None
+    shape = markets_of(market.cloud).zone.replace("{region}", re.escape(market.region))
+    if not is_region_of(market.cloud, market.region) or not re.fullmatch(shape, market.zone):
+        raise ValueError(f"has the zone {reservation.zone}, which is none of {market.cloud}")
+    return reservation
+
+
+def _read(name: str, value: object) -> object:
+    readers = {"machines": lambda v: read_whole(v, 1, MOST), "until": read_moment, "block": read_flag}
+    try:
+        if name == "price":
+            return _read_price(value)
+        if name in readers:
+            return readers[name](value)
+        text = read_text(value)
+    except ValueError as error:
+        raise ValueError(f"has {name} {value!r}, which {error}") from None
+    if name == "cloud" and text not in clouds_with_reservations():
+        raise ValueError(f"has the cloud {text}, but reservations are for {', '.join(clouds_with_reservations())}")
+    if name == "id" and not re.fullmatch(_ID, text):
+        raise ValueError(f"has the id {text!r}, which has other characters than an id or a path")
+    return text
+
+
+def _read_price(value: object) -> int:
+    """`2.50 USD/h`, or 0 for what is paid already."""
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    if not isinstance(value, str) or not re.fullmatch(_PRICE, value):
+        raise ValueError("is not an amount per hour such as 2.50 USD/h, or 0")
+    return int(Decimal(value.removesuffix("/h").removesuffix("USD").strip()) * NANOS_PER_DOLLAR)
+
+
+def reservation_text(reservation: Reservation) -> dict[str, Any]:
+    """The mapping as it is written in a job file."""
+    price = f"{format_usd(reservation.price)} USD/h" if reservation.price else 0
+    content: dict[str, Any] = {name: getattr(reservation, name) for name in _NEEDED}
+    content |= {"price": price, "until": format_time(reservation.until)}
+    return content | ({_BLOCK: True} if reservation.block else {})
+
+
+def reservation_schema(moment: Mapping[str, object]) -> dict[str, object]:
+    """JSON Schema of the mapping."""
+    text = {"type": "string", "minLength": 1}
+    return {
+        "type": "object",
+        "required": list(_NEEDED),
+        "additionalProperties": False,
+        "properties": {
+            "id": {"type": "string", "pattern": f"^(?:{_ID})$"},
+            "cloud": {"enum": list(clouds_with_reservations())},
+            "zone": text,
+            "type": text,
+            "machines": {"type": "integer", "minimum": 1, "maximum": MOST},
+            "price": {"anyOf": [{"const": 0}, {"type": "string", "pattern": f"^(?:{_PRICE})$"}]},
+            "until": dict(moment),
+            _BLOCK: {"type": "boolean"},
+        },
+    }
