@@ -17,8 +17,11 @@ VARIABLE, PART = "SPOTCTL_TEST_SAMPLES", "SPOTCTL_TEST_PART"
 LONG_TESTS = Path(__file__).with_name("long_tests.txt")
 
 SHORT, LONG = "short", "long"
-LONG_RUN = pytest.mark.sampled(5, of="runs of minutes on this computer")
-"""Tests of whole runs of real processes, each of a minute or two."""
+LONG_RUN = pytest.mark.sampled(6, of="runs of minutes on this computer")
+"""Tests of whole runs of real processes, each of half a minute to two."""
+
+LOCAL_FAULT = pytest.mark.sampled(12, of="faults of trainings on this computer")
+"""Tests that kill, stop or interrupt processes of a training. The simulation tests the same faults by the hundred."""
 
 
 def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Item], list[pytest.Item]]:

@@ -285,6 +285,7 @@ def test_a_run_that_is_killed_repeatedly_makes_the_same_model(tmp_path: Path, ho
     check_nothing_bought_twice(home)
 
 
+@LONG_RUN
 def test_the_iteration_log_of_an_earlier_run_is_replaced(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
     path = training(tmp_path, 5)
     path.write_text(path.read_text() + f"outputs: {{model: {tmp_path / 'out'}}}\n")

@@ -31,6 +31,7 @@ from agileml.stopping import Stopping
 from agileml.transport import TcpAddress
 from agileml.work.plan import WorkPlan
 from tests.agileml.engines.attached_jobs import AttachedTraining, free_port, secret_file, write_trainer
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 
 pytestmark = pytest.mark.timeout(600)
@@ -116,6 +117,7 @@ def test_only_holders_of_the_secret_and_of_a_new_name_are_let_in(train: Train, t
     assert training.ended()["failures"] == 0
 
 
+@LONG_RUN
 @pytest.mark.slow
 def test_a_killed_command_is_run_again_and_its_nodes_rejoin(train: Train, tmp_path: Path) -> None:
     trainer = str(write_trainer(tmp_path / "code"))

@@ -63,6 +63,7 @@ def test_a_training_on_three_hosts_survives_what_can_happen_to_them(tmp_path: Pa
     assert model == simulated(tmp_path, CLOCKS)
 
 
+@LONG_RUN
 @pytest.mark.slow
 def test_of_two_nodes_that_cannot_reach_each_other_one_is_given_up(tmp_path: Path) -> None:
     """As with a firewall between them: both are alive, and no data passes."""

@@ -34,8 +34,9 @@ from tests.agileml.engines.jobs import (
     reliable,
 )
 from tests.agileml.toys import Decades, Paced
+from tests.samples import LOCAL_FAULT
 
-pytestmark = pytest.mark.usefixtures("left_behind")
+pytestmark = [pytest.mark.usefixtures("left_behind"), LOCAL_FAULT]
 
 CLOCKS = 12
 LENGTHS = (6,) * 16

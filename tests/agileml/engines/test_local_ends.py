@@ -26,8 +26,9 @@ from agileml.roles.node import JobSettings
 from agileml.runtime.output import Printed
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Timetable, kill, processes, transient
+from tests.samples import LOCAL_FAULT
 
-pytestmark = pytest.mark.usefixtures("left_behind")
+pytestmark = [pytest.mark.usefixtures("left_behind"), LOCAL_FAULT]
 
 TRAINER = """
 import os, numpy as np

@@ -9,11 +9,13 @@ import pytest
 from agileml.reference import model_digest, run
 from agileml.stopping import Stopping
 from tests.agileml.soak import Paced, Storm, growth, soak
+from tests.samples import LONG_RUN
 
 MOST_CLOCKS = 500
 """What a fast machine does in less than that time."""
 
 
+@LONG_RUN
 @pytest.mark.slow
 def test_continuous_chaos_loses_no_update_and_leaks_nothing(left_behind: Path) -> None:
     storm = Storm(left_behind, seed=1)

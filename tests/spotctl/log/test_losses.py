@@ -16,6 +16,7 @@ from spotctl.log import events as ev
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.elsewhere.log_copy import add_missing
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, LOCAL, NIGHT, MadeRun, write_log
 
@@ -167,6 +168,7 @@ def test_a_page_that_cannot_be_read_is_named_by_run_in_the_index(log: Path) -> N
     assert sum(mark["rows"] for mark in marks) == report["rows_lost"]
 
 
+@LONG_RUN
 def test_a_copy_of_a_run_goes_on_where_the_log_ended_before_its_repair(log: Path) -> None:
     with EventLog(log) as opened:
         before = opened.of_run(RUN)[:-1]

@@ -36,6 +36,7 @@ from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME
 from spotctl.nightly.tonight import NightRunner
 from spotctl.run.start import runs
+from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
@@ -349,6 +350,7 @@ def test_without_capacity_it_is_tried_again(
     assert f"({len(waited) + 1} attempts)" in json.dumps(sent)
 
 
+@LONG_RUN
 def test_a_night_whose_budget_is_too_low_leaves_no_run_to_resume(home: Path, webhook: Hook) -> None:
     state_dir = installed(home, "true", webhook, "hours: 30m\nbudget: 0.01 USD\nstrategy: proteus\n")
     refused = spotctl("nightly", "run", "small")

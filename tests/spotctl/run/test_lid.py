@@ -16,6 +16,7 @@ import pytest
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
+from tests.samples import LONG_RUN
 from tests.spotctl.launches import processes
 
 COMMAND = """\
@@ -48,6 +49,7 @@ CLOSED_SECONDS = 20
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 
+@LONG_RUN
 @pytest.mark.parametrize(
     ("job", "has_begun"),
     [

@@ -13,6 +13,7 @@ from subprocess import Popen
 import pytest
 
 from spotctl.log.store import runner_of
+from tests.samples import LONG_RUN
 from tests.spotctl.cli.test_ctrl_c import started
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.terminals import terminal
@@ -67,6 +68,7 @@ def ended(process: Popen[str]) -> tuple[dict[str, str], str]:
     return {line["job"]: line["fields"]["outcome"] for line in lines if line["event"] == "Answer"}, err
 
 
+@LONG_RUN
 def test_waiting_jobs_are_shown_withdrawn_and_begun(files: list[Path]) -> None:
     """A job that is stopped makes room for the next one; a job that waits can be neither launched nor resumed."""
     with launched(files) as process:

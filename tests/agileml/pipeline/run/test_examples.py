@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.samples import LONG_RUN
+
 pytest.importorskip("torch")
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "pipelines" / "evictions.py"
 
 
+@LONG_RUN
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["small_transformer", "small_resnet"])
 def test_five_evictions_change_no_loss(model: str) -> None:

@@ -25,6 +25,7 @@ from spotctl.show.runs.figures import Money
 from spotctl.show.tracking import followed
 from spotctl.show.tracking.followed import TrackedRuns
 from spotctl.show.tracking.points import Point, points_of
+from tests.samples import LONG_RUN
 from tests.spotctl.cli.test_ctrl_c import started
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import state_of, training
@@ -246,6 +247,7 @@ def test_what_is_not_installed_is_refused_before_anything_is_rented(
     assert why.endswith("; the run continues")
 
 
+@LONG_RUN
 @pytest.mark.slow
 def test_a_training_is_killed_and_resumed_in_one_run_of_mlflow(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="mlflow-skinny is not installed")
