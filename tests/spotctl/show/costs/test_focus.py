@@ -41,11 +41,11 @@ def test_columns_are_those_of_the_specification() -> None:
 
 def test_the_page_has_every_column_with_its_definition() -> None:
     page = _DOCS.read_text(encoding="utf-8")
-    links = dict(_LINK.findall(page))
-    assert links == {name: name.lower() for name in TABLE}
-    since = dict(re.findall(r"^\| \[(\w+)\]\(\S+\) \| (1\.\d) \|", page, re.MULTILINE))
-    assert since == {name: TABLE[name]["since"] for name in since}
-    assert [name for name in focus.COLUMNS if name.startswith("x_")] == re.findall(r"^\| (x_\w+) \|", page, re.MULTILINE)
+    assert dict(_LINK.findall(page)) == {name: name.lower() for name in TABLE}
+    later = page.partition("leaves out the columns that came later: ")[2].partition(".")[0]
+    assert later.split() == ", ".join(name for name in TABLE if TABLE[name]["since"] != "1.0").split()
+    own = re.findall(r"^\| (x_\w+) \|", page, re.MULTILINE)
+    assert own == [name for name in focus.COLUMNS if name.startswith("x_")]
 
 
 @pytest.fixture(scope="module")
