@@ -127,7 +127,7 @@ def figures(name: str, answer: Mapping[str, Any], expected: Mapping[str, Any], c
         f"{name}: {answer['clocks']} updates, {answer['evictions']} evictions, {len(machines)} machines for"
         f" {minutes:.0f} machine-minutes, {answer['updates_lost']} updates lost\n"
         f"plan ${expected['cost_p10_usd']:.4f} to ${expected['cost_p90_usd']:.4f}, bill ${answer['cost_usd']:.4f},"
-        f" books of the cloud ${sum(machine.usd for machine in machines):.4f}\n"
+        f" books of the cloud ${sum(machine.usd for machine in machines):.4f} without disks and addresses\n"
     )
 
 
