@@ -17,10 +17,10 @@ VARIABLE, PART = "SPOTCTL_TEST_SAMPLES", "SPOTCTL_TEST_PART"
 LONG_TESTS = Path(__file__).with_name("long_tests.txt")
 
 SHORT, LONG = "short", "long"
-LONG_RUN = pytest.mark.sampled(6, of="runs of minutes on this computer")
+LONG_RUN = pytest.mark.sampled(5, of="runs of minutes on this computer")
 """Tests of whole runs of real processes, each of half a minute to two."""
 
-LOCAL_FAULT = pytest.mark.sampled(12, of="faults of trainings on this computer")
+LOCAL_FAULT = pytest.mark.sampled(9, of="faults of trainings on this computer")
 """Tests that kill, stop or interrupt processes of a training. The simulation tests the same faults by the hundred."""
 
 
