@@ -173,6 +173,10 @@ class AttachedTraining:
         assert (answer["updates_lost"], answer["updates_doubled"]) == (0, 0)
         return answer
 
+    def has_failed(self, name: str) -> bool:
+        """Whether a node has ended without being released."""
+        return self._nodes[name].poll() not in (None, 0)
+
     def exit_code(self, name: str) -> int:
         return self._nodes[name].wait(PATIENCE_SECONDS)
 

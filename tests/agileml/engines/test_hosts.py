@@ -14,6 +14,7 @@ import pytest
 
 from agileml.transport import TcpAddress
 from tests.agileml.engines.attached_jobs import PACE, SECRET, TRAINER, AttachedTraining, write_trainer
+from tests.agileml.engines.cut_hosts import play, undisturbed
 from tests.agileml.engines.hosts import Host, hosts
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
@@ -78,6 +79,13 @@ def test_of_two_nodes_that_cannot_reach_each_other_one_is_given_up(tmp_path: Pat
         # It may learn that it was given up or, at the same time, that the job is over.
         assert training.exit_code("t1") in (0, 1)
     assert model == simulated(tmp_path, 5)
+
+
+@LONG_RUN
+@pytest.mark.slow
+def test_single_connections_between_hosts_break_and_no_update_is_lost() -> None:
+    """`python -m tests.agileml.engines.cut_hosts 0 20` runs more."""
+    assert play(0)[0] == undisturbed()
 
 
 def strike(training: AttachedTraining, first: Host, second: Host, third: Host) -> None:
