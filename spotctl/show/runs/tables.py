@@ -15,7 +15,7 @@ from spotctl.log.events import FINISH, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
-from spotctl.show.phrases import bid_text, hours_text, machines_text, moment, spending_text
+from spotctl.show.phrases import hours_text, machines_text, moment, spending_text, terms_text
 from spotctl.show.plans.on_cluster import nodes_text
 from spotctl.show.runs.standing import shown_loss
 
@@ -91,9 +91,8 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
     now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
     then = {name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()}
     if allocation.number not in before.allocations:
-        lines.append(
-            f"rented {machines_text(len(now), allocation.market)}{bid_text(allocation.bid, allocation.market.cloud)}"
-        )
+        terms = terms_text(allocation.market, allocation.bid, allocation.on_demand)
+        lines.append(f"rented {machines_text(len(now), allocation.market)}{terms}")
     warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
     if warned:
         lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")
