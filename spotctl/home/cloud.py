@@ -57,11 +57,17 @@ class CloudSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedReservations:
+    """Reserved machines of a cloud, which spotctl uses: how long before its end a block loses them."""
+
+    block_ends_early: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobKeys:
     """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region.
 
-    `block_ends_early` is how long before its end a reserved block loses its machines; None where spotctl uses no
-    reservations.
+    `reservations` is None where spotctl uses none.
     """
 
     image: str
@@ -69,7 +75,7 @@ class JobKeys:
     image_example: str
     identity: str = ""
     region: str = ""
-    block_ends_early: int | None = None
+    reservations: UsedReservations | None = None
 
 
 @dataclass(frozen=True, slots=True)
