@@ -14,6 +14,7 @@ import stands in further modules of the package, its parts:
 - `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
 - `scheme`: `SCHEME` and `FORM`, how locations in its object store are written
 - `storage`: `bucket(name, who)` and `MACHINE`, its object store; only agileml and the standard library
+- `bucket_region`: `region_of(name, who)`, where a bucket is, if its object store says so
 - `identity`: `LAUNCHER`, the launcher's identity at the object store
 
 Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines.
