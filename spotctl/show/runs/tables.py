@@ -76,6 +76,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
     lines = _milestone(before, after) + _new_checkpoint(before, after)
     if after.login != before.login:
         lines.append("the login works again" if after.login is None else login_text(after.login))
+    lines += _refused_reservation(before, after)
     if after.stopping is not None and before.stopping is None and after.alive:
         lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
     for allocation in after.allocations.values():
@@ -83,6 +84,13 @@ def happened(before: RunState, after: RunState) -> list[str]:
     if after.ended is not None and before.ended is None:
         lines.append(_end_text(after, after.ended))
     return lines
+
+
+def _refused_reservation(before: RunState, after: RunState) -> list[str]:
+    """A line about the refused order of a reservation, which the user named; the job goes on without it."""
+    reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
+    is_new = after.refusal != before.refusal and any(market in after.refusal for market in reserved)
+    return [f"refused: {after.refusal}"] if is_new else []
 
 
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from pricing_data.market import Market
 from pricing_data.units import HOUR, format_usd
+from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import CostSoFar
+from spotctl.log.log_row import LogRow
 from spotctl.log.statuses import RunStatus
 from spotctl.show.costs import focus
 from spotctl.show.costs.answers import as_json
@@ -50,6 +53,23 @@ def test_the_lines_of_a_launch_and_of_top_name_the_reservation_and_its_price() -
     states = [fold(LOG[:1]), fold(RUNNING)]
     assert LINE in happened(*states)
     assert LINE in [str(event) for event in follow(Timeline(), LOG).events]
+
+
+def refusing(market: Market, bid: int | None) -> list[LogRow]:
+    """The log of a run of which a market refuses two orders, for the same reason."""
+    why = f"{market}: The capacity reservation does not exist."
+    orders = [ev.RentIntended(i, market, 2, bid, PRICE, 2.0, False, NIGHT + HOUR) for i in (1, 2)]
+    events = [event for order in orders for event in (order, ev.RentRefused(order.intent, "NotFound", why))]
+    return [LOG[0], *(LogRow(i, LOG[0].run, NIGHT, event) for i, event in enumerate(events, LOG[0].id + 1))]
+
+
+def test_a_launch_says_once_why_a_reservation_was_refused() -> None:
+    rows = refusing(RESERVED, None)
+    assert happened(fold(rows[:2]), fold(rows[:3])) == [
+        f"refused: {RESERVED}: The capacity reservation does not exist."
+    ]
+    assert happened(fold(rows[:3]), fold(rows)) == []
+    assert happened(fold(LOG[:1]), fold(refusing(AWS[0], PRICE))) == []
 
 
 @pytest.mark.parametrize("price", [0, 2 * CENT])
