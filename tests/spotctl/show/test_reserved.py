@@ -133,3 +133,9 @@ def test_focus_names_the_reservation_and_the_list_price() -> None:
         assert all(" reserved machine" in f" {line['ChargeDescription']}" for line in own)
         assert sum(float(line["ListCost"]) for line in own) == pytest.approx(2 * LISTED / 1e9)
         assert sum(float(line["BilledCost"]) for line in own) == pytest.approx(2 * price / 1e9)
+
+
+def test_the_saving_is_a_discount_of_spot_and_reserved_machines() -> None:
+    steps = as_json(report_of([partly_reserved(0)]))["saving"]["steps"]
+    assert steps[0]["name"] == "discount"
+    assert steps[0]["usd"] > 0
