@@ -2,8 +2,8 @@
 
     python -m agileml.join HOST:PORT --secret-file FILE [--reliable] [--name NAME]
 
-HOST:PORT is where `spotctl train --engine attach --listen HOST:PORT` waits for nodes; FILE holds the same secret. The
-node needs nothing else of the job: it receives the trainer's code. SIGTERM warns the job that this machine will be
+HOST:PORT is where `spotctl lab train --engine attach --listen HOST:PORT` waits for nodes; FILE holds the same secret.
+The node needs nothing else of the job: it receives the trainer's code. SIGTERM warns the job that this machine will be
 taken away; the node hands over what it holds and exits. Standard error is the node's log.
 
 Exit codes: 0 released by the controller; 1 failed; 2 wrong usage; 3 refused (another secret, another version of the

@@ -12,9 +12,10 @@ PAGES = {
     " reports prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
-    "Explanation": "planning guarantees proof threats machines remote-runner",
+    "Explanation": "planning guarantees proof machines remote-runner",
     "For maintainers": "internals/architecture internals/write-a-cloud internals/test-clouds internals/forecast"
-    " internals/stragglers internals/pipelines internals/papers internals/benchmarks decisions/index",
+    " internals/stragglers internals/pipelines internals/papers internals/benchmarks"
+    " internals/threats decisions/index",
 }
 """The pages of each section, in order. `make docs` fails for a page that is in none."""
 

@@ -1,7 +1,7 @@
 """A model of PyTorch for pipeline stages: layers, loss, data and optimizer as one would write them without a pipeline.
 
     pip install 'spotctl[torch]'
-    spotctl parallel train examples/pipeline_own_model.py:build --nodes 4 --stages 2 --faults "kill 3, warn 6"
+    spotctl lab parallel train examples/pipeline_own_model.py:build --nodes 4 --stages 2 --faults "kill 3, warn 6"
 
 Run as a script, it trains in two stages, puts the weights back into the model, and compares with plain PyTorch.
 """

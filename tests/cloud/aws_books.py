@@ -56,7 +56,7 @@ NO_CAPACITY = End(*_SPOT, "instance-terminated-no-capacity", evicted=True)
 PRICE = End(*_SPOT, "instance-terminated-by-price", evicted=True)
 
 
-class SpotRequest(TaggedEC2Resource):
+class SpotRequest(TaggedEC2Resource):  # type: ignore[misc]  # moto is not followed
     """A spot request as DescribeSpotInstanceRequests shows it: attributes have the names of the API, in snake case."""
 
     def __init__(self, backend: Any, id: str, instance: Any, price: str, tags: dict[str, str]) -> None:  # noqa: A002, ANN401

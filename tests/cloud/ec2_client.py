@@ -20,7 +20,9 @@ KINDS = ("instance", "volume", "network-interface", "spot-instances-request")
 def client_of(aws: AwsServer, service: str) -> Any:  # noqa: ANN401  # boto3's
     once = Config(retries={"total_max_attempts": 1})
     key = {"aws_access_key_id": OWNER, "aws_secret_access_key": "loopback"}
-    return boto3.Session().client(service, endpoint_url=aws.server.url, config=once, **key)  # type: ignore[call-overload]
+    # With its type, mypy would try hundreds of overloads, one for each service.
+    session: Any = boto3.Session()
+    return session.client(service, endpoint_url=aws.server.url, config=once, **key)
 
 
 def order(ec2: Any, **changes: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -1,8 +1,9 @@
 """`python -m tests.cloud.pipelines small|transformer|resnet18 [UPDATES]`: examples/pipelines on a simulated cloud.
 
 Four machines train a model of examples/pipelines. Five are taken away one after the other, three of them without a
-warning. The losses are compared with those of plain PyTorch in one process, and the bill with the plan. The machines'
-image has PyTorch, because they reach no package index. All machines share the processors of this computer.
+warning. The losses are compared with those of plain PyTorch in one process, and the bill with the plan, for which the
+model is profiled first. The machines' image has PyTorch, because they reach no package index. All machines share the
+processors of this computer.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ NAME, MACHINES, STAGES = "split", 4, 2
 WARNINGS = (10.0, None, None, 10.0, None)
 """Seconds between the notice of an eviction and the eviction; None: without notice."""
 CLOUD = "aws"
+PROFILE = "measured.json"
 _EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 _PACKAGES = "usr/lib/python3/dist-packages"
 _MODELS = {"small": ("small_transformer", 2, 8), "transformer": ("transformer", 4, 4), "resnet18": ("resnet18", 8, 4)}
@@ -97,8 +99,10 @@ def main(name: str, updates: int) -> None:
         laptop = Laptop(Path(folder), cloud.environment)
         laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
         shutil.copytree(_EXAMPLES, laptop.folder / "work", dirs_exist_ok=True)
-        parallel = {"profile": f"{name}.json", "batch": samples * microbatches, "stages": STAGES}
-        job = laptop.job(job_text(cloud, f"models.py:{model}", parallel, updates))
+        app = f"models.py:{model}"
+        _profile(laptop, laptop.folder / "work" / app, samples)
+        parallel = {"profile": PROFILE, "batch": samples * microbatches, "stages": STAGES}
+        job = laptop.job(job_text(cloud, app, parallel, updates))
         expected = laptop.answer("plan", job)["expected"]
         answer = launch_through(cloud, laptop, job, WARNINGS)
         sys.stdout.write(figures(name, answer, expected, cloud))
@@ -106,6 +110,13 @@ def main(name: str, updates: int) -> None:
         log = Path(answer["model"]).with_name("iterations.jsonl")
         words = [model, str(samples), str(microbatches), str(log)]
         subprocess.run([sys.executable, _EXAMPLES / "compare.py", *words], check=True)
+
+
+def _profile(laptop: Laptop, model: Path, samples: int) -> None:
+    """Measures the model as the machines run it: all at once on the processors of this computer."""
+    words = ("--microbatch", str(samples), "--together", str(MACHINES), "--out", model.with_name(PROFILE))
+    measured = laptop.run("lab", "parallel", "profile", model, *words)
+    assert measured.returncode == 0, measured.stderr
 
 
 def figures(name: str, answer: Mapping[str, Any], expected: Mapping[str, Any], cloud: SimulatedCloud) -> str:
@@ -116,7 +127,7 @@ def figures(name: str, answer: Mapping[str, Any], expected: Mapping[str, Any], c
         f"{name}: {answer['clocks']} updates, {answer['evictions']} evictions, {len(machines)} machines for"
         f" {minutes:.0f} machine-minutes, {answer['updates_lost']} updates lost\n"
         f"plan ${expected['cost_p10_usd']:.4f} to ${expected['cost_p90_usd']:.4f}, bill ${answer['cost_usd']:.4f},"
-        f" books of the cloud ${sum(machine.usd for machine in machines):.4f}\n"
+        f" books of the cloud ${sum(machine.usd for machine in machines):.4f} without disks and addresses\n"
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain
 
 from agileml.engines.sim.network import MessageBucket, Wire, size_of
 from agileml.runtime.mailbox import codec
@@ -17,23 +18,39 @@ Callback = Callable[[], None]
 
 @dataclass(slots=True)
 class VirtualTime:
-    """Events to come, in the order of time; those of the same time in the order in which they were added."""
+    """Events to come, in the order of time; those of the same time in the order in which they were added.
+
+    Nodes in step have thousands of events at the same moment: only the moments are sorted.
+    """
 
     now: float = 0.0
-    coming: list[tuple[float, int, Callback]] = field(default_factory=list)
-    _order: Iterator[int] = field(default_factory=count)
+    _moments: list[float] = field(default_factory=list)
+    _coming: dict[float, deque[Callback]] = field(default_factory=dict)
 
     def at(self, when: float, act: Callback) -> None:
         """Calls `act` at a virtual time."""
-        heapq.heappush(self.coming, (when, next(self._order), act))
+        acts = self._coming.get(when)
+        if acts is None:
+            self._coming[when] = deque((act,))
+            heapq.heappush(self._moments, when)
+        else:
+            acts.append(act)
 
     def later(self, seconds: float, act: Callback) -> None:
         """Calls `act` after some seconds."""
         self.at(self.now + seconds, act)
 
+    def coming(self) -> Iterator[Callback]:
+        """The events to come, in order."""
+        return chain.from_iterable(self._coming[when] for when in sorted(self._moments))
+
     def advance(self) -> None:
         """Goes on to the next event."""
-        self.now, _, act = heapq.heappop(self.coming)
+        self.now = self._moments[0]
+        acts = self._coming[self.now]
+        act = acts.popleft()
+        if not acts:
+            del self._coming[heapq.heappop(self._moments)]
         act()
 
 
@@ -66,14 +83,14 @@ class Messages:
 
     def in_flight(self) -> Iterator[tuple[str, str, object]]:
         """Messages in flight: sender, receiver, message."""
-        for _, _, act in self._time.coming:
+        for act in self._time.coming():
             if isinstance(act, _Delivery) and not act.lost:
                 message = act.message
                 yield act.sender, act.receiver, message.whole if isinstance(message, MessageBucket) else message
 
     def lose(self, process: str) -> None:
         """Loses all messages in flight from or to a process."""
-        for _, _, act in self._time.coming:
+        for act in self._time.coming():
             if isinstance(act, _Delivery) and process in (act.sender, act.receiver):
                 act.lost = True
 
@@ -87,11 +104,11 @@ class Messages:
         broken: set[str] = set()
         # In the order of each link: first the messages that the receiver's card is already receiving.
         in_flight = [
-            (act.seconds > 0, at, order, act)
-            for at, order, act in self._time.coming
+            act
+            for act in self._time.coming()
             if isinstance(act, _Delivery) and act.sender == sender and receiver in ("", act.receiver)
         ]
-        for _, _, _, act in sorted(in_flight, key=lambda event: event[:3]):
+        for act in sorted(in_flight, key=lambda act: act.seconds > 0):
             if act.receiver in broken or lose(act.message):
                 broken.add(act.receiver)
                 act.lost = True

@@ -63,6 +63,7 @@ class RemoteAgents:
         self._numbers = count()
         self._connections: dict[str, MachineConnection] = {}
         self._links: dict[str, AgentLink] = {}
+        self._code: Archive | None = None
         self._jobs: dict[Path, Archive] = {}
         self._packages: dict[tuple[tuple[str, ...], MachinePlatform], Packages] = {}
         self._checked: set[Path] = set()
@@ -159,7 +160,10 @@ class RemoteAgents:
                 self._jobs[supplies.folder] = job_archive(supplies.folder, folder)
             job = None if supplies.folder is None else self._jobs[supplies.folder]
             packages = partial(self._packages_for, supplies.packages) if supplies.packages else None
-            return Archives(code_wheel(folder), job, packages)
+            if self._code is None:
+                # An upgrade in the middle of a run must not send its machines two versions.
+                self._code = code_wheel(folder)
+            return Archives(self._code, job, packages)
 
     def _packages_for(self, names: tuple[str, ...], machine: MachinePlatform) -> Packages:
         """The packages for a platform, chosen once per process."""

@@ -127,6 +127,10 @@ def _copies(script: TrainingScript) -> Iterator[str]:
         is_certain = all(isinstance(test, ast.Attribute) and test.attr in switches for test in tests)
         yield copy if is_certain else f"{{ {copy} || true; }}"
     elif script.resumes and not _result_places(script):
+        if script.uses_tools and (names := {_fixed_name(save.place) for save in script.repeated_saves} - {""}):
+            # spotctl keeps the state of the loop, and not what the script itself saves in it. The last machine may
+            # have had no reason to save.
+            yield f"{{ cp -r {' '.join(map(shlex.quote, sorted(names)))} {RESULTS} || true; }}"
         yield f"cp -r {CHECKPOINTS}/. {RESULTS}"
 
 

@@ -180,4 +180,4 @@ def span_of(report: Report) -> str:
         when = f"Runs started between {minute(min(began))} and {minute(max(began))}."
     if not report.is_replayed:
         return when
-    return f"{when} The local market replays recorded prices, and rows carry its clock. No real money was spent."
+    return f"{when} The local market replays a price history, and rows carry its clock. No real money was spent."

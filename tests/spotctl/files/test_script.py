@@ -243,6 +243,24 @@ def test_a_result_that_is_saved_under_a_condition(text: str, command: str) -> No
     assert job().program.run == f"python train.py {command}"  # type: ignore[union-attr]
 
 
+BEST = """\
+import torch
+from spotctl.integrations.loops import resuming
+
+net = torch.nn.Linear(1, 1)
+for epoch in resuming(range(3), net):
+    net(1).backward()
+    torch.save(net.state_dict(), "best.pt")
+"""
+
+
+def test_what_a_resuming_loop_saves_by_itself_is_brought_back_too() -> None:
+    Path("train.py").write_text(BEST)
+    assert spotctl("init", "train.py").code == 0
+    copies = f"&& {{ cp -r best.pt {RESULT} || true; }} && cp -r {FOLDER}/. {RESULT}"
+    assert job().program.run == f"python train.py {copies}"  # type: ignore[union-attr]
+
+
 CONSTANT = """\
 import os
 import torch

@@ -1,4 +1,4 @@
-"""Plans six jobs that name no machine types, and keeps the table of docs/planning.md:
+"""Plans six jobs that name no machine types, and keeps the table of docs/internals/benchmarks.md:
 `python -m tests.spotctl.planning.open_types` prints it and writes it there.
 
 On-demand prices are list prices of 2025 (us-east-1, us-central1, eastus), of a few types that a choice by price alone
@@ -23,7 +23,7 @@ from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
 from tests.spotctl.planning.worlds import BEGIN, NOW, flat, table_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "planning.md"
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "benchmarks.md"
 _BEGIN, _END = "| job | AWS | Google Cloud | Azure |", "\n\n"
 PLACES = {"aws": ("us-east-1", "us-east-1a"), "gcp": ("us-central1", "-"), "azure": ("eastus", "-")}
 LISTED = """

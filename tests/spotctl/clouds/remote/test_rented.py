@@ -402,6 +402,21 @@ def test_payloads_import_packages_of_the_launcher(host: Namespaces, tmp_path: Pa
         assert done.out.split()[1].decode().startswith(layout.BUNDLES)
 
 
+@pytest.mark.slow
+def test_machines_get_one_version_of_our_code_although_it_is_upgraded_meanwhile(
+    host: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes of different versions refuse each other."""
+    with renting(host, tmp_path) as one, renting(host, tmp_path) as other:
+        other.agents = one.agents
+        one.start()
+        one.prepared()
+        monkeypatch.setattr("importlib.metadata.version", lambda _: "99.0")
+        other.start()
+        other.prepared()
+        assert other.sh(f"ls {layout.ROOT}/bundles") == one.sh(f"ls {layout.ROOT}/bundles")
+
+
 MAC = None
 """The platform of a computer whose packages run on no machine."""
 
