@@ -12,6 +12,7 @@ import pytest
 from pricing_data.units import DAY, format_time
 from tests.cloud.api import now_micros
 from tests.cloud.aws import AwsServer
+from tests.cloud.aws_market import ON_DEMAND_QUOTA
 from tests.cloud.aws_reservations import CapacityReservation
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop
@@ -95,10 +96,11 @@ def seconds(cloud: SimulatedCloud, zone: str) -> float:
 
 
 def test_a_command_has_all_nodes_in_a_reservation(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """The account has no quota for other machines. What is billed is the user's price."""
+    """The account may have no machine on demand, of which EC2 counts none that is reserved. What is billed is the
+    user's price."""
     held = reserve(cloud, 2)
     assert isinstance(cloud.server, AwsServer)
-    cloud.server.market.quotas.update(dict.fromkeys(cloud.server.market.quotas, 0.0))
+    cloud.server.market.quotas[ON_DEMAND_QUOTA] = 0.0
     said = launched(laptop, naming(COMMAND + RESOURCES, 2))
     assert "rented 2 x c6i.large (us-east-1b, reservation cr-0abc) at $0.02/h" in said
     assert "on demand" not in said
