@@ -62,6 +62,10 @@ class Market:
             return f"{text}/{self.os}/{self.reservation}"
         return text if self.os == LINUX else f"{text}/{self.os}"
 
+    def pricing(self, *, spot: bool) -> str:
+        """How its machines are paid for: `spot`, `on-demand` or `reserved`."""
+        return "reserved" if self.reservation else "spot" if spot else "on-demand"
+
     @classmethod
     def parse(cls, text: str) -> Market:
         """Parses the text form; `parse(str(market))` is the same market."""

@@ -115,7 +115,8 @@ def started_units(span: int, unit: int) -> int:
 
 
 def _checked_price(price: int) -> int:
-    # Reserved machines may be paid for already. An unknown price is never 0: catalogs and price series refuse that.
+    # Machines of a reservation, and only these, may be paid for already. No unknown price is billed as 0: offers of
+    # other machines, catalogs and price series refuse that.
     if price < 0:
         raise ImpossibleLife(f"a price of {price} nano-dollars per hour is below 0")
     return price

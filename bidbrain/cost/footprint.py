@@ -70,10 +70,12 @@ class FootprintAllocation:
     planned: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.machines, self.left) <= 0 or min(self.price, self.nu, self.startup) < 0:
+        least_price = 0 if self.market.reservation else 1
+        if min(self.machines, self.left) <= 0 or self.price < least_price or min(self.nu, self.startup) < 0:
             raise ImpossibleAllocation(
                 f"{self.market}: {self.machines} machines, {self.left} microseconds left, at {self.price} nano-dollars,"
-                f" nu {self.nu:g}, start-up {self.startup}: the first two must be above 0, the others not below"
+                f" nu {self.nu:g}, start-up {self.startup}: the first two must be above 0, the others not below; only a"
+                " reservation can cost nothing"
             )
         if not 0 <= self.beta <= 1:
             raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} is not a probability")

@@ -10,6 +10,7 @@ from math import inf
 from typing import Protocol
 
 from bidbrain.billing import highest_price
+from bidbrain.errors import BidBrainError
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.known_clouds import markets_of
@@ -23,9 +24,16 @@ LOOK_AGAIN = 2 * MINUTE
 """How soon to decide again where markets refused, or did not have all that was wanted."""
 
 
+class ImpossibleOffer(BidBrainError, ValueError):
+    """An offer at a price that its market cannot have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A machine type that can be rented in a market: work per hour (nu, vCPUs by default) and on-demand price."""
+    """A machine type that can be rented in a market: work per hour (nu, vCPUs by default) and on-demand price.
+
+    The price of a reservation is the user's, and may be 0.
+    """
 
     market: Market
     nu: float
@@ -34,6 +42,10 @@ class Offer:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.on_demand < (0 if self.market.reservation else 1):
+            raise ImpossibleOffer(
+                f"{self.market} at {self.on_demand} nano-dollars: only a reservation can cost nothing"
+            )
         object.__setattr__(self, "_hash", hash((self.market, self.nu, self.on_demand)))
 
     def __hash__(self) -> int:

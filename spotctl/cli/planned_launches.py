@@ -65,7 +65,6 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     from spotctl.cli import elsewhere
     from spotctl.cli.progress import planning, waiting
     from spotctl.run.start import concurrent_runs, runs
-    from spotctl.run.start.data_regions import bucket_location, far_data
     from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
     from spotctl.run.start.local_market import on_one_market
     from spotctl.run.start.machine_packages import check_machine_packages
@@ -83,13 +82,24 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     moves = not attached and elsewhere.moves(specs, session)
     with planning(session, len(specs)):
         planned = plans_to_launch(specs, session.settings, limit)
-    with waiting(session, "asking where the data is"):
-        far = [line for plan in planned.plans for line in far_data(plan, bucket_location)]
-    session.remark(*far)
+    say_which_data_is_far(session, planned.plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:
             check_machine_packages(spec, session.settings, elsewhere.packages_of_runner(spec) if moves else ())
     return Prepared(planned, moves)
+
+
+def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:
+    """Says which data is in another region than the machines. Only a launch whose machines read data asks for it."""
+    from spotctl.cli.progress import waiting
+    from spotctl.run.start.data_regions import bucket_location, far_data, stored_data
+
+    reading = [plan for plan in plans if stored_data(plan.job.spec)]
+    if not reading:
+        return
+    with waiting(session, "asking where the data is"):
+        far = [line for plan in reading for line in far_data(plan, bucket_location)]
+    session.remark(*far)
 
 
 def run(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pricing_data.units import format_time
-from spotctl.agent.data_sets import gigabytes
 from spotctl.cli.endings import finish, finish_withdrawn
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
@@ -163,10 +162,14 @@ def _as_json(data: tuple[str, int, str, int]) -> dict[str, object]:
 
 
 def _unused(use: DataUse) -> str:
+    from spotctl.agent.data_sets import gigabytes
+
     return f"data {use.location}: {gigabytes(use.size)}, last used by {use.job}, launched {moment(use.used)}"
 
 
 def _unused_copy(copy: UnusedCopy) -> str:
+    from spotctl.agent.data_sets import gigabytes
+
     return f"data {copy.folder}: {gigabytes(copy.size)} on this computer, last used {moment(copy.used)}"
 
 

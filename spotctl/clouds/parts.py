@@ -69,6 +69,15 @@ class DoctorPart(Protocol):
         ...
 
 
+class BucketRegionPart(Protocol):
+    """Asks a cloud's object store where a bucket is."""
+
+    def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - an identity at the cloud's own store
+        """The region of a bucket; empty if it is in several, or the store does not say. StoreRefused: this identity may
+        not ask."""
+        ...
+
+
 def prices_of(cloud: str) -> PricesPart:
     return cast("PricesPart", part_of(cloud, "prices"))
 
@@ -79,6 +88,11 @@ def provider_part(cloud: str) -> ProviderPart:
 
 def doctor_of(cloud: str) -> DoctorPart:
     return cast("DoctorPart", part_of(cloud, "doctor"))
+
+
+def bucket_region_of(cloud: str) -> BucketRegionPart | None:
+    """The part of a cloud whose object store says where buckets are; None for other clouds."""
+    return cast("BucketRegionPart", part_of(cloud, "bucket_region")) if has_part(cloud, "bucket_region") else None
 
 
 def bill_clouds() -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import stands in further modules of the package, its parts:
 - `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
 - `scheme`: `SCHEME` and `FORM`, how locations in its object store are written
 - `storage`: `bucket(name, who)` and `MACHINE`, its object store; only agileml and the standard library
+- `bucket_region`: `region_of(name, who)`, where a bucket is, if its object store says so
 - `identity`: `LAUNCHER`, the launcher's identity at the object store
 
 Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines.
@@ -57,11 +58,17 @@ class CloudSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedReservations:
+    """Reserved machines of a cloud, which spotctl uses: how long before its end a block loses them."""
+
+    block_ends_early: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobKeys:
     """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region.
 
-    `block_ends_early` is how long before its end a reserved block loses its machines; None where spotctl uses no
-    reservations.
+    `reservations` is None where spotctl uses none.
     """
 
     image: str
@@ -69,7 +76,7 @@ class JobKeys:
     image_example: str
     identity: str = ""
     region: str = ""
-    block_ends_early: int | None = None
+    reservations: UsedReservations | None = None
 
 
 @dataclass(frozen=True, slots=True)

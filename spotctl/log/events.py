@@ -113,7 +113,8 @@ class Planned:
 class RentIntended:
     """An order is about to be placed: a number of machines of one market, as one allocation.
 
-    `disk` and `address` are the additional prices of each machine's disk and address, in nano-dollars per hour.
+    `disk` and `address` are the additional prices of each machine's disk and address, in nano-dollars per hour. Of
+    reserved machines, `on_demand` is what they cost the user, and `list_price` the on-demand price; 0 if unknown.
     """
 
     intent: int
@@ -126,6 +127,7 @@ class RentIntended:
     lease_until: int
     disk: int = 0
     address: int = 0
+    list_price: int = 0
 
 
 @dataclass(frozen=True, slots=True)

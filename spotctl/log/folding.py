@@ -126,6 +126,7 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
             started,
             disk=order.disk,
             address=order.address,
+            list_price=order.list_price,
         )
     denied = frozenset(side for side in state.denied if not came or side[1] is not (order.bid is not None))
     closed = _closed(state, event.intent)

@@ -36,6 +36,12 @@ class Allocation:
     leaves_at: int | None = None
     disk: int = 0
     address: int = 0
+    list_price: int = 0
+
+    @property
+    def listed(self) -> int:
+        """The on-demand list price of a machine; if that of reserved machines is unknown, what they cost."""
+        return self.list_price or self.on_demand
 
     @property
     def highest_price(self) -> int:

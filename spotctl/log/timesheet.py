@@ -4,7 +4,7 @@ Nodes report when a clock is done, so that their events are dated to the middle 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from agileml.core.events import Iteration
 from pricing_data.units import SECOND
@@ -14,10 +14,11 @@ _READY, _LEFT = re.compile(r"(\S+) ready"), re.compile(r"(\S+) left")
 
 
 class Timesheet:
-    """Collects the events of one training; `speed` is the provider's time per second of this computer's."""
+    """Collects the events of one training; `speed` is the provider's time per second of this computer's, and
+    `machine_of` gives the machine of a node, whose name may not have all characters of an id."""
 
-    def __init__(self, speed: float) -> None:
-        self._speed = speed
+    def __init__(self, speed: float, machine_of: Callable[[str], str] = lambda node: node) -> None:
+        self._speed, self._machine_of = speed, machine_of
         self._chunks = 0
         self._loss: float | None = None
         """The last one that is known: not every clock computes it."""
@@ -33,8 +34,8 @@ class Timesheet:
             iteration.clock,
             self._loss,
             iteration.stage,
-            ready=(*before.ready, *_moments(_READY, iteration.events, middle)),
-            left=(*before.left, *_moments(_LEFT, iteration.events, middle)),
+            ready=(*before.ready, *self._moments(_READY, iteration.events, middle)),
+            left=(*before.left, *self._moments(_LEFT, iteration.events, middle)),
             redone=(*before.redone, *self._redone(iteration, at, span)),
         )
 
@@ -46,6 +47,5 @@ class Timesheet:
         new = self._chunks or iteration.sums.chunks
         return (Stretch(at - span * iteration.redone // (iteration.redone + new), at),)
 
-
-def _moments(what: re.Pattern[str], events: Iterable[str], at: int) -> Iterator[Moment]:
-    return (Moment(match[1], at) for event in events if (match := what.fullmatch(event)))
+    def _moments(self, what: re.Pattern[str], events: Iterable[str], at: int) -> Iterator[Moment]:
+        return (Moment(self._machine_of(match[1]), at) for event in events if (match := what.fullmatch(event)))

@@ -23,13 +23,14 @@ from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.planning.market_history import MarketHistory
 
 NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
+_UNTIL_THE_END = replace(NEVER_EVICTED, basis="reserved machines are not evicted before their reservation ends")
 
 
 def beta_of(market_history: MarketHistory, rent: Rent, price: int) -> Estimate:
     """The probability of losing machines within an hour: crossings of such a bid in the history, and the hazard, with a
     prior where evictions for capacity are possible, but unrecorded."""
     if rent.bid is None:
-        return NEVER_EVICTED
+        return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
     history = market_history.histories[rent.offer.market]
     return together(
         _share(crossing_of(history, rent.bid - price), history), market_history.hazards[rent.offer.market], HOUR

@@ -79,7 +79,7 @@ class MarketSnapshot:
             age,
             kinds,
             tuple(_machine(catalog, machine_kind) for machine_kind in kinds),
-            tuple(_on_demand(catalog, table.markets[row], at) for row in first.tolist()),
+            tuple(on_demand_price(catalog, table.markets[row], at) for row in first.tolist()),
         )
 
     @property
@@ -125,7 +125,8 @@ def _machine(catalog: Catalog, kind: MachineKind) -> InstanceType | None:
     return catalog.instance_type(kind.cloud, kind.type) if catalog.knows(kind.cloud, kind.type) else None
 
 
-def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
+def on_demand_price(catalog: Catalog, market: Market, at: int) -> int | None:
+    """The on-demand price of a market in nano-dollars per hour, if it is known."""
     try:
         return catalog.on_demand(market, at).price
     except UnknownPrice:

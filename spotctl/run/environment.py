@@ -72,9 +72,9 @@ class RunEnvironment:
     object store at `published`, if the job names one. `workdir` is the job's own folder; `on_machine` has the paths on
     machines. `variables` and `secrets` are the environment variables of the job's programs. `rented` machines are other
     computers, which share no folder with this one; their list is fetched again after `list_every` seconds. `output`
-    keeps what rented machines, or nodes on Ray, print. `lists` are the prices of traffic. A run that is `ending` only
-    returns its machines. `identity` is that of this process at object stores: a runner on a rented machine has the
-    machine's.
+    keeps what rented machines, or nodes on Ray, print. `lists` are the prices of traffic, and `list_price` is a
+    market's on-demand price in nano-dollars per hour, 0 if unknown. A run that is `ending` only returns its machines.
+    `identity` is that of this process at object stores: a runner on a rented machine has the machine's.
     """
 
     run: str
@@ -93,6 +93,7 @@ class RunEnvironment:
     ending: bool = False
     order_settings: OrderSettings = NO_SETTINGS
     lists: Callable[[], ListPrices] = shipped
+    list_price: Callable[[Market], int] = lambda _: 0
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     identity: StoreIdentity = LAUNCHER

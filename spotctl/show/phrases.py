@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import HOUR, MINUTE, SECOND, bid_usd, counted, format_time, usd, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND, bid_usd, counted, format_time, format_usd, usd, usd_text
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 if TYPE_CHECKING:
@@ -55,11 +55,14 @@ def machines_text(count: int | str, market: Market) -> str:
     return f"{count} x {market.instance_type} ({place}{reserved})"
 
 
-def bid_text(bid: int | None, cloud: str) -> str:
-    """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` at the spot price` on a cloud without bids."""
+def terms_text(market: Market, bid: int | None, on_demand: int) -> str:
+    """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` at the spot price` on a cloud without bids; the price
+    of reserved machines."""
+    if market.reservation:
+        return f" at ${format_usd(on_demand)}/h"
     if bid is None:
         return " on demand"
-    return f", bid {bid_usd(bid)}/h" if markets_of(cloud).takes_bids else " at the spot price"
+    return f", bid {bid_usd(bid)}/h" if markets_of(market.cloud).takes_bids else " at the spot price"
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:

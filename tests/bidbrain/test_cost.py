@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -257,6 +258,8 @@ def test_impossible_candidates_are_refused(wrong: dict[str, object], story: str)
     [
         ({"machines": 0}, "0 machines"),
         ({"price": -1}, "-1 nano-dollars"),
+        ({"price": 0}, "at 0 nano-dollars, .*; only a reservation can cost nothing"),
+        ({"price": -1, "market": replace(A, reservation="cr-0abc")}, "-1 nano-dollars"),
         ({"left": 0}, "0 microseconds left"),
         ({"nu": -1.0}, "nu -1"),
         ({"startup": -1}, "start-up -1"),

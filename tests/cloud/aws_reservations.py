@@ -20,6 +20,7 @@ class CapacityReservation:
     zone: str
     machines: int
     block: bool = False
+    state: str = "active"
     members: list[Lease] = field(default_factory=list)
 
     @property
@@ -47,6 +48,9 @@ class CapacityReservations:
         if found is None:
             message = f"The capacity reservation '{order.reservation}' does not exist."
             raise refuse("InvalidCapacityReservationId.NotFound", message)
+        if found.state != "active":
+            message = f"The capacity reservation '{found.id}' is in state '{found.state}', and not active."
+            raise refuse("InvalidCapacityReservationState", message)
         if order.spot or order.block is not found.block:
             raise refuse("InvalidParameterCombination", "The market type does not match the capacity reservation.")
         if (order.type, order.zone) != (found.type, found.zone):

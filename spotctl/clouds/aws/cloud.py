@@ -6,7 +6,7 @@ from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import MINUTE
 from spotctl.clouds.aws.regions import REGIONS
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys
+from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, UsedReservations
 from spotctl.home.setting_forms import text
 
 
@@ -39,7 +39,7 @@ CLOUD = Cloud(
         "instance profile",
         "us-east-1",
         # EC2 begins to terminate the machines of a Capacity Block half an hour before the block ends.
-        block_ends_early=30 * MINUTE,
+        reservations=UsedReservations(block_ends_early=30 * MINUTE),
     ),
     packages=CloudPackages("boto3"),
     policies=("aws", "aws-try", "aws-try-role"),

@@ -56,12 +56,6 @@ def bucket(name: str, who: AwsIdentity) -> ObjectBucket:
     return S3Bucket(f"s3://{name}", url, Caller(AwsSigner(region, who.keys)))
 
 
-def region_of(name: str, who: AwsIdentity) -> str:  # noqa: ARG001 - S3 tells everyone
-    """The region of a bucket; empty if S3 does not say."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or S3
-    return bucket_region(f"{endpoint.rstrip('/')}/{name}")
-
-
 class AwsSigner:
     """Signs requests to S3 (Signature Version 4). `keys` is called at first, and when the keys expire soon."""
 

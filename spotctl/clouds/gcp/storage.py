@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from spotctl.agent.blobs.bucket import ObjectBucket, ObjectVersions, StoreRefused
-from spotctl.agent.blobs.http import Caller, HttpCall
+from spotctl.agent.blobs.http import Caller
 from spotctl.agent.blobs.identity import EARLY_SECONDS, BearerToken, TokenIdentity
 from spotctl.agent.blobs.s3 import S3Bucket
 from spotctl.agent.self_deletion import fetch_metadata
@@ -23,29 +23,16 @@ GENERATIONS = ObjectVersions("x-goog-generation", _at_generation)
 """Cloud Storage compares generations, not entity tags."""
 
 
-def _endpoint() -> str:
+def endpoint() -> str:
+    """Where Cloud Storage is."""
     return os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "https://storage.googleapis.com")
 
 
 def bucket(name: str, who: TokenIdentity) -> ObjectBucket:
     """The bucket of this name, through the XML interface, which is that of S3."""
-    parts = urlsplit(_endpoint())
+    parts = urlsplit(endpoint())
     url = f"{parts.scheme}://{parts.netloc}/{name}"
     return S3Bucket(f"gs://{name}", url, Caller(BearerToken(who.token)), GENERATIONS)
-
-
-def region_of(name: str, who: TokenIdentity) -> str:
-    """The region of a bucket; empty if it is in several."""
-    parts = urlsplit(_endpoint())
-    call = HttpCall(
-        "GET",
-        f"{parts.scheme}://{parts.netloc}/storage/v1/b/{name}",
-        f"gs://{name}",
-        {"fields": "location,locationType"},
-    )
-    body, _ = Caller(BearerToken(who.token)).call(call)
-    answer = json.loads(body)
-    return str(answer["location"]).lower() if answer.get("locationType") == "region" else ""
 
 
 class MachineAccount:

@@ -11,7 +11,7 @@ from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market, is_region_of
 from pricing_data.units import MINUTE, NANOS_PER_DOLLAR, format_time, format_usd
 from spotctl.files.job.conversions import MOST, meant, read_flag, read_moment, read_text, read_whole
-from spotctl.home.cloud import cloud_of, rented_clouds
+from spotctl.home.cloud import UsedReservations, cloud_of, rented_clouds
 
 NOTICE = 2 * MINUTE
 """Machines are returned this long before they would be taken, as by the notice of an eviction."""
@@ -52,18 +52,19 @@ class Reservation:
     @property
     def leave(self) -> int:
         """When its machines are returned: a notice before the cloud would take them."""
-        early = _early(self.cloud) if self.block else None
-        return self.until - NOTICE - (early or 0)
+        used = _used(self.cloud)
+        early = used.block_ends_early if self.block and used is not None else 0
+        return self.until - NOTICE - early
 
 
-def _early(cloud: str) -> int | None:
+def _used(cloud: str) -> UsedReservations | None:
     keys = cloud_of(cloud).job
-    return None if keys is None else keys.block_ends_early
+    return None if keys is None else keys.reservations
 
 
 def clouds_with_reservations() -> tuple[str, ...]:
     """The clouds whose reservations can be used."""
-    return tuple(cloud for cloud in rented_clouds() if _early(cloud) is not None)
+    return tuple(cloud for cloud in rented_clouds() if _used(cloud) is not None)
 
 
 def read_reservation(written: object) -> Reservation:

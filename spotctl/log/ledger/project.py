@@ -252,7 +252,7 @@ class _Page:
 
     def _charged(self, charge: Charge, begin: int, end: int, use: Use, seconds: int) -> Iterator[LedgerRow]:
         amount = charge.price * seconds
-        listed = self.state.allocations[self.held.allocation].on_demand * seconds
+        listed = self.state.allocations[self.held.allocation].listed * seconds
         yield self.row(ChargeKind.COMPUTE, begin, end, use, charge.price, amount, listed)
         if charge.refunded:
             yield self.row(ChargeKind.REFUND, begin, end, use, charge.price, -amount, 0)
@@ -276,7 +276,7 @@ class _Page:
             amount,
             listed if needed else 0,
             self.settled,
-            allocation.on_demand if kind in _MACHINE_TIME else price,
+            allocation.listed if kind in _MACHINE_TIME else price,
         )
 
     def _second(self, at: int) -> int:

@@ -8,7 +8,8 @@ from pricing_data.market import api_region
 from pricing_data.units import usd_text
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import StoreIdentity
-from spotctl.agent.cloud_parts import STORAGE, cloud_part, clouds_by_scheme
+from spotctl.agent.cloud_parts import clouds_by_scheme
+from spotctl.clouds.parts import bucket_region_of
 from spotctl.files.job.reach import bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.values import JobPlan
@@ -22,7 +23,7 @@ def far_data(plan: JobPlan, region_of: RegionOf) -> Iterator[str]:
     """A line for each part of the data that is in another region than the machines that the plan rents first."""
     markets = [choice.rent.offer.market for choice in plan.choice] or [plan.decider.baseline.offer.market]
     here = Location(markets[0].cloud, markets[0].region)
-    for name, location in _places(plan.job.spec).items():
+    for name, location in stored_data(plan.job.spec).items():
         there = region_of(location)
         if there is None or _is_same(there, here):
             continue
@@ -37,8 +38,8 @@ def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Locati
     """Where a bucket is, if its cloud says so to this identity."""
     scheme, _, rest = location.partition("://")
     cloud = clouds_by_scheme().get(scheme)
-    part = None if cloud is None else cloud_part(cloud, STORAGE)
-    if cloud is None or part is None or not hasattr(part, "region_of"):
+    part = None if cloud is None else bucket_region_of(cloud)
+    if cloud is None or part is None:
         return None
     try:
         region = part.region_of(rest.partition("/")[0], identity.at(cloud))
@@ -48,11 +49,12 @@ def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Locati
     return Location(cloud, region) if region else None
 
 
-def _places(spec: JobSpec) -> dict[str, str]:
-    """The places from which rented machines read data."""
+def stored_data(spec: JobSpec) -> dict[str, str]:
+    """The places in object stores from which rented machines read data, by the names of the data."""
     if spec.is_local:
         return {}
-    return {**spec.data, **dict.fromkeys(stored_folders(spec), bucket_of(spec))}
+    places = {**spec.data, **dict.fromkeys(stored_folders(spec), bucket_of(spec))}
+    return {name: place for name, place in places.items() if "://" in place}
 
 
 def _is_same(there: Location, here: Location) -> bool:

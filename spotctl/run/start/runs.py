@@ -37,6 +37,7 @@ from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock, is_running
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.offers import on_demand_price
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.kept_output import delete_old
@@ -256,7 +257,11 @@ def _conduct(
         rendezvous.make(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
-    environment = replace(environment, lists=lambda: library(settings).catalog.lists)
+    environment = replace(
+        environment,
+        lists=lambda: library(settings).catalog.lists,
+        list_price=lambda market: on_demand_price(library(settings).catalog, market, journal.now()) or 0,
+    )
     plan = _planner(journal, settings, made)
     rules = replace(rules_of(spec, journal, environment, plan), shared=QuotaWatch(settings).shared)
     if spec.kind is ProgramKind.AGILEML:

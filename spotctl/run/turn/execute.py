@@ -304,6 +304,7 @@ class Executor:
                     until,
                     held.disk,
                     held.address,
+                    self._environment.list_price(offer.market) if offer.market.reservation else 0,
                 )
             case Renew(machines, until):
                 return ev.RenewIntended(number, machines, until)

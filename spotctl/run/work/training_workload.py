@@ -91,7 +91,9 @@ class TrainingWorkload:
         self._no_container = ""
         self._exited_before: set[str] = set()
         self._latest: Progressed | None = None
-        self._timesheet = Timesheet(self._speed)
+        self._machines: dict[str, str] = {}
+        """The machines by the names of their nodes."""
+        self._timesheet = Timesheet(self._speed, lambda node: self._machines.get(node, node))
         self._turn_began = 0, 0.0
         self._reported_at = 0.0
         self._seconds = 0.0
@@ -131,6 +133,7 @@ class TrainingWorkload:
             self._save_unfinished()
             return WorkReport()
         self._turn_began = now, time.monotonic()
+        self._machines = {self._nodes.name(machine): machine for machine in state.machines}
         try:
             idle = self._advance(state, machines, now)
             if self._last_line is not None:

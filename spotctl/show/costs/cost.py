@@ -270,4 +270,5 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
 
 def _weight(row: LedgerRow) -> int:
     useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
-    return row.listed * (row.end - row.begin) if useful else 0
+    # Machines that are paid for already may have no known list price.
+    return max(row.listed, 1) * (row.end - row.begin) if useful else 0

@@ -18,6 +18,7 @@ from functools import cache, lru_cache
 from pricing_data.market import NO_ZONE
 from pricing_data.units import (
     DAY,
+    HOUR,
     NANO_SECONDS_PER_DOLLAR,
     NANOS_PER_DOLLAR,
     SECOND,
@@ -102,6 +103,8 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         "BillingAccountName": "",
         "BillingAccountType": "spotctl ledger",
         "BillingCurrency": _CURRENCY,
+        "CapacityReservationId": row.market.reservation,
+        "CapacityReservationStatus": "Used" if row.market.reservation else "",
         "ChargeCategory": "Usage",
         "ChargeClass": "Correction" if row.kind is ChargeKind.CORRECTION else "",
         "ChargeDescription": _description(row, charge),
@@ -162,14 +165,17 @@ def _money(row: LedgerRow) -> dict[str, str]:
         "ContractedCost": charged,
         "ListCost": charged,
     }
-    if not row.price or row.kind is ChargeKind.CORRECTION:
+    is_prepaid = not row.price and row.kind is ChargeKind.COMPUTE
+    if not (row.price or is_prepaid) or row.kind is ChargeKind.CORRECTION:
         return money
     price, listed, unit = _price(row.price), _price(row.listed), _CHARGE_TYPES[row.kind].unit
-    quantity = _ratio(row.amount, row.price * 3600)
+    # The charge for reserved machines that are paid for already does not say how long they were used.
+    used, per_hour = (row.end - row.begin, HOUR) if is_prepaid else (row.amount, row.price * 3600)
+    quantity = _ratio(used, per_hour)
     # Prices and charges are in one currency, so that two columns have each.
     return {
         **money,
-        "ListCost": _ratio(row.listed * row.amount, row.price * NANO_SECONDS_PER_DOLLAR),
+        "ListCost": _ratio(row.listed * used, per_hour * NANOS_PER_DOLLAR),
         "ContractedUnitPrice": price,
         "PricingCurrencyContractedUnitPrice": price,
         "ListUnitPrice": listed,
@@ -190,7 +196,7 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     if row.kind is ChargeKind.CORRECTION:
         return {}
     sku = f"{row.market.cloud}/{row.market.instance_type}/{row.market.os}/{charge.noun}"
-    how = "spot" if row.spot else "on-demand"
+    how = row.market.reservation or row.market.pricing(spot=row.spot)
     return {
         "SkuId": sku,
         "SkuPriceId": f"{sku}/{row.market.region}/{row.market.zone}/{how}",
@@ -205,7 +211,7 @@ def _details(row: LedgerRow) -> dict[str, str]:
 
 
 def _description(row: LedgerRow, charge: _ChargeType) -> str:
-    how = "reliable" if row.reliable else "spot" if row.spot else "on-demand"
+    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
     verb = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for"}.get(row.kind, "")
     to = f" to {row.target}" if row.target else ""
     return f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})".strip()
@@ -289,7 +295,7 @@ COLUMNS = (
     "x_SpotctlSettled",
     "x_SpotctlUse",
 )
-"""All columns of FOCUS 1.2 in order. Commitments, reservations, invoices and sub-accounts are unknown, hence null."""
+"""All columns of FOCUS 1.2 in order. Commitments, invoices and sub-accounts are unknown, hence null."""
 
 _SINCE_1_1 = frozenset(
     {

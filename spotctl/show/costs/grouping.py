@@ -13,7 +13,6 @@ from spotctl.show.costs.period import BILLING
 from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 
 UNTAGGED = "untagged"
-_SPOT, _ON_DEMAND = "spot", "on-demand"
 
 
 class By(StrEnum):
@@ -26,7 +25,7 @@ class By(StrEnum):
     TYPE = "type"
     MARKET = "market"
     PRICING = "pricing"
-    """Spot or on demand."""
+    """Spot, on demand or reserved."""
     KIND = "kind"
     """The kind of charge: machines by pricing, disks, addresses, traffic by destination, refunds, corrections."""
     DAY = "day"
@@ -104,7 +103,7 @@ class Subject:
     @property
     def pricing(self) -> str:
         """Only spot machines are evicted."""
-        return _ON_DEMAND if isinstance(self.what, LedgerRow) and not self.what.spot else _SPOT
+        return self.market.pricing(spot=not isinstance(self.what, LedgerRow) or self.what.spot)
 
     @property
     def kind(self) -> str:

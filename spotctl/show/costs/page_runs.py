@@ -38,6 +38,7 @@ _LAYERS = (
     ("reliable", "reliable machine"),
     ("ondemand", "on-demand machine"),
     ("spot", "spot machine"),
+    ("s2", "reserved machine"),
 )
 
 
@@ -65,13 +66,14 @@ def machines_section(report: Report) -> Html:
 
 def _footprint(run: RunTimeline) -> Html:
     marks, layers, stages = _marks(run.evictions), _layers(run), _stages(run)
-    most = max(mix.reliable + mix.on_demand + mix.spot for mix in run.mixes)
+    counts = _counts(run)
+    most = max(map(sum, counts))
     title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
     picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52)
-    keys = [key for key, layer in zip(_LAYERS, layers, strict=True) if any(value for _, value in layer.points)]
-    rows = [(moment(mix.at), str(mix.reliable), str(mix.on_demand), str(mix.spot)) for mix in run.mixes]
+    keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.points)]
+    rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
-    heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot")]
+    heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[: len(layers)]]
     return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
 
 
@@ -79,13 +81,19 @@ def _run_heading(run: RunTimeline) -> Html:
     return subheading(run.run, f"started {fmt.minute(run.wall_began)}, {fmt.outcome(run)}")
 
 
+def _counts(run: RunTimeline) -> list[tuple[int, ...]]:
+    """The machines of each layer after each change; reserved ones only in a run that had some."""
+    used = 4 if any(mix.reserved for mix in run.mixes) else 3
+    return [(mix.reliable, mix.on_demand, mix.spot, mix.reserved)[:used] for mix in run.mixes]
+
+
 def _layers(run: RunTimeline) -> list[Layer]:
-    points = [(mix.at, (mix.reliable, mix.on_demand, mix.spot)) for mix in run.mixes]
+    points = [(mix.at, held) for mix, held in zip(run.mixes, _counts(run), strict=True)]
     if run.until > points[-1][0]:
         points.append((run.until, points[-1][1]))
     return [
         Layer(class_, name, tuple((at, float(counts[i])) for at, counts in points))
-        for i, (class_, name) in enumerate(_LAYERS)
+        for i, (class_, name) in enumerate(_LAYERS[: len(points[0][1])])
     ]
 
 

@@ -18,6 +18,7 @@ class MachineMix:
     reliable: int
     on_demand: int
     spot: int
+    reserved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

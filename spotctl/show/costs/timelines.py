@@ -10,6 +10,9 @@ from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, RunState
 from spotctl.show.costs.run_timeline import Eviction, Expected, MachineMix, RunTimeline, StageChange
 
+_MIXED = ("reliable", "on-demand", "spot", "reserved")
+"""The kinds of machines, in the order of the fields of `MachineMix`."""
+
 
 def timeline_of(rows: Sequence[LogRow], state: RunState | None = None) -> RunTimeline:
     """The timeline of one run from its log rows, and the state that follows from them."""
@@ -49,11 +52,12 @@ def _mixes(state: RunState) -> tuple[MachineMix, ...]:
     changes: dict[int, list[int]] = {}
     for held in state.machines.values():
         allocation = state.allocations[held.allocation]
-        kind = 0 if allocation.reliable else 1 if allocation.bid is None else 2
+        pricing = allocation.market.pricing(spot=allocation.bid is not None)
+        kind = 0 if allocation.reliable else _MIXED.index(pricing)
         for at, sign in ((held.started, 1), (held.ended, -1)):
             if at is not None:
-                changes.setdefault(at, [0, 0, 0])[kind] += sign
-    mixes, counts = list[MachineMix](), [0, 0, 0]
+                changes.setdefault(at, [0] * len(_MIXED))[kind] += sign
+    mixes, counts = list[MachineMix](), [0] * len(_MIXED)
     for at in sorted(changes):
         counts = [count + change for count, change in zip(counts, changes[at], strict=True)]
         if any(changes[at]):

@@ -160,7 +160,7 @@ def _machines(figures: RunFigures) -> Iterator[tuple[Labels, int]]:
     state, counts = figures.state, Counter[Labels]()
     for number, allocation in state.allocations.items():
         kind = "reliable" if allocation.reliable else "transient"
-        pricing = "on-demand" if allocation.bid is None else "spot"
+        pricing = allocation.market.pricing(spot=allocation.bid is not None)
         labels = (("kind", kind), ("market", str(allocation.market)), ("pricing", pricing))
         counts[labels] += sum(held.allocation == number for held in state.alive)
     yield from counts.items()

@@ -5,11 +5,11 @@ from itertools import chain
 from math import isfinite
 
 from bidbrain.strategies.base import Rent
-from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND, format_time, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
-from spotctl.show.phrases import EVIDENCE, bid_text, chance, hours_text, machines_text, moment, turn_text
+from spotctl.show.phrases import EVIDENCE, chance, hours_text, machines_text, moment, terms_text, turn_text
 
 _HIGHEST_STATED = 0.98
 
@@ -38,9 +38,7 @@ def _machines(plan: JobPlan) -> str:
 
 def _rented(rent: Rent) -> str:
     market = rent.offer.market
-    if market.reservation:
-        return f"{machines_text(f'{rent.machines:,}', market)} at ${format_usd(rent.offer.on_demand)}/h"
-    return f"{machines_text(f'{rent.machines:,}', market)}{bid_text(rent.bid, market.cloud)}"
+    return f"{machines_text(f'{rent.machines:,}', market)}{terms_text(market, rent.bid, rent.offer.on_demand)}"
 
 
 def _cost(plan: JobPlan) -> str:
@@ -142,9 +140,8 @@ def _next_best(plan: JobPlan) -> str:
         other = min(costs, key=lambda instead: instead.usd_per_work, default=None)
         if other is None:
             return "none: no other market can do the work"
-        return (
-            f"{other.rent.offer.market}: ${other.usd_per_work:.4g} per {plan.unit}, instead of machines that are paid"
-        )
+        price = f"${other.usd_per_work:.4g} per {plan.unit}"
+        return f"{other.rent.offer.market}: {price}, instead of machines that are paid for already"
     others = [market for market in plan.cost.rejected if market.relative_cost is not None]
     best = min(others, key=lambda market: market.relative_cost or 0.0, default=None)
     if best is None or best.relative_cost is None or not isfinite(best.relative_cost):

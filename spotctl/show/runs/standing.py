@@ -189,7 +189,7 @@ def _machine(state: RunState, name: str) -> dict[str, Any]:
     Fields:
         id: id of the machine
         market: its market
-        kind: `spot`, `on-demand`, or `reliable` (on demand, for the state of a training)
+        kind: `spot`, `on-demand`, `reserved`, or `reliable` (on demand, for the state of a training)
         since: moment from which it is billed
         warned_until: moment at which it will be evicted; null without a warning
         lease_until: moment at which it shuts down unless its lease is renewed
@@ -199,7 +199,7 @@ def _machine(state: RunState, name: str) -> dict[str, Any]:
     return {
         "id": held.id,
         "market": str(allocation.market),
-        "kind": "reliable" if allocation.reliable else "on-demand" if allocation.bid is None else "spot",
+        "kind": "reliable" if allocation.reliable else allocation.market.pricing(spot=allocation.bid is not None),
         "since": format_time(held.started),
         "warned_until": None if held.warned_until is None else format_time(held.warned_until),
         "lease_until": format_time(held.lease_until),

@@ -15,7 +15,7 @@ from spotctl.log.events import FINISH, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
-from spotctl.show.phrases import bid_text, hours_text, machines_text, moment, spending_text
+from spotctl.show.phrases import hours_text, machines_text, moment, spending_text, terms_text
 from spotctl.show.plans.on_cluster import nodes_text
 from spotctl.show.runs.standing import shown_loss
 
@@ -76,6 +76,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
     lines = _milestone(before, after) + _new_checkpoint(before, after)
     if after.login != before.login:
         lines.append("the login works again" if after.login is None else login_text(after.login))
+    lines += _refused_reservation(before, after)
     if after.stopping is not None and before.stopping is None and after.alive:
         lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
     for allocation in after.allocations.values():
@@ -85,15 +86,21 @@ def happened(before: RunState, after: RunState) -> list[str]:
     return lines
 
 
+def _refused_reservation(before: RunState, after: RunState) -> list[str]:
+    """A line about the refused order of a reservation, which the user named; the job goes on without it."""
+    reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
+    is_new = after.refusal != before.refusal and any(market in after.refusal for market in reserved)
+    return [f"refused: {after.refusal}"] if is_new else []
+
+
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
     """The lines about the machines of one allocation: started, warned, ended."""
     lines = list[str]()
     now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
     then = {name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()}
     if allocation.number not in before.allocations:
-        lines.append(
-            f"rented {machines_text(len(now), allocation.market)}{bid_text(allocation.bid, allocation.market.cloud)}"
-        )
+        terms = terms_text(allocation.market, allocation.bid, allocation.on_demand)
+        lines.append(f"rented {machines_text(len(now), allocation.market)}{terms}")
     warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
     if warned:
         lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")

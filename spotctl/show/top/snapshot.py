@@ -126,8 +126,8 @@ def _market(
         warned=sum(machine.warned_until is not None for machine in machines),
         reliable=any(state.allocations[machine.allocation].reliable for machine in machines),
         bid=max(bids, default=None),
-        on_demand=newest.on_demand,
-        price=None if series is None else int(series.prices[-1]),
+        on_demand=newest.listed,
+        price=newest.on_demand if market.reservation else None if series is None else int(series.prices[-1]),
         series=series,
         gpus=gpus,
     )
@@ -196,7 +196,7 @@ def _market_json(line: MarketLine) -> dict[str, Any]:
         market: the market
         machines: number of machines held there
         warned: number of these with an eviction warning
-        price: current spot price in dollars per hour; null if unknown
+        price: current spot price in dollars per hour, or the price of reserved machines; null if unknown
         bid: highest bid of these machines in dollars per hour; null without bids
         on_demand: on-demand price in dollars per hour
         gpus: use of their graphics cards; null if none has reported it

@@ -7,7 +7,7 @@ from functools import reduce
 from spotctl.log import events as ev, folding
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, RunState
-from spotctl.show.phrases import bid_text, machines_text
+from spotctl.show.phrases import machines_text, terms_text
 
 MOST_EVENTS = 500
 """Only the latest events are kept."""
@@ -96,7 +96,8 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
     match row.event:
         case ev.Rented(intent=intent, machines=machines) if machines:
             order = before.orders[intent]
-            text = f"rented {machines_text('{n}', order.market)}{bid_text(order.bid, order.market.cloud)}"
+            terms = terms_text(order.market, order.bid, order.on_demand)
+            text = f"rented {machines_text('{n}', order.market)}{terms}"
             return TimelineEvent(row.at, text, len(machines), ("rented", intent))
         case ev.MachineWarned(id=name) if before.machines[name].warned_until is None:
             return _of_machine(before, row.at, name, "eviction warning")

@@ -110,7 +110,7 @@ def _market(line: MarketLine) -> tuple[str | Text, ...]:
     highest = (
         "none" if not markets_of(line.market.cloud).takes_bids else None if line.bid is None else dollars(line.bid)
     )
-    bid = "reliable" if line.reliable else highest or _UNKNOWN
+    bid = "reliable" if line.reliable else "reserved" if line.market.reservation else highest or _UNKNOWN
     return (
         machines,
         _UNKNOWN if line.price is None else dollars(line.price),

@@ -174,9 +174,15 @@ def _market(line: MarketLine) -> tuple[str, ...]:
         str(line.market),
         str(line.machines),
         _UNKNOWN if line.price is None else dollars(line.price),
-        "reliable" if line.reliable else _UNKNOWN if line.bid is None else dollars(line.bid),
+        _bid(line),
         dollars(line.on_demand),
     )
+
+
+def _bid(line: MarketLine) -> str:
+    if line.reliable or line.market.reservation:
+        return "reliable" if line.reliable else "reserved"
+    return _UNKNOWN if line.bid is None else dollars(line.bid)
 
 
 def _events(snapshot: RunSnapshot) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
@@ -24,8 +24,9 @@ from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.gcp import permissions as gcp_permissions, self_deletion as gcp
 from spotctl.clouds.tags import INSTALLATION_TAG
+from tests.cloud.aws_reservations import CapacityReservation
 from tests.cloud.azure_models import check_version
-from tests.servers.aws import action_of
+from tests.servers.aws import action_of, arguments_of
 from tests.servers.aws_models import misfits, objects_operation
 from tests.servers.loopback import Request
 from tests.spotctl.agent.test_self_deletion import AZURE, GOOGLE
@@ -34,6 +35,7 @@ from tests.spotctl.clouds.aws.standins import BID, MARKET, provider
 from tests.spotctl.clouds.aws.test_leftovers import scatter
 from tests.spotctl.command_line import spotctl
 
+_RUN = "Action=RunInstances&MinCount=1&MaxCount=1"
 OURS = {INSTALLATION_TAG: "i1"}
 ORDER = MachineRequest("t1", MARKET, 1, BID, 4_000_000_000 * 1_000_000, OURS)
 
@@ -99,6 +101,23 @@ def test_requests_to_aws_fit_its_service_models(ec2: Ec2, path: Callable[[], Non
     assert [problem for request in requests for problem in misfits(request)] == []
 
 
+@pytest.mark.parametrize("block", [False, True])
+def test_orders_of_reserved_machines_fit_the_model_of_ec2(ec2: Ec2, block: bool) -> None:
+    ec2.reservations.reserve(CapacityReservation("cr-0abc", MARKET.instance_type, MARKET.zone, 2, block=block))
+    market = replace(MARKET, reservation="cr-0abc")
+    order = MachineRequest("t1", market, 2, None, ORDER.lease_until, OURS, reservation="cr-0abc", block=block)
+    here = provider()
+    here.check_order(order)
+    assert len(here.create(order)) == 2
+    requests = [request for request in ec2.server.requests if action_of(request) == "RunInstances"]
+    for request in requests:
+        arguments = arguments_of(request)
+        assert arguments["CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"]
+        assert arguments.get("InstanceMarketOptions.MarketType") == ("capacity-block" if block else None)
+    assert requests
+    assert [problem for request in ec2.server.requests for problem in misfits(request)] == []
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -108,6 +127,8 @@ def test_requests_to_aws_fit_its_service_models(ec2: Ec2, path: Callable[[], Non
         ("Action=DeleteVolume&VolumeId.1=v", "has no parts"),
         ("Action=DeleteVolumes&VolumeId=v", "no service has the action"),
         ("Action=RunInstances&MinCount=1&MaxCount=1&InstanceInitiatedShutdownBehavior=delete", "not one of stop"),
+        (f"{_RUN}&InstanceMarketOptions.MarketType=block", "not one of spot, capacity-block"),
+        (f"{_RUN}&CapacityReservationSpecification.CapacityReservationId=cr-1", "no member 'CapacityReservationId'"),
     ],
 )
 def test_a_request_that_does_not_fit_is_seen(body: str, problem: str) -> None:

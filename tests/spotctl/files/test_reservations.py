@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from pricing_data.market import Market
-from pricing_data.units import parse_time
+from pricing_data.units import MINUTE, parse_time
 from spotctl.files.job.reader import loads, restored, written
+from spotctl.files.job.reservations import clouds_with_reservations
+from spotctl.home.cloud import UsedReservations, cloud_of
 from spotctl.home.errors import BadRequest
 
 GOOD = "id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, until: 2026-12-01T11:30Z"
@@ -62,3 +64,12 @@ def test_one_that_does_not_fit_the_job_is_refused(more: str, second: str, proble
     with pytest.raises(BadRequest) as refused:
         loads(job(more=more, second=second), Path(__file__))
     assert problem in str(refused.value)
+
+
+def test_a_cloud_says_that_its_reservations_are_used_and_when_a_block_loses_its_machines() -> None:
+    aws = cloud_of("aws").job
+    assert aws is not None
+    assert aws.reservations == UsedReservations(block_ends_early=30 * MINUTE)
+    assert clouds_with_reservations() == ("aws",)
+    (block,) = loads(job(f"{GOOD}, block: true"), Path(__file__)).resources.reservations
+    assert block.leave == parse_time("2026-12-01T10:58Z")

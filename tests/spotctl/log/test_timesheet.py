@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agileml.core.events import Iteration
+from agileml.join import node_name
 from agileml.policies.policy import ClockSums
 from pricing_data.units import SECOND
 from spotctl.log.events import Moment, Stretch
@@ -27,6 +28,13 @@ def test_nodes_that_are_ready_work_from_the_start_of_the_first_clock() -> None:
     event = Timesheet(SPEED).progressed(iteration(1, 4, "a ready", "b ready", "epoch 1 from version 0"), at(10), None)
     assert event.ready == (Moment("a", at(6)), Moment("b", at(6)))
     assert (event.clock, event.stage, event.left, event.redone) == (1, 2, (), ())
+
+
+def test_a_node_is_logged_as_its_machine() -> None:
+    machines = {node_name(machine): machine for machine in ("aws:us-east-1:i-1", "azure:eastus:group/m0")}
+    events = ("aws.us-east-1.i-1 ready", "azure.eastus.group.m0 left")
+    event = Timesheet(SPEED, machines.__getitem__).progressed(iteration(7, 4, *events), at(10), None)
+    assert [moment.id for moment in (*event.ready, *event.left)] == list(machines.values())
 
 
 def test_later_events_are_dated_to_the_middle_of_a_clock() -> None:

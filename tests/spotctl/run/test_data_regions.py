@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,12 @@ import pytest
 from pricing_data.egress import Location
 from spotctl.agent.blobs import http
 from spotctl.agent.blobs.identity import MACHINE
+from spotctl.cli import progress
+from spotctl.cli.planned_launches import say_which_data_is_far
+from spotctl.clouds.parts import bucket_region_of
 from spotctl.files.job.reader import load
+from spotctl.home.cloud import rented_clouds
+from spotctl.run.start import data_regions
 from spotctl.run.start.data_regions import bucket_location, far_data
 from tests.servers.loopback import Reply, Request, serving
 
@@ -61,11 +68,47 @@ def test_a_bucket_says_where_it_is(location: str, place: Location | None) -> Non
     assert bucket_location(location, MACHINE) == place
 
 
+def test_a_cloud_that_does_not_say_where_buckets_are_has_no_such_part() -> None:
+    assert [cloud for cloud in rented_clouds() if bucket_region_of(cloud) is not None] == ["aws", "gcp"]
+
+
 def plan(folder: Path, data: str) -> Any:  # noqa: ANN401  # of a plan, only these parts are read
     (folder / "job.yaml").write_text(JOB.format(data=data))
     market = SimpleNamespace(cloud="aws", region="us-east-1")
     choice = SimpleNamespace(rent=SimpleNamespace(offer=SimpleNamespace(market=market)))
     return SimpleNamespace(choice=[choice], job=SimpleNamespace(spec=load(folder / "job.yaml")))
+
+
+class Said:
+    """A session that keeps what it says."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+
+    def remark(self, *lines: str) -> None:
+        self.remarks += lines
+
+
+def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[str] = []
+
+    @contextmanager
+    def waiting(_: object, what: str) -> Iterator[None]:
+        waits.append(what)
+        yield
+
+    monkeypatch.setattr(progress, "waiting", waiting)
+    said = Said()
+    session: Any = said
+    reading = plan(tmp_path, "s3://far/x/")
+    idle = SimpleNamespace(**{**vars(reading), "job": SimpleNamespace(spec=replace(reading.job.spec, data={}))})
+    say_which_data_is_far(session, [idle])  # type: ignore[list-item]
+    assert (waits, said.remarks) == ([], [])
+    monkeypatch.setattr(data_regions, "bucket_location", lambda _: Location("aws", "us-west-2"))
+    say_which_data_is_far(session, [idle, reading])  # type: ignore[list-item]
+    assert (waits, len(said.remarks)) == (["asking where the data is"], 1)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from pricing_data.market import Market
 from pricing_data.units import bid_usd
-from spotctl.show.phrases import bid_text, bids_text
+from spotctl.show.phrases import bids_text, terms_text
 
 LIMIT = (
     "a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid prevents"
@@ -35,4 +36,4 @@ def test_what_a_bid_means_is_said_for_the_clouds_where_it_is_not_one(
 
 def test_bids_are_rounded_up_to_a_hundredth_of_a_cent() -> None:
     assert [bid_usd(bid) for bid in (52_551_321, 60_000_000, 60_000_001)] == ["$0.0526", "$0.0600", "$0.0601"]
-    assert bid_text(52_551_321, "local") == ", bid $0.0526/h"
+    assert terms_text(Market.parse("local/sim-east/sim-east-a/c4.xlarge"), 52_551_321, 200) == ", bid $0.0526/h"

@@ -426,6 +426,19 @@ class TestReservedMachines:
         ):
             provider().create(self.RESERVED)
 
+    @pytest.mark.parametrize("kept", [{"type": "c5.xlarge"}, {"zone": "us-east-1c"}], ids=["type", "zone"])
+    def test_a_reservation_of_another_type_or_zone_is_refused(self, ec2: Ec2, kept: dict[str, str]) -> None:
+        ec2.reservations.reserve(
+            replace(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2), **kept)  # type: ignore[arg-type]
+        )
+        with pytest.raises(BadRequest, match="type or zone do not match the capacity reservation"):
+            provider().create(self.RESERVED)
+
+    def test_a_reservation_that_has_ended_is_refused(self, ec2: Ec2) -> None:
+        ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2, state="expired"))
+        with pytest.raises(NotFound, match=r"not active.*; it has ended, or has not begun"):
+            provider().create(self.RESERVED)
+
     def test_a_repeated_order_brings_the_same_machines(self, ec2: Ec2) -> None:
         ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 4))
         machines = provider().create(self.RESERVED)

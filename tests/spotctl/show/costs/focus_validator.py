@@ -27,7 +27,7 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.log import events as ev
 from spotctl.show.costs import focus
 from spotctl.show.costs.cost import Report
-from tests.spotctl.show.costs.made import AWS, AZURE, GCP, NIGHT, MadeRun, night, report_of
+from tests.spotctl.show.costs.made import AWS, AZURE, GCP, NIGHT, MadeRun, night, partly_reserved, report_of
 
 PACKAGES = ("focus-validator==1.0.0", "multimethod<1.11")
 """Later versions of multimethod lack a function that the validator's own dependencies import."""
@@ -62,8 +62,9 @@ FAULTS: dict[str, tuple[str, Callable[[Line], None]]] = {
 
 
 def made_up() -> Report:
-    """Runs with machines, refunds, disks, addresses, traffic and a correction, on all clouds."""
-    return report_of([night(0, np.random.default_rng(5)), _extras()])
+    """Runs with machines, refunds, disks, addresses, traffic and a correction, on all clouds; one is partly on reserved
+    machines, which are paid for already."""
+    return report_of([night(0, np.random.default_rng(5)), _extras(), partly_reserved(0)])
 
 
 def exported() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ AWS = tuple(Market.parse(f"aws/us-east-1/us-east-1{zone}/c6i.2xlarge") for zone 
 GCP = Market.parse("gcp/us-central1/us-central1-a/n2-standard-8")
 AZURE = Market.parse("azure/eastus/-/Standard_D8s_v5")
 LOCAL = Market.parse("local/sim-east/sim-east-a/c4.2xlarge")
+RESERVED = Market.parse("aws/us-east-1/us-east-1b/c6i.2xlarge/linux/cr-0abc")
 RELIABLE = Market.parse("aws/us-east-1/us-east-1a/m6i.large")
 ON_DEMAND = {
     "c6i.2xlarge": 340_000_000,
@@ -73,11 +74,29 @@ class MadeRun:
 
     def rent(self, market: Market, machines: int, at: int, *, spot: bool = True, reliable: bool = False) -> list[str]:
         """Rents machines that start working five minutes later."""
-        intent, listed = next(self.intents), ON_DEMAND[market.instance_type]
+        listed = ON_DEMAND[market.instance_type]
+        return self._rent(market, machines, at, listed if spot else None, listed, reliable=reliable)
+
+    def take(self, market: Market, machines: int, at: int, price: int, *, is_listed: bool = True) -> list[str]:
+        """Takes machines from a reservation, at the user's price."""
+        listed = ON_DEMAND[market.instance_type] if is_listed else 0
+        return self._rent(market, machines, at, None, price, listed)
+
+    def _rent(
+        self,
+        market: Market,
+        machines: int,
+        at: int,
+        bid: int | None,
+        price: int,
+        listed: int = 0,
+        *,
+        reliable: bool = False,
+    ) -> list[str]:
+        intent, lease = next(self.intents), at + 40 * HOUR
         names = [f"i-{self.run}-{next(self.names):03}" for _ in range(machines)]
-        bid = listed if spot else None
-        lease = at + 40 * HOUR
-        self.add(at, ev.RentIntended(intent, market, machines, bid, listed, float(machines), reliable, lease))
+        order = ev.RentIntended(intent, market, machines, bid, price, float(machines), reliable, lease)
+        self.add(at, replace(order, list_price=listed))
         self.add(at, ev.Rented(intent, tuple(ev.Granted(name, at) for name in names)))
         for name in names:
             self.add(at + 2 * MINUTE, ev.MachineRan(name))
@@ -163,6 +182,19 @@ def started_hour() -> MadeRun:
     made.price(LOCAL, [NIGHT, NIGHT + DAY], [100_000_000] * 2)
     made.end_machines(made.rent(LOCAL, 1, NIGHT), NIGHT + HOUR + 20 * MINUTE, "returned")
     made.finish(NIGHT + 2 * HOUR, clocks=10)
+    return made
+
+
+def partly_reserved(price: int, *, is_listed: bool = True) -> MadeRun:
+    """An hour on two reserved machines and a spot machine."""
+    made = MadeRun("mixed-1", "mixed", NIGHT)
+    made.begin()
+    made.price(AWS[0], [NIGHT, NIGHT + DAY], [100_000_000] * 2)
+    made.price(RESERVED, (), ())
+    names = made.take(RESERVED, 2, NIGHT, price, is_listed=is_listed) + made.rent(AWS[0], 1, NIGHT)
+    made.add(NIGHT + HOUR, ev.Progressed(60, 0.2, 1))
+    made.end_machines(names, NIGHT + HOUR, "returned")
+    made.finish(NIGHT + HOUR, clocks=60)
     return made
 
 

@@ -11,6 +11,7 @@ from math import inf
 import pytest
 from hypothesis import given, strategies as st
 
+from pricing_data.market import Market
 from spotctl.log import events as ev, folding
 from spotctl.log.folding import fold
 from spotctl.log.ledger.final_figures import busy, final_figures
@@ -18,7 +19,7 @@ from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
 from spotctl.log.statuses import RunStatus
-from spotctl.show.phrases import bid_text
+from spotctl.show.phrases import terms_text
 from spotctl.show.runs import tables as run_tables
 from spotctl.show.runs.figures import Money, RunFigures
 from spotctl.show.runs.standing import standing_of, status_answer, status_table
@@ -26,6 +27,10 @@ from tests.spotctl.show.top.runs import at, rows, run_events
 from tests.spotctl.show.top.test_snapshot import text
 
 NANO_SECONDS = 3600 * 10**9
+AWS, GCP = (
+    Market.parse("aws/us-east-1/us-east-1a/c6i.large"),
+    Market.parse("gcp/us-central1/us-central1-a/n2-standard-8"),
+)
 ENDED = ev.RunEnded(
     "done",
     "40 clocks",
@@ -179,8 +184,8 @@ def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
 
 @given(st.integers(1, 10**12))
 def test_a_bid_is_never_shown_below_itself(bid: int) -> None:
-    assert bid_text(bid, "gcp") == " at the spot price"
-    assert bid_text(None, "gcp") == bid_text(None, "aws") == " on demand"
-    shown = float(bid_text(bid, "aws").removeprefix(", bid $").removesuffix("/h"))
+    assert terms_text(GCP, bid, 1) == " at the spot price"
+    assert terms_text(GCP, None, 1) == terms_text(AWS, None, 1) == " on demand"
+    shown = float(terms_text(AWS, bid, 1).removeprefix(", bid $").removesuffix("/h"))
     assert bid / 1e9 <= shown + 1e-12
     assert shown - bid / 1e9 < 1e-4 + 1e-9
