@@ -17,7 +17,7 @@ NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EG
 """Charges for anything but the time of machines."""
 
 STEPS = (
-    "discount",
+    "spot discount",
     "refunds",
     "start-up",
     "waiting",
@@ -171,7 +171,7 @@ def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
             machine_micros += row.end - row.begin
         elif kind is ChargeKind.REFUND:
             free -= amount
-    steps["discount"] += on_demand
+    steps["spot discount"] += on_demand
     low, high = _interval(run, on_demand)
     by_use, by_step = tuple(uses.values()), tuple(steps.values())
     return Sums(on_demand, low, high, free, other_charges, unsettled, doubtful, machine_micros, by_use, by_step)
@@ -236,7 +236,7 @@ def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
     elif row.use is Use.WORKING:
         waited = row.amount - _share(row.amount, run.same_work.useful)
         steps["waiting"] -= waited
-        steps["discount"] -= row.amount - waited
+        steps["spot discount"] -= row.amount - waited
     else:
         steps[_STEP_OF_USE[row.use]] -= row.amount
 

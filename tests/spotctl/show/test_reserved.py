@@ -135,7 +135,8 @@ def test_focus_names_the_reservation_and_the_list_price() -> None:
         assert sum(float(line["BilledCost"]) for line in own) == pytest.approx(2 * price / 1e9)
 
 
-def test_the_saving_is_a_discount_of_spot_and_reserved_machines() -> None:
+def test_the_first_step_of_a_saving_counts_reserved_machines_too() -> None:
+    """Programs know it by its name."""
     steps = as_json(report_of([partly_reserved(0)]))["saving"]["steps"]
-    assert steps[0]["name"] == "discount"
+    assert steps[0]["name"] == "spot discount"
     assert steps[0]["usd"] > 0

@@ -176,4 +176,4 @@ def test_the_report_prints_the_contract(tmp_path: Path) -> None:
     assert sum(step["usd"] for step in saving["steps"]) == pytest.approx(0.3)
     table = spotctl("report", "cost").out
     assert "75.0% below on demand" in table
-    assert "saved $0.3000: discount" in table
+    assert "saved $0.3000: spot discount" in table
