@@ -1,8 +1,9 @@
 """`FencedProvider`: the provider of a runner that lives on one of the machines that it manages.
 
 The provider buys only while the runner's claim holds and after the log has been copied, so a process that takes over
-knows every order that was placed. The runner's own machine is returned last: when the run stops, that machine counts as
-gone from the moment at which the run returns it. A runner's machine without work goes on until then, and is paid for.
+knows every order that was placed. The runner's own machine is returned last: once the run has returned all machines, it
+counts as gone from the moment at which the run looks, seconds before it ends. A runner's machine without work goes on
+until then, and is paid for.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class FencedProvider:
     ) -> None:
         self._provider, self._guard, self._copy_log = provider, guard, copy_log
         self._own, self._stops, self._lease = own, stops, lease
-        self._returned: int | None = None
+        self._is_returned = False
         self._renewed = 0
         self.name = provider.name
 
@@ -82,15 +83,14 @@ class FencedProvider:
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         self._guard.check()
-        if self._returned is not None and not self._stops():
+        if self._is_returned and not self._stops():
             self._stay()
         return tuple(map(self._seen, self._provider.list(tags)))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. The own machine goes on until `return_own`."""
         self._guard.check()
-        if self._own in ids and (self._returned is None or self._stops()):
-            self._returned = self.now()
+        self._is_returned |= self._own in ids
         if others := [machine for machine in ids if machine != self._own]:
             self._provider.terminate(others)
 
@@ -124,6 +124,7 @@ class FencedProvider:
                 self._renewed = now
 
     def _seen(self, machine: Machine) -> Machine:
-        if machine.id != self._own or self._returned is None or not self._stops():
+        if machine.id != self._own or not self._is_returned or not self._stops():
             return machine
-        return replace(machine, state=MachineState.GONE, ended=self._returned, end_reason=EndReason.RETURNED)
+        # What the run still does on it, such as storing the model, is paid for.
+        return replace(machine, state=MachineState.GONE, ended=self.now(), end_reason=EndReason.RETURNED)

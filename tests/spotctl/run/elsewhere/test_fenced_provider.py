@@ -131,6 +131,15 @@ def test_the_own_machine_is_returned_last() -> None:
     assert world.cloud.calls[-1] == ("terminate", [OWN])
 
 
+def test_the_own_machine_is_paid_for_until_the_run_looks() -> None:
+    """A run that has returned its machines stores its results first, on that machine."""
+    world = World(stops=True)
+    world.fenced.terminate([OWN])
+    world.cloud.time += MINUTE
+    own = next(machine for machine in world.fenced.list({}) if machine.id == OWN)
+    assert own.ended == world.cloud.time
+
+
 def test_without_work_the_own_machine_goes_on_and_keeps_its_lease() -> None:
     world = World()
     world.fenced.terminate([OWN])
