@@ -251,7 +251,7 @@ def test_what_is_not_installed_is_refused_before_anything_is_rented(
 @pytest.mark.slow
 def test_a_training_is_killed_and_resumed_in_one_run_of_mlflow(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="mlflow-skinny is not installed")
-    file, home, folder = training(tmp_path, 25), tmp_path / "home", tmp_path / "mlruns"
+    file, home, folder = training(tmp_path, 150), tmp_path / "home", tmp_path / "mlruns"
     file.write_text(f"{file.read_text()}track: {{mlflow: mlruns}}\n")
     with started("launch", file, "--yes", "--json") as process:
         eventually(lambda: folder.exists() and "loss" in mlflow_metrics(folder))
