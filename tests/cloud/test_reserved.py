@@ -70,7 +70,7 @@ def reserve(cloud: SimulatedCloud, machines: int) -> CapacityReservation:
 
 
 def naming(text: str, machines: int) -> str:
-    """The job file with a reservation of so many machines."""
+    """The job file, with a reservation of this many machines."""
     named = {"id": "cr-0abc", "cloud": "aws", "zone": "us-east-1b", "type": "c6i.large", "machines": machines}
     named |= {"price": f"{PRICE} USD/h", "until": format_time(now_micros() + DAY)}
     return f"{text}  reservations: {json.dumps([named])}\n"
@@ -96,7 +96,7 @@ def seconds(cloud: SimulatedCloud, zone: str) -> float:
 
 
 def test_a_command_has_all_nodes_in_a_reservation(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """The account may have no machine on demand, of which EC2 counts none that is reserved. What is billed is the
+    """The on-demand quota is 0: EC2 does not count reserved machines against it. What is billed is the
     user's price."""
     held = reserve(cloud, 2)
     assert isinstance(cloud.server, AwsServer)
@@ -133,7 +133,7 @@ def test_a_training_takes_spot_machines_next_to_a_reserved_one(cloud: SimulatedC
 def test_a_reservation_that_others_have_used_up_is_left_for_spot_machines(
     cloud: SimulatedCloud, laptop: Laptop
 ) -> None:
-    """The job file names two machines, of which one is left: the gang gives it back, and goes elsewhere as a whole."""
+    """The job file names two machines and one is left: the gang gives it back and goes elsewhere as a whole."""
     held = reserve(cloud, 1)
     said = launched(laptop, naming(COMMAND + RESOURCES, 2))
     assert "does not have sufficient compatible and available capacity" in said

@@ -56,7 +56,7 @@ def test_the_lines_of_a_launch_and_of_top_name_the_reservation_and_its_price() -
 
 
 def refusing(market: Market, bid: int | None) -> list[LogRow]:
-    """The log of a run of which a market refuses two orders, for the same reason."""
+    """The log of a run in which a market refuses two orders for the same reason."""
     why = f"{market}: The capacity reservation does not exist."
     orders = [ev.RentIntended(i, market, 2, bid, PRICE, 2.0, False, NIGHT + HOUR) for i in (1, 2)]
     events = [event for order in orders for event in (order, ev.RentRefused(order.intent, "NotFound", why))]
