@@ -37,22 +37,22 @@ def listing(folder: Path) -> FolderListing:
     return tuple(sorted(entries))
 
 
-def local_copy(location: str, cache: Path) -> Path:
+def local_copy(location: str, cache: Path, who: StoreIdentity = MACHINE) -> Path:
     """The path of data on this machine: copied to the cache once, and again only if the data has changed.
 
     TransferFailed: the data does not exist, or cannot be copied.
     """
-    kept = _kept_copy(location, cache)
+    kept = _kept_copy(location, cache, who)
     # The time of the last use, by which `spotctl gc` finds copies that no job needs.
     with suppress(OSError):
         os.utime(kept.parent)
     return kept
 
 
-def _kept_copy(location: str, cache: Path) -> Path:
+def _kept_copy(location: str, cache: Path, who: StoreIdentity) -> Path:
     if (stored := SetLocation.parse(location)) is not None:
-        return _copy_set(stored, cache)
-    if (place := _place(location)) is not None:
+        return _copy_set(stored, cache, who)
+    if (place := _place(location, who)) is not None:
         return _copy_objects(location, place, cache)
     source = Path(location)
     if not source.exists():
@@ -100,8 +100,8 @@ def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
         raise TransferFailed(str(error)) from error
 
 
-def _copy_set(stored: SetLocation, cache: Path) -> Path:
-    place = _place(stored.bucket)
+def _copy_set(stored: SetLocation, cache: Path, who: StoreIdentity) -> Path:
+    place = _place(stored.bucket, who)
     assert place is not None
     try:
         with exclusive(cache / ".lock"):

@@ -1,9 +1,10 @@
-"""A node of a command job: `python -m spotctl.agent.node prepare|run TASK`, in the job's folder on its machine.
+"""A node of a job: `python -m spotctl.agent.node prepare|run|become TASK [COMMAND...]`, in the job's folder.
 
-`prepare` copies the job's data to the machine and runs its setup. `run` restores the checkpoint, runs the command in a
-process group of its own, and stores its checkpoints. SIGTERM, which announces the machine's end, is passed on to the
-command; when that has exited, its last checkpoint is stored, and the node exits with `SAVED_AND_ENDED`. Otherwise the
-node exits with the command's status, and a mark next to the checkpoints or outputs keeps a status of 0.
+`prepare` copies the job's data to the machine and runs its setup. `become` copies the data, and goes on as another
+command: the node of a training. `run` restores the checkpoint, runs the command in a process group of its own, and
+stores its checkpoints. SIGTERM, which announces the machine's end, is passed on to the command; when that has exited,
+its last checkpoint is stored, and the node exits with `SAVED_AND_ENDED`. Otherwise the node exits with the command's
+status, and a mark next to the checkpoints or outputs keeps a status of 0.
 """
 
 import os
@@ -13,10 +14,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.command import RunningCommand, after_setup
@@ -52,6 +53,11 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
         ensure_image(task.container, environment)
         return 0
     return subprocess.run(["/bin/sh", "-c", task.setup], env=full, check=False).returncode if task.setup else 0
+
+
+def become(task: NodeTask, command: Sequence[str]) -> NoReturn:
+    """Copies data, and replaces this process by a command, which finds them in its environment."""
+    os.execvpe(command[0], list(command), {**os.environ, **patiently(lambda: _data(task), _say)})  # noqa: S606 - the run's command
 
 
 class CommandNode:
@@ -196,10 +202,12 @@ def _say(line: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Prepares the machine or runs the node; returns the exit code."""
-    what, text = arguments
+    """Prepares the machine, runs the node, or becomes another command; returns the exit code."""
+    what, text, *command = arguments
     try:
         task = NodeTask.from_json(text)
+        if what == "become":
+            become(task, command)
         return prepare(task, os.environ) if what == "prepare" else CommandNode(task, os.environ).run()
     except AgentError as error:
         _say(str(error))

@@ -73,8 +73,9 @@ class RunEnvironment:
     machines. `variables` and `secrets` are the environment variables of the job's programs. `rented` machines are other
     computers, which share no folder with this one; their list is fetched again after `list_every` seconds. `output`
     keeps what rented machines, or nodes on Ray, print. `lists` are the prices of traffic, and `list_price` is a
-    market's on-demand price in nano-dollars per hour, 0 if unknown. A run that is `ending` only returns its machines.
-    `identity` is that of this process at object stores: a runner on a rented machine has the machine's.
+    market's on-demand price in nano-dollars per hour, 0 if unknown. `cache` is for copies of data on this
+    computer. A run that is `ending` only returns its machines. `identity` is that of this process at object stores: a
+    runner on a rented machine has the machine's.
     """
 
     run: str
@@ -94,6 +95,7 @@ class RunEnvironment:
     order_settings: OrderSettings = NO_SETTINGS
     lists: Callable[[], ListPrices] = shipped
     list_price: Callable[[Market], int] = lambda _: 0
+    cache: Path = Path()
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     identity: StoreIdentity = LAUNCHER
@@ -160,6 +162,7 @@ def environment_of(
             spec.resources.close,
             {named.name: named for named in spec.resources.reservations},
         ),
+        cache=paths.cache,
         variables={} if ending else _variables(spec, paths.cache),
         secrets={} if ending else secrets_of(spec),
         identity=identity,
@@ -175,9 +178,9 @@ def secrets_of(spec: JobSpec) -> Mapping[str, str]:
 
 
 def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
-    """Environment variables of the job's programs. Nodes of a training read the local copies of the data; a command's
-    machines copy the data themselves."""
-    if spec.kind is not ProgramKind.AGILEML:
+    """Environment variables of the job's programs. Nodes of a training on this computer read its copies of the data;
+    other machines copy the data themselves."""
+    if spec.kind is not ProgramKind.AGILEML or not spec.is_local:
         return dict(spec.env)
     from spotctl.agent.data_transfer import local_copy
 

@@ -44,17 +44,13 @@ def bucket_of(spec: JobSpec) -> str:
 
 
 def stored_folders(spec: JobSpec) -> dict[str, str]:
-    """The data of a command on this computer, by name, that its rented machines get from its bucket."""
-    if spec.is_local or not isinstance(spec.program, Command) or not bucket_of(spec):
+    """The data on this computer, by name, that a job's rented machines get from its bucket."""
+    if spec.is_local or not bucket_of(spec):
         return {}
     return {name: path for name, path in spec.data.items() if "://" not in path}
 
 
 def _of_rented_training(spec: JobSpec) -> Iterator[Problem]:
-    if spec.data:
-        yield Problem(
-            ("data",), "of a training is not copied to rented machines yet; put the data into the job's folder"
-        )
     if len(spec.resources.regions) != 1:
         message = (
             "the nodes of a training reach each other at private addresses, so they share a region; write one region,"
@@ -76,9 +72,13 @@ def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Ite
                 f"is {path}, a path on this computer, which rented machines cannot see; write s3://BUCKET/PATH,"
                 " gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
             )
-            if loc[0] == "data" and isinstance(spec.program, Command):
-                message += ", or put the checkpoint or an output there: spotctl then stores the data in the same bucket"
+            if loc[0] == "data":
+                message += f", or put {_in_a_bucket(spec)} there: spotctl then stores the data in the same bucket"
             yield Problem(loc, message)
+
+
+def _in_a_bucket(spec: JobSpec) -> str:
+    return "the checkpoint or an output" if isinstance(spec.program, Command) else "outputs.model"
 
 
 def _is_missing(loc: tuple[str, str], path: str) -> Problem:

@@ -21,6 +21,9 @@ HOST = "127.0.0.1"
 PORT = 7070
 """Port at which rented machines find the controller."""
 
+_PATIENCE = "3600"
+"""Seconds that a node waits for a controller that copies data. Its machine's lease ends earlier if there is none."""
+
 _PORT_FILE = "port.json"
 
 
@@ -37,8 +40,8 @@ class TrainingNodes(Protocol):
         """Ports of this computer that the machines need."""
         ...
 
-    def command(self, python: str) -> list[str]:
-        """The command that joins the training."""
+    def command(self, python: str, *, patient: bool) -> list[str]:
+        """The command that joins the training. A `patient` node waits long for a controller that still copies data."""
         ...
 
     def name(self, machine: str) -> str:
@@ -54,7 +57,7 @@ class NodesHere:
     listen: None = None
     reach: tuple[ReverseTunnel, ...] = ()
 
-    def command(self, python: str) -> list[str]:
+    def command(self, python: str, *, patient: bool) -> list[str]:  # noqa: ARG002 - nodes share its folder
         return [python, "-m", "agileml.join", str(self.folder), "--name-in", "SPOTCTL_MACHINE"]
 
     def name(self, machine: str) -> str:
@@ -75,8 +78,9 @@ class NodesElsewhere:
     def reach(self) -> tuple[ReverseTunnel, ...]:
         return (ReverseTunnel(PORT, HOST, self.port),)
 
-    def command(self, python: str) -> list[str]:
-        return [python, "-m", "agileml.join", f"{HOST}:{PORT}", "--name-in", "SPOTCTL_MACHINE_ID", "--host", "auto"]
+    def command(self, python: str, *, patient: bool) -> list[str]:
+        named = ["--name-in", "SPOTCTL_MACHINE_ID", "--host", "auto"]
+        return [python, "-m", "agileml.join", f"{HOST}:{PORT}", *named, *(["--wait", _PATIENCE] if patient else [])]
 
     def name(self, machine: str) -> str:
         return node_name(machine)

@@ -29,11 +29,12 @@ from spotctl.agent.command import after_setup
 from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError, TransferFailed
+from spotctl.agent.task import NodeTask
 from spotctl.clouds.base import Machine, MachineState, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
 from spotctl.files.job.programs import Training
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import JobSpec, data_variable
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.log.events import Progressed, RentIntended
 from spotctl.log.outcomes import DONE, FAILED
@@ -43,6 +44,7 @@ from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work import rendezvous, resume_state, split_training
 from spotctl.run.work.containers import checked, container_of
+from spotctl.run.work.data_here import DataHere
 from spotctl.run.work.training_nodes import nodes_of
 from spotctl.run.work.workload import WorkReport
 
@@ -78,6 +80,8 @@ class TrainingWorkload:
         self._environment, self._least_stages = environment, least_stages
         self._setup = spec.setup or ""
         self._container = container_of(spec)
+        self._data = {data_variable(name): place for name, place in spec.data.items()} if environment.rented else {}
+        self._data_here = DataHere(self._data, environment.cache, environment.identity)
         assert isinstance(spec.program, Training)
         self._program, self._job = spec.program, training_job(spec)
         self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MOST_STAGES)
@@ -108,8 +112,8 @@ class TrainingWorkload:
         """A process that joins the training as a node."""
         paths = self._environment.on_machine
         python = paths.python if self._container is None else "python3"
-        command = [*self._nodes.command(python), *(["--reliable"] if order.reliable else [])]
-        command = self._wrapped(command)
+        node = self._nodes.command(python, patient=bool(self._data))
+        command = self._after_data(self._wrapped([*node, *(["--reliable"] if order.reliable else [])]))
         # Machines of this computer share its processors; rented ones have their own.
         variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
         return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
@@ -118,9 +122,18 @@ class TrainingWorkload:
         """The node behind the job's setup, perhaps in the job's container."""
         if self._container is None:
             return after_setup(self._setup, node)
-        variables = (*self._container.variables, *self._environment.variables, SECRET_VARIABLE)
-        container = replace(self._container, variables=variables)
+        variables = (*self._container.variables, *self._environment.variables, *self._data, SECRET_VARIABLE)
+        folders = (self._environment.on_machine.cache,) if self._data else ()
+        container = replace(self._container, variables=variables, folders=folders)
         return container.runs(self._environment.on_machine.python, after_setup(self._setup, checked(node)))
+
+    def _after_data(self, node: list[str]) -> list[str]:
+        """The node, on a machine that first copies the job's data."""
+        if not self._data:
+            return node
+        paths = self._environment.on_machine
+        task = NodeTask("node", cache=paths.cache, data=self._data)
+        return [paths.python, "-P", "-m", "spotctl.agent.node", "become", task.to_json(), *node]
 
     def supplies(self) -> MachineSupplies:
         """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
@@ -178,17 +191,22 @@ class TrainingWorkload:
     def _advance(self, state: RunState, machines: Sequence[Machine], now: int) -> tuple[str, ...]:
         """Goes on with a training that is not over; returns machines that will do nothing any more."""
         if self._controller is None:
+            data = self._data_here.copies()
+            if data is None:
+                return ()
             done_before, self._last_line = self._read_earlier_lines(state)
             if self._last_line is not None:
                 return ()
-            self._controller = self._start_controller(state, machines, done_before)
+            self._controller = self._start_controller(state, machines, done_before, data)
         idle = self._report_machines(self._controller, state, machines, now)
         self._listen(self._controller)
         return idle
 
-    def _start_controller(self, state: RunState, machines: Sequence[Machine], done_before: int) -> AttachedJob:
+    def _start_controller(
+        self, state: RunState, machines: Sequence[Machine], done_before: int, data: Mapping[str, str]
+    ) -> AttachedJob:
         environment = self._environment
-        variables = {**environment.variables, **environment.secrets}
+        variables = {**environment.variables, **environment.secrets, **data}
         plan = self._prepared(variables)
         last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier.clock)
         listen = self._nodes.listen

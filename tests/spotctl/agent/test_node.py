@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.end_marks import have_ended
 from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.node import CommandNode
+from spotctl.agent.node import CANNOT_TRANSFER, CommandNode
 from spotctl.agent.processes import MARK
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
@@ -59,6 +62,22 @@ def test_a_program_that_ends_because_it_was_told_to_has_not_ended_by_itself(
 def test_a_program_without_a_checkpoint_leaves_a_mark_too(tmp_path: Path, code: int) -> None:
     assert node(tmp_path, f"exit {code}", keeps=False).run() == code
     assert have_ended(str(tmp_path / "kept"), "r.1", 1) is (code == 0)
+
+
+def test_a_node_of_a_training_becomes_its_command_once_the_data_is_there(tmp_path: Path) -> None:
+    (tmp_path / "points").write_text("1 2 3")
+    task = NodeTask("node", cache=str(tmp_path / "cache"), data={"DATA_POINTS": str(tmp_path / "points")})
+    ended = become(task, "cat $DATA_POINTS")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "1 2 3"
+    missing = become(replace(task, data={"DATA_POINTS": str(tmp_path / "nothing")}), "echo began")
+    assert (missing.returncode, missing.stdout) == (CANNOT_TRANSFER, "")
+    assert "there is no such file or folder" in missing.stderr
+
+
+def become(task: NodeTask, run: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "spotctl.agent.node", "become", task.to_json(), "/bin/sh", "-c", run]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
 def node(folder: Path, run: str, *, keeps: bool = True) -> CommandNode:

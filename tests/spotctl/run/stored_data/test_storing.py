@@ -32,6 +32,7 @@ from spotctl.home.errors import BadRequest, Interrupted
 from spotctl.run.stored_data import digests, storing
 from spotctl.run.stored_data.storing import store_data
 from spotctl.run.stored_data.uses import COLLECTING
+from spotctl.run.work.data_here import DataHere
 from tests.servers.loopback import Fault, Reply
 from tests.servers.objects import Stored
 from tests.spotctl.run.stored_data.buckets import JOB, Bucket, bucket_of
@@ -338,6 +339,51 @@ def test_a_local_folder_needs_the_jobs_bucket(bucket: Bucket, line: str, message
     path.write_text(text.format(name="reading", data=bucket.data, more=""))
     with pytest.raises(BadRequest, match=message) if message else nullcontext():
         load(path, to_launch=True)
+
+
+TRAINING = """\
+name: reading
+kind: agileml
+app: mlr
+args: {{examples: 40, features: 4, classes: 2}}
+stop: {{clocks: 3}}
+throughputs: {{n1-standard-1: 600}}
+{places}
+data: {{corpus: {data}}}
+resources: {{clouds: [gcp], regions: [us-central1], types: [n1-standard-1], machines: 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ("outputs: {model: gs://bucket/model/}", ""),
+        ("setup: make", "put outputs.model there: spotctl then stores the data in the same bucket"),
+    ],
+)
+def test_a_training_has_its_data_in_the_bucket_of_its_model(bucket: Bucket, places: str, message: str) -> None:
+    path = bucket.folder / "job.yaml"
+    path.write_text(TRAINING.format(places=places, data=bucket.data))
+    with pytest.raises(BadRequest, match=message) if message else nullcontext():
+        spec = load(path, to_launch=True)
+        stored = SetLocation.parse(store_data(spec, bucket.settings(), print).data["corpus"])
+        assert stored is not None
+        assert stored.bucket == "gs://bucket"
+
+
+def test_a_runner_copies_data_while_its_run_goes_on(bucket: Bucket, tmp_path: Path) -> None:
+    here = DataHere({"DATA_CORPUS": bucket.launched()}, tmp_path / "cache", MACHINE)
+    eventually(lambda: here.copies() is not None)
+    copies = here.copies()
+    assert copies is not None
+    assert files(Path(copies["DATA_CORPUS"])) == files(bucket.data)
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_runner_says_what_it_cannot_copy(tmp_path: Path) -> None:
+    here = DataHere({"DATA_MORE": "gs://bucket/nothing/"}, tmp_path / "cache", MACHINE)
+    with pytest.raises(TransferFailed, match="gs://bucket/nothing/: there is no such object"):
+        eventually(lambda: here.copies() is not None)
 
 
 def test_the_bucket_is_that_of_the_checkpoint_or_else_one_on_the_jobs_cloud(bucket: Bucket) -> None:
