@@ -23,10 +23,10 @@ AVERAGED_CLOCKS = 5
 """Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer are awaited, over
 as many more clocks."""
 
-SHRINKAGE = 2.0
+SHRINKAGE = 3.0
 """The estimated size of the gradient is lowered by this many times its squared standard error, divided by itself.
 
-So a size that is known well counts nearly in full, and one below 1.4 standard errors is no reason to leave anyone out.
+So a size that is known well counts nearly in full, and one below 1.7 standard errors is no reason to leave anyone out.
 Near the lowest loss that the noise allows, the estimate is mostly noise: a small number of workers that looks best then
 keeps the loss from falling further.
 """

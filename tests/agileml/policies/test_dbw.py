@@ -181,7 +181,7 @@ def test_a_gradient_that_shrinks_without_noise_is_not_noise(squares: list[float]
     ("squares", "expected"),
     [
         # A size of 2 with a squared standard error of 0.8.
-        ([1.0, 5.0, 1.0, 5.0, 3.0], 1.2),
+        ([1.0, 5.0, 1.0, 5.0, 3.0], 0.8),
         # A size of 0.6, which noise alone explains.
         ([0.0, 4.0, 0.0, 4.0, 0.0], 0.0),
     ],
