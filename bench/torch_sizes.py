@@ -1,11 +1,12 @@
 """`TorchModule` next to a loop in plain PyTorch, and to DistributedDataParallel, by the size of network and batch.
 
-    python -m bench.torch_sizes [--clocks 300] [--repetitions 3] [--sizes 19 200 1000]
+    python -m bench.torch_sizes [--clocks 300] [--repetitions 3] [--sizes 19 200 1000] [--nodes 1+1]
 
 Processor time of all processes of the job, user and system, divided by clocks; all compute on one thread each. A job of
 1+1 nodes computes every sample once, as the loop does, and the loss over 256 samples, and writes checkpoints: the rest
-is what the servers, the network between processes and the bookkeeping take. DDP has two processes and gloo, each with
-half of the batch. Medians of repetitions, in turns.
+is what the servers, the network between processes and the bookkeeping take. DDP has as many processes as the job has
+nodes, and gloo, each with its share of the batch. Medians of repetitions, in turns; in brackets, the smallest and
+largest ratio within a repetition.
 """
 
 from __future__ import annotations
@@ -88,34 +89,35 @@ def plain_elsewhere(width: int, batch: int, clocks: int) -> float:
     return float(subprocess.run([sys.executable, "-c", call], check=True, capture_output=True, text=True).stdout)
 
 
-def ddp(width: int, batch: int, clocks: int) -> float:
-    """Processor seconds of a step of two processes that each compute half of a batch."""
+def ddp(width: int, batch: int, clocks: int, ranks: int) -> float:
+    """Processor seconds of a step of processes that each compute a part of the batch."""
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("spawn")
         queue = context.Queue()
-        arguments = [(rank, folder, queue, (width, batch, clocks)) for rank in range(2)]
-        ranks = [context.Process(target=_ddp_rank, args=given) for given in arguments]
-        for rank in ranks:
-            rank.start()
-        seconds: float = sum(queue.get(timeout=600) for _ in ranks)
-        for rank in ranks:
-            rank.join()
+        arguments = [((rank, ranks), folder, queue, (width, batch, clocks)) for rank in range(ranks)]
+        processes = [context.Process(target=_ddp_rank, args=given) for given in arguments]
+        for process in processes:
+            process.start()
+        seconds: float = sum(queue.get(timeout=600) for _ in processes)
+        for process in processes:
+            process.join()
     return seconds / clocks
 
 
-def _ddp_rank(rank: int, folder: str, queue: Any, sizes: tuple[int, int, int]) -> None:  # noqa: ANN401
-    width, batch, clocks = sizes
+def _ddp_rank(place: tuple[int, int], folder: str, queue: Any, sizes: tuple[int, int, int]) -> None:  # noqa: ANN401
+    (rank, ranks), (width, batch, clocks) = place, sizes
+    share = batch // ranks
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     module, samples = nn.parallel.DistributedDataParallel(net(width)), data()
     optimizer, began = adamw(module), 0.0
     for step in range(_warm(clocks) + clocks):
         if step == _warm(clocks):
             began = time.process_time()
-        first = (step * batch + rank * batch // 2) % (len(samples) - batch // 2)
-        some = torch.utils.data.default_collate([samples[number] for number in range(first, first + batch // 2)])
+        first = (step * batch + rank * share) % (len(samples) - share)
+        some = torch.utils.data.default_collate([samples[number] for number in range(first, first + share)])
         optimizer.zero_grad()
         torch.autograd.backward(objective(module, some))
         optimizer.step()
@@ -166,14 +168,16 @@ def main() -> None:
             jobs: dict[int, list[float]] = {parts: [] for parts in given.parts}
             for _ in range(given.repetitions):
                 loops.append(plain_elsewhere(WIDTHS[size], batch, given.clocks))
-                pairs.append(ddp(WIDTHS[size], batch, given.clocks))
+                pairs.append(ddp(WIDTHS[size], batch, given.clocks, sum(map(int, given.nodes.split("+")))))
                 for parts, seconds in jobs.items():
                     seconds.append(ours(WIDTHS[size], batch, given.clocks, parts, given.nodes))
             for parts, seconds in jobs.items():
                 loop, pair, job = map(statistics.median, (loops, pairs, seconds))
                 count = sum(parameter.numel() for parameter in net(WIDTHS[size]).parameters())
                 times = " | ".join(f"{1000 * value:.2f} ms" for value in (loop, pair, job, job - loop))
-                print(f"| {count:,} | {batch} | {parts} | {times} | {job / loop:.2f} | {job / pair:.2f} |", flush=True)
+                ratios = [used / theirs for used, theirs in zip(seconds, pairs, strict=True)]
+                against = f"{job / pair:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+                print(f"| {count:,} | {batch} | {parts} | {times} | {job / loop:.2f} | {against} |", flush=True)
 
 
 if __name__ == "__main__":
