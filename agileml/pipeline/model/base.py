@@ -66,6 +66,15 @@ class Microbatches(Protocol):
         """Inputs and targets: arrays or tensors, or tuples of them."""
 
 
+@runtime_checkable
+class AddingLayer(Protocol):
+    """A layer that adds gradients of its weights to earlier ones faster than who would add them later."""
+
+    def backward_into(self, totals: Weights, stash: Stash, gradient: Values) -> tuple[Values, Weights]:
+        """As `backward`, with sums: in the memory of `totals`, or in memory that nothing else uses where these are
+        absent."""
+
+
 class UpdateRule(Protocol):
     """How a layer's weights change in an update."""
 

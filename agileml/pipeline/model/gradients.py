@@ -23,10 +23,12 @@ def scaled(gradient: Array, factor: float) -> Array:
     return np.asarray(gradient * gradient.dtype.type(factor))
 
 
-def mean_of(total: Array, count: int) -> Array:
-    """The mean of `count` gradients from their sum."""
+def mean_of(total: Array, count: int, *, in_place: bool = False) -> Array:
+    """The mean of `count` gradients from their sum, perhaps in its memory."""
     if total.dtype == BFLOAT16:
         return array_of(tensor_of(total) / count)
+    if in_place and total.dtype.kind == "f":
+        return np.divide(total, count, out=total)
     return np.asarray(total / count)
 
 

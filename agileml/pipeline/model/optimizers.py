@@ -41,10 +41,10 @@ class Optimizer:
         pairs = zip(weights, gradients, strict=True)
         gradients = tuple(np.zeros_like(w) if is_absent(g) else g for w, g in pairs)
         if self.kind == "sgd":
-            return tuple(w - self.rate * g for w, g in zip(weights, gradients, strict=True)), ()
+            return tuple(_less(w, self.rate * g) for w, g in zip(weights, gradients, strict=True)), ()
         if self.kind == "momentum":
             speed = tuple(self.momentum * v + g for v, g in zip(state, gradients, strict=True))
-            return tuple(w - self.rate * v for w, v in zip(weights, speed, strict=True)), speed
+            return tuple(_less(w, self.rate * v) for w, v in zip(weights, speed, strict=True)), speed
         first = tuple(_decayed(m, g, self.momentum) for m, g in zip(state[:count], gradients, strict=True))
         squares = tuple(_decayed(v, g * g, self.second) for v, g in zip(state[count:], gradients, strict=True))
         moved = tuple(self._adam(w, m, v, number) for w, m, v in zip(weights, first, squares, strict=True))
@@ -54,6 +54,12 @@ class Optimizer:
         mean = first / (1 - self.momentum**number)
         spread = np.sqrt(square / (1 - self.second**number))
         return np.asarray(weight - self.rate * mean / (spread + self.epsilon))
+
+
+def _less(weight: Array, step: Array) -> Array:
+    """The weight after a step, in the memory of the step: new memory takes as long as the subtraction."""
+    has_room = isinstance(step, np.ndarray) and step.dtype == weight.dtype
+    return np.subtract(weight, step, out=step) if has_room else np.asarray(weight - step)
 
 
 def _decayed(mean: Array, value: Array, keep: float) -> Array:

@@ -73,7 +73,10 @@ class TorchLayer:
         return unpacked(tuple(array_of(output) for output in outputs)), (given, tensors, outputs), changed
 
     def backward(self, weights: Weights, stash: Stash, gradient: Values) -> tuple[Values, Weights]:
-        del weights
+        return self.backward_into(tuple(ABSENT for _ in weights), stash, gradient)
+
+    def backward_into(self, totals: Weights, stash: Stash, gradient: Values) -> tuple[Values, Weights]:
+        """As `backward`; PyTorch adds the gradients of the weights to `totals` while they are in the cache."""
         torch = torch_module()
         given, tensors, outputs = stash
         # Integers have no gradient, and outputs that nothing uses or that frozen layers made from data.
@@ -82,15 +85,13 @@ class TorchLayer:
             for output, part in zip(outputs, packed(gradient), strict=True)
             if output.requires_grad and not is_absent(part)
         ]
+        for tensor, total in zip(tensors, totals, strict=True):
+            tensor.grad = None if is_absent(total) else tensor_of(total)
         wanted = [tensor for tensor in (*given, *tensors) if tensor.requires_grad]
-        by_tensor: dict[int, Array] = {}
         if turned and wanted:
             ends, gradients = zip(*turned, strict=True)
-            parts = torch.autograd.grad(ends, wanted, gradients, allow_unused=True)
-            pairs = zip(wanted, parts, strict=True)
-            by_tensor = {id(tensor): array_of(part) for tensor, part in pairs if part is not None}
-        first, own = ([by_tensor.get(id(tensor), ABSENT) for tensor in part] for part in (given, tensors))
-        return unpacked(tuple(first)), tuple(own)
+            torch.autograd.backward(ends, gradients, inputs=wanted)
+        return unpacked(tuple(map(_gradient_of, given))), tuple(map(_gradient_of, tensors))
 
     def module_with(self, weights: Weights, buffers: Weights, key: DrawKey) -> torch.nn.Module:
         """A copy of the module."""
@@ -115,6 +116,10 @@ class TorchLayer:
     def _build_for(self, begin: DrawKey) -> torch.nn.Module:
         del begin
         return self._build()
+
+
+def _gradient_of(tensor: torch.Tensor) -> Array:
+    return ABSENT if tensor.grad is None else array_of(tensor.grad)
 
 
 @dataclass

@@ -89,13 +89,14 @@ class StageProgram:
             chain, number = self.work.chains[layer], self.state.layers[layer].updates
             at = chain.index(self.name)
             total: Weights | None = (yield (SUM, layer, number)) if at else None
+            in_place = len(chain) == 1 and self.state.owns(layer)
             for _, part in sorted(self.state.parts(layer), key=lambda numbered: numbered[0]):
                 total = part if total is None else tuple(map(added, total, part))
             assert total is not None
             if at < len(chain) - 1:
                 self.send(chain[at + 1], (SUM, layer, number), total)
             else:
-                means[layer] = tuple(mean_of(array, self.work.divisor) for array in total)
+                means[layer] = tuple(mean_of(array, self.work.divisor, in_place=in_place) for array in total)
                 for other in chain[:-1]:
                     self.send(other, (MEAN, layer, number), means[layer])
         for layer in layers:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agileml.pipeline.model.arrays import BFLOAT16, is_absent
+from agileml.pipeline.model.arrays import ABSENT, BFLOAT16, is_absent
 from agileml.pipeline.model.base import (
+    AddingLayer,
     Array,
     BufferedLayer,
     Passed,
@@ -103,17 +104,32 @@ class StageState:
             own: dict[int, Passed] = {}
             for layer in piece:
                 if layer in stashes:
-                    weights = self.weights(layer, version)
                     with users_code(f"layer {layer}, backward pass of microbatch {microbatch}"):
-                        own[layer], gradients = self.model.layers[layer].backward(weights, stashes[layer], gradient)
-                        _check_gradients(weights, gradients)
-                    self._add(layer, microbatch, gradients)
+                        own[layer] = self._turn_back(layer, microbatch, version, stashes[layer], gradient)
             gradient = yield from self._join(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
         return gradient
+
+    def _turn_back(self, number: int, microbatch: int, version: int, stash: Stash, gradient: Values) -> Passed:
+        layer, weights = self.model.layers[number], self.weights(number, version)
+        if number not in self.summed or not isinstance(layer, AddingLayer):
+            passed, gradients = layer.backward(weights, stash, gradient)
+            _check_gradients(weights, gradients)
+            self._add(number, microbatch, gradients)
+            return passed
+        ((_, totals),) = self._gradients.get(number) or [(0, (ABSENT,) * len(weights))]
+        passed, totals = layer.backward_into(totals, stash, gradient)
+        _check_gradients(weights, totals)
+        self._gradients[number] = [(microbatch, totals)]
+        self._own.add(number)
+        return passed
 
     def weights(self, layer: int, version: int) -> Weights:
         """The stashed version of a layer's weights."""
         return self.layers[layer].versions[version]
+
+    def owns(self, layer: int) -> bool:
+        """Whether the sum of a layer's gradients is in arrays that nothing else uses."""
+        return layer in self._own
 
     def parts(self, layer: int) -> list[tuple[int, Weights]]:
         """Gradients of a layer since its last update, by microbatch; sums of several count as the last."""

@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402  # torch may be missing
 from agileml.errors import BadArgument, JobFailed  # noqa: E402
 from agileml.pipeline.elastic.seats import PipelineLayout  # noqa: E402
 from agileml.pipeline.measure.profiler import profiled  # noqa: E402
+from agileml.pipeline.model.arrays import ABSENT  # noqa: E402
 from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
 from agileml.pipeline.model.layers import squared_error  # noqa: E402
 from agileml.pipeline.model.optimizers import Optimizer  # noqa: E402
@@ -42,7 +43,7 @@ from tests.agileml.pipeline.model.torch_constructs import (  # noqa: E402
     plain_torch,
 )
 from tests.agileml.pipeline.model.torch_evictions import problem  # noqa: E402
-from tests.agileml.pipeline.model.torch_networks import halved, normalized, plain, tied  # noqa: E402
+from tests.agileml.pipeline.model.torch_networks import OneGradient, halved, normalized, plain, tied  # noqa: E402
 from tests.agileml.pipeline.model.torch_pipelining import losses_or_error  # noqa: E402
 from tests.agileml.pipeline.oracle import same  # noqa: E402
 
@@ -211,3 +212,15 @@ def test_tied_weights_of_a_layer_are_one_weight() -> None:
     assert [len(layer.initial((0, 0, i))) for i, layer in enumerate(whole)] == [1, 2, 1]
     inside = TorchLayer(partial(tied, between=1))
     assert len(inside.initial((0, 0, 0))) == 3
+
+
+def test_sums_of_gradients_share_no_memory() -> None:
+    """PyTorch may give two weights one and the same gradient."""
+    layer = TorchLayer(OneGradient)
+    totals = tuple(ABSENT for _ in range(3))
+    inputs = np.ones(2, dtype=np.float32)
+    for _ in range(3):
+        _, stash = layer.forward(layer.initial((0, 0, 0)), inputs, (0, 0, 0))
+        _, totals = layer.backward_into(totals, stash, inputs)
+    assert [total.tolist() for total in totals] == [[3.0, 3.0], [3.0, 3.0], []]
+    assert inputs.tolist() == [1.0, 1.0]

@@ -148,6 +148,17 @@ class Cast(nn.Module):
         return values.to(self.kind)
 
 
+class OneGradient(nn.Module):
+    """Two weights that always have the same gradient, and one that has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.aside = (nn.Parameter(torch.zeros(2)) for _ in range(3))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + (self.left + self.right)
+
+
 def frozen() -> nn.Sequential:
     whole = plain()
     for parameter in whole[0].parameters():
