@@ -6,7 +6,7 @@ Processor time of all processes of the job, user and system, divided by clocks; 
 1+1 nodes computes every sample once, as the loop does, and the loss over 256 samples, and writes checkpoints: the rest
 is what the servers, the network between processes and the bookkeeping take. DDP has as many processes as the job has
 nodes, and gloo, each with its share of the batch. Medians of repetitions, in turns; in brackets, the smallest and
-largest ratio within a repetition.
+largest ratio within a repetition. With `--device cuda`, all are on one graphics card, and times are the clock's.
 """
 
 from __future__ import annotations
@@ -64,86 +64,102 @@ def _warm(clocks: int) -> int:
     return max(5, clocks // 8)
 
 
-def plain(width: int, batch: int, clocks: int) -> float:
-    """Processor seconds of a step, as anyone writes the loop, in this process."""
+def seconds_on(device: str) -> float:
+    """Processor time of this process; on a card, the clock's, once the card has done what it was given."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def plain(width: int, batch: int, clocks: int, device: str) -> float:
+    """Seconds of a step, as anyone writes the loop, in this process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    module = net(width)
+    module = net(width).to(device)
     optimizer, loader = adamw(module), DataLoader(data(), batch, shuffle=True, drop_last=True)
     done, began = 0, 0.0
     while True:
         for some in loader:
             if done == _warm(clocks):
-                began = time.process_time()
+                began = seconds_on(device)
             if done == _warm(clocks) + clocks:
-                return (time.process_time() - began) / clocks
+                return (seconds_on(device) - began) / clocks
             optimizer.zero_grad()
-            torch.autograd.backward(objective(module, some))
+            torch.autograd.backward(objective(module, [part.to(device) for part in some]))
             optimizer.step()
             done += 1
 
 
-def plain_elsewhere(width: int, batch: int, clocks: int) -> float:
-    """Processor seconds of a step, in a process of its own."""
-    call = f"from bench.torch_sizes import plain; print(plain({width}, {batch}, {clocks}))"
+def plain_elsewhere(width: int, batch: int, clocks: int, device: str) -> float:
+    """Seconds of a step, in a process of its own."""
+    call = f"from bench.torch_sizes import plain; print(plain({width}, {batch}, {clocks}, {device!r}))"
     return float(subprocess.run([sys.executable, "-c", call], check=True, capture_output=True, text=True).stdout)
 
 
-def ddp(width: int, batch: int, clocks: int, ranks: int) -> float:
-    """Processor seconds of a step of processes that each compute a part of the batch."""
+def ddp(sizes: tuple[int, int, int], ranks: int, device: str) -> float:
+    """Seconds of a step of processes that each compute a part of the batch: of all processors, or of the clock."""
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("spawn")
         queue = context.Queue()
-        arguments = [((rank, ranks), folder, queue, (width, batch, clocks)) for rank in range(ranks)]
+        arguments = [((rank, ranks), folder, queue, sizes, device) for rank in range(ranks)]
         processes = [context.Process(target=_ddp_rank, args=given) for given in arguments]
         for process in processes:
             process.start()
-        seconds: float = sum(queue.get(timeout=600) for _ in processes)
+        seconds: list[float] = [queue.get(timeout=600) for _ in processes]
         for process in processes:
             process.join()
-    return seconds / clocks
+    return (sum(seconds) if device == "cpu" else max(seconds)) / sizes[2]
 
 
-def _ddp_rank(place: tuple[int, int], folder: str, queue: Any, sizes: tuple[int, int, int]) -> None:  # noqa: ANN401
+def _ddp_rank(
+    place: tuple[int, int],
+    folder: str,
+    queue: Any,  # noqa: ANN401
+    sizes: tuple[int, int, int],
+    device: str,
+) -> None:
     (rank, ranks), (width, batch, clocks) = place, sizes
     share = batch // ranks
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     torch.manual_seed(0)
-    module, samples = nn.parallel.DistributedDataParallel(net(width)), data()
+    module, samples = nn.parallel.DistributedDataParallel(net(width).to(device)), data()
     optimizer, began = adamw(module), 0.0
     for step in range(_warm(clocks) + clocks):
         if step == _warm(clocks):
-            began = time.process_time()
+            began = seconds_on(device)
         first = (step * batch + rank * share) % (len(samples) - share)
         some = torch.utils.data.default_collate([samples[number] for number in range(first, first + share)])
         optimizer.zero_grad()
-        torch.autograd.backward(objective(module, some))
+        torch.autograd.backward(objective(module, [part.to(device) for part in some]))
         optimizer.step()
-    queue.put(time.process_time() - began)
+    queue.put(seconds_on(device) - began)
     torch.distributed.destroy_process_group()
 
 
 @dataclass
-class Processors:
-    """Processor time of all processes of the job, after two of its clocks."""
+class Times:
+    """After two of a job's clocks: processor time of all its processes, or the clock's."""
 
     first: int
     last: int
+    device: str
     seconds: list[float] = field(default_factory=list)
 
     def __call__(self, iteration: Iteration) -> None:
         """A clock is done."""
         if iteration.clock in (self.first, self.last):
-            processes = descendants(os.getpid())
-            self.seconds.append(time.process_time() + sum(used_seconds(process) for process in processes))
+            others = descendants(os.getpid()) if self.device == "cpu" else ()
+            self.seconds.append(seconds_on(self.device) + sum(used_seconds(process) for process in others))
 
 
-def ours(width: int, batch: int, clocks: int, parts: int, nodes: str) -> float:
-    """Processor seconds of a clock."""
-    trainer = TorchModule(lambda: net(width), data, objective, adamw, batch_size=batch, parts=parts)
-    used = Processors(_warm(clocks), _warm(clocks) + clocks)
+def ours(sizes: tuple[int, int, int], parts: int, nodes: str, device: str) -> float:
+    """Seconds of a clock."""
+    width, batch, clocks = sizes
+    trainer = TorchModule(lambda: net(width), data, objective, adamw, batch_size=batch, parts=parts, device=device)
+    used = Times(_warm(clocks), _warm(clocks) + clocks, device)
     # More clocks than are measured: at the end the model is collected.
     agileml.train(trainer, nodes, clocks=used.last + 1, listener=used)
     return (used.seconds[1] - used.seconds[0]) / clocks
@@ -158,7 +174,9 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 1024])
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--nodes", default="1+1")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
+    ranks = sum(map(int, given.nodes.split("+")))
     print("| parameters | batch | parts | plain PyTorch | DDP | TorchModule | above plain | times plain | times DDP |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for size in given.sizes:
@@ -166,11 +184,12 @@ def main() -> None:
             loops: list[float] = []
             pairs: list[float] = []
             jobs: dict[int, list[float]] = {parts: [] for parts in given.parts}
+            sizes = WIDTHS[size], batch, given.clocks
             for _ in range(given.repetitions):
-                loops.append(plain_elsewhere(WIDTHS[size], batch, given.clocks))
-                pairs.append(ddp(WIDTHS[size], batch, given.clocks, sum(map(int, given.nodes.split("+")))))
+                loops.append(plain_elsewhere(*sizes, given.device))
+                pairs.append(ddp(sizes, ranks, given.device))
                 for parts, seconds in jobs.items():
-                    seconds.append(ours(WIDTHS[size], batch, given.clocks, parts, given.nodes))
+                    seconds.append(ours(sizes, parts, given.nodes, given.device))
             for parts, seconds in jobs.items():
                 loop, pair, job = map(statistics.median, (loops, pairs, seconds))
                 count = sum(parameter.numel() for parameter in net(WIDTHS[size]).parameters())

@@ -12,6 +12,7 @@ import numpy as np
 from agileml.errors import BadTrainer, NotFinite, TrainerFailed
 from agileml.extras import torch_module
 from agileml.params.layout import Array, Params
+from agileml.torch.card_copies import CardCopies
 from agileml.torch.unchanged import Unchanged
 from agileml.user_code import beginning_of, described
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 BatchObjective = Callable[["torch.nn.Module", Any], "torch.Tensor"]
 
 _FLOATS = ("torch.float32", "torch.float64")
+
+_Weighted = tuple[str, "Array | None", "torch.Tensor"]
+"""A gradient: its parameter, its rows (None: all) and its numbers."""
 
 
 class TorchNetwork:
@@ -49,6 +53,7 @@ class TorchNetwork:
         self._plain = {torch_module().float32, torch_module().float64}
         self._zero = torch_module().zeros((), device=device)
         self.sparse = sparse_names(module)
+        self._card = CardCopies(self._zero.device) if self._zero.is_cuda else None
 
     def arrays(self) -> Params:
         """The values that travel, with at least one axis; statistics that are counts become floats."""
@@ -57,9 +62,13 @@ class TorchNetwork:
     def assign(self, read: Callable[[str], Array]) -> None:
         """Takes over the values of the servers."""
         torch = torch_module()
+        if self._card is not None:
+            self._card.begin()
         for name, tensor in [*self._trained.items(), *self._moved.items()]:
             values = read(name)
-            if tensor.device.type == "cpu" and tensor.dtype in self._plain and tensor.is_contiguous():
+            if self._card is not None and tensor.is_cuda:
+                self._card.send(name, values, tensor)
+            elif tensor.device.type == "cpu" and tensor.dtype in self._plain and tensor.is_contiguous():
                 np.copyto(tensor.detach().numpy(), values.reshape(tensor.shape))
             else:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
@@ -84,9 +93,12 @@ class TorchNetwork:
         gradients = self._differentiate(loss, objective, where)
         if not isfinite(loss.item()):
             raise NotFinite(_diverged(loss.item(), gradients, objective, where))
-        for name, gradient in gradients.items():
-            if gradient is not None:
-                yield self._weighted(name, gradient, weight, where)
+        weighted = (
+            self._weighted(name, gradient, weight, where)
+            for name, gradient in gradients.items()
+            if gradient is not None
+        )
+        yield from self._here(weighted)
         for name, old in before.items():
             share = weight if name not in self._owned else float(owns)
             change = (self._moved[name].double() - old.double()) * share
@@ -166,9 +178,18 @@ class TorchNetwork:
         kind = "buffer" if name in dict(self.module.named_buffers()) else "parameter"
         raise BadTrainer(f"{where}, {kind} {name!r}: the module changed it; {problem} ({forward})")
 
-    def _weighted(
-        self, name: str, gradient: torch.Tensor, weight: float, where: str
-    ) -> tuple[str, Array | None, Array]:
+    def _here(self, weighted: Iterable[_Weighted]) -> Iterator[tuple[str, Array | None, Array]]:
+        """The gradients in this computer's memory."""
+        if self._card is None:
+            for name, rows, gradient in weighted:
+                yield name, rows, gradient.cpu().numpy().reshape(gradient.shape or 1)
+            return
+        on_card = list(weighted)
+        fetched = self._card.fetched(gradient for _, _, gradient in on_card)
+        for (name, rows, gradient), values in zip(on_card, fetched, strict=True):
+            yield name, rows, values.reshape(gradient.shape or 1)
+
+    def _weighted(self, name: str, gradient: torch.Tensor, weight: float, where: str) -> _Weighted:
         if gradient.is_sparse != (name in self.sparse):
             problem = (
                 "its gradient is sparse, but it is not the weight of an Embedding"
@@ -183,8 +204,7 @@ class TorchNetwork:
             rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
         # In one pass, and in place: the gradient is as large as the parameter. Adding 0 makes 0.0 of -0.0.
         torch_module().add(self._zero, gradient, alpha=weight / self._scale, out=gradient)
-        values = gradient.cpu().numpy()
-        return name, rows, values.reshape(values.shape or 1)
+        return name, rows, gradient
 
 
 def check_hooks(module: torch.nn.Module) -> None:
