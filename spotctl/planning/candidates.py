@@ -1,6 +1,6 @@
 """Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -85,6 +85,17 @@ def _reserved(job: Job, facts: PlanningFacts) -> Sequence[Reservation]:
     return current(job.spec, facts.snapshot.at)
 
 
+def _held_by_kind(
+    reservations: Sequence[Reservation], columns: KindColumns, together: Callable[[list[int]], int]
+) -> tuple[int, ...]:
+    """The machines that reservations hold of each kind; a gang is in one reservation."""
+    if not reservations:
+        return ()
+    return tuple(
+        together([0, *(named.machines for named in reservations if is_kind_of(named, kind))]) for kind in columns.kinds
+    )
+
+
 def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Measured] | None:
     """Speeds of the job's model on kinds of machines; None for a job that does not split it."""
     program = job.spec.program
@@ -150,6 +161,7 @@ def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) 
     nu = fitting.nu[list(columns.numbers)]
     runs = np.flatnonzero(nu > 0)
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
+    gang = isinstance(spec.program, Command)
     left = inf if job.deadline is None else (job.deadline - facts.snapshot.at - facts.overheads.startup) / HOUR
     in_units = all(rate.in_units for rate in fitting.rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
@@ -163,6 +175,7 @@ def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) 
         reference_nu=most * float(nu[cheapest]),
         hours_left=left,
         budget_usd=job.budget_usd,
-        gang=isinstance(spec.program, Command),
+        gang=gang,
         roams=may_roam(spec) and not work.assumed,
+        reserved=_held_by_kind(_reserved(job, facts), columns, max if gang else sum),
     )

@@ -17,7 +17,8 @@ class Demand:
 
     `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
     kind that is cheapest per unit of work, and converts an amount given in hours. A job that `roams` may move between
-    regions. `lasts_hours` is the expected time from its launch to its end, once it was forecast.
+    regions. `reserved` are the machines by kind that reservations hold for it, on top of all quotas; empty if none do.
+    `lasts_hours` is the expected time from its launch to its end, once it was forecast.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Demand:
     budget_usd: float | None
     gang: bool = False
     roams: bool = False
+    reserved: tuple[int, ...] = ()
     lasts_hours: float | None = None
 
     @property

@@ -72,7 +72,7 @@ def shares_of(
             for group, is_short in zip(groups, short, strict=True)
         )
         own = [replace(group, most=float(part)) for group, part in zip(groups, parts, strict=True)]
-        held = tuple(_within_groups(caps, own).tolist())
+        held = tuple(np.maximum(_within_groups(caps, own), _reserved(job)).tolist())
         shares.append(JobShare(name, held, parts, short, _usd_per_work(job, usd_per_hour), turn))
     return shares
 
@@ -97,7 +97,13 @@ def _require_affordable(job: Demand, policy: str, usd_per_hour: FloatArray) -> N
 
 def _caps(job: Demand, workers: FloatArray) -> IntArray:
     caps: IntArray = np.where(job.nu > 0, np.minimum(job.most, workers), 0.0).astype(np.int64)
-    return caps
+    return np.maximum(caps, _reserved(job))
+
+
+def _reserved(job: Demand) -> IntArray:
+    """The machines of each kind that need no quota."""
+    usable: IntArray = np.where(job.nu > 0, np.minimum(job.most, job.reserved or 0), 0).astype(np.int64)
+    return usable
 
 
 def _within_groups(caps: IntArray, groups: Sequence[QuotaGroup]) -> IntArray:
@@ -182,15 +188,14 @@ def _require_possible(
     job: Demand, kinds: Sequence[MachineKind], workers: FloatArray, groups: Sequence[QuotaGroup]
 ) -> None:
     caps = _caps(job, workers)
-    fastest = max(
-        (rate for place in places(kinds) if (rate := _fastest(job, place, caps, groups)) is not None),
-        key=lambda rate: rate.rate,
-        default=None,
-    )
+    by_quota = (_fastest(job, place, caps, groups) for place in places(kinds))
+    possible = [mixture for mixture in (*by_quota, _fastest_reserved(job)) if mixture is not None]
+    fastest = max(possible, key=lambda mixture: mixture.rate, default=None)
     if fastest is None or fastest.rate <= 0:
         most = int(np.where(job.nu > 0, caps, 0).max(initial=0))
+        limits = "quotas and reservations" if any(job.reserved) else "quotas"
         raise NotInTime(
-            f"{job.name}: needs at least {job.least} machines, and quotas allow at most {most}"
+            f"{job.name}: needs at least {job.least} machines, and {limits} allow at most {most}"
             f" ({', '.join(str(group.quota) for group in groups)}); raise a quota ('spotctl doctor' says how)"
         )
     if not job.hurries:
@@ -234,3 +239,14 @@ def _fastest(job: Demand, place: IntArray, caps: IntArray, groups: Sequence[Quot
     machines = [0] * len(job.nu)
     machines[best] = job.most
     return Mixture(tuple(machines), job.most * float(job.nu[best]), 0.0)
+
+
+def _fastest_reserved(job: Demand) -> Mixture | None:
+    """The fastest machines of reservations of one kind, if they are enough for the job."""
+    held = _reserved(job)
+    rates = np.where(held >= job.least, held * job.nu, 0.0)
+    best = int(np.argmax(rates))
+    if rates[best] <= 0:
+        return None
+    machines = [int(held[best]) if kind == best else 0 for kind in range(len(held))]
+    return Mixture(tuple(machines), float(rates[best]), 0.0)

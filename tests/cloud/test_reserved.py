@@ -12,7 +12,7 @@ import pytest
 from pricing_data.units import DAY, format_time
 from tests.cloud.api import now_micros
 from tests.cloud.aws import AwsServer
-from tests.cloud.aws_market import ON_DEMAND_QUOTA
+from tests.cloud.aws_market import ON_DEMAND_QUOTA, SPOT_QUOTA
 from tests.cloud.aws_reservations import CapacityReservation
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop
@@ -77,7 +77,7 @@ def naming(text: str, machines: int) -> str:
 
 
 def launched(laptop: Laptop, text: str) -> str:
-    """What a launch writes until the job is done."""
+    """The lines of a launch, until its job is done."""
     ended = laptop.run("launch", laptop.job(text), "--attached", "--yes", "--json")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["outcome"] == "done"
@@ -96,11 +96,10 @@ def seconds(cloud: SimulatedCloud, zone: str) -> float:
 
 
 def test_a_command_has_all_nodes_in_a_reservation(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """The on-demand quota is 0: EC2 does not count reserved machines against it. What is billed is the
-    user's price."""
+    """The quotas are 0: EC2 does not count reserved machines against them. What is billed is the user's price."""
     held = reserve(cloud, 2)
     assert isinstance(cloud.server, AwsServer)
-    cloud.server.market.quotas[ON_DEMAND_QUOTA] = 0.0
+    cloud.server.market.quotas |= {SPOT_QUOTA: 0.0, ON_DEMAND_QUOTA: 0.0}
     said = launched(laptop, naming(COMMAND + RESOURCES, 2))
     assert "rented 2 x c6i.large (us-east-1b, reservation cr-0abc) at $0.02/h" in said
     assert "on demand" not in said

@@ -14,7 +14,8 @@ from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.reservations import NOTICE, Reservation
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.job.values import Nodes
-from spotctl.planning.errors import OverBudget
+from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.job import Job
@@ -36,11 +37,13 @@ def holding_reservations(of: JobSpec, *reservations: Reservation) -> JobSpec:
     return replace(of, resources=replace(of.resources, reservations=reservations))
 
 
-def planned(of: JobSpec, *histories: PriceSeries, deadline: int | None = None) -> JobPlan:
+def planned(
+    of: JobSpec, *histories: PriceSeries, deadline: int | None = None, quotas: tuple[Quota, ...] = ()
+) -> JobPlan:
     series = histories or (SPOT,)
     known = dict.fromkeys((one.market for one in series), STEADY)
     job = Job(of, deadline, place=place_of(of, NOW))
-    return plan_jobs(PlanningFacts((job,), snapshot(*series), lambda _: CALM, known))[0]
+    return plan_jobs(PlanningFacts((job,), snapshot(*series), lambda _: CALM, known, quotas=quotas))[0]
 
 
 def saving(hours: int) -> JobSpec:
@@ -105,6 +108,24 @@ def test_a_gang_larger_than_a_reservation_stays_out_of_it() -> None:
     plan = planned(holding_reservations(gang(4), block))
     assert rents(plan) == [(SPOT.market, 4, 20 * CENT)]
     assert plan.cost.rejected[0].why == "has 3 machines, and the job needs 4 in one market"
+
+
+NO_SPOT = (Quota("aws", "us-east-1", "a", 0, QuotaUnit.VCPUS),)
+
+
+@pytest.mark.parametrize("job", [replace(gang(4), hours=2 * HOUR), spec(machines=(2, 8))])
+def test_a_reservation_needs_no_quota_for_spot(job: JobSpec) -> None:
+    """Accounts that may rent no spot machine of a family often have a capacity block of it."""
+    block = reserved(4, CENT)
+    plan = planned(holding_reservations(job, block), quotas=NO_SPOT)
+    assert rents(plan) == [(block.market, 4, None)]
+    with pytest.raises(NotInTime, match="quotas allow at most 0"):
+        planned(job, quotas=NO_SPOT)
+
+
+def test_a_reservation_that_is_too_small_leaves_the_quota_as_it_is() -> None:
+    with pytest.raises(NotInTime, match="needs at least 4 machines, and quotas and reservations allow at most 2"):
+        planned(holding_reservations(gang(4), reserved(2)), quotas=NO_SPOT)
 
 
 def test_a_reservation_keeps_the_job_in_its_region() -> None:
