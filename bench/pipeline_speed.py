@@ -64,6 +64,10 @@ BYTES_PER_SECOND = 1e9
 WARM = 2
 """Updates before times count."""
 
+COPIED = 10
+"""Updates between copies of the layers in `speed` with 2bw, whose pipeline drains for that: as often as the store has
+copies."""
+
 ROUNDS = 3
 """How often each row of `speed` is run; the median counts."""
 
@@ -261,7 +265,7 @@ def speed(updates: int) -> Iterator[str]:
     """Two stages next to one process and to PyTorch's own pipeline."""
     torch_module()
     once = PipelinePlan(updates, MICROBATCHES, every=10 * updates, layouts=layout(1))
-    twice = replace(once, batches=4 * updates, scheme="2bw", every=4, layouts=layout(2))
+    twice = replace(once, batches=-(-4 * updates // COPIED) * COPIED, scheme="2bw", every=COPIED, layouts=layout(2))
     rows: dict[str, Callable[[], Updates]] = {
         "one process": lambda: measure_updates(blocks(), once, 1),
         "two processes, each with a model of its own, for two updates": lambda: _side_by_side(once),
