@@ -61,6 +61,7 @@ def test_pages_follow_the_log_and_only_its_user_reads_them(
         log.append(newest.run, newest.at, ev.Progressed(77, 0.1, 2))
     assert ">77<" in fetch(f"{address}run/small")[1]
     assert all("Cost report" in fetch(f"{address}costs{query}")[1] for query in ("", "?all", "?job=small"))
+    assert 'href="run/small"' in fetch(f"{address}costs?job=small")[1]
     assert "no job named" in fetch(f"{address}costs?job=other")[1]
     assert fetch(f"{address}run/other")[1].count("was launched") == 1
     assert fetch(f"{address}elsewhere")[0] == 404
