@@ -144,6 +144,12 @@ def test_a_loss_that_is_not_a_number_leaves_a_gap() -> None:
     read(run_page(snapshot(losses=((1, float("nan")),)), []))
 
 
+@pytest.mark.parametrize(("losses", "dots"), [(((1, 2.0), (2, 1.0)), 2), (((1, 2.0),), 2), (((1, float("nan")),), 0)])
+def test_the_latest_loss_is_a_dot_also_without_a_line(losses: tuple[tuple[int, float], ...], dots: int) -> None:
+    """It is drawn for wide and narrow screens."""
+    assert run_page(snapshot(losses=losses), []).count("<circle") == dots
+
+
 def test_text_from_outside_is_escaped() -> None:
     page = overview_page([standing(EVIL, EVIL)], [], [night(EVIL)], [EVIL])
     page += run_page(snapshot(job=EVIL, run=EVIL, status=EVIL, command=EVIL), [EVIL])
