@@ -25,7 +25,7 @@ def test_a_browser_that_leaves_a_page_leaves_no_traceback(capfd: pytest.CaptureF
         server.daemon_threads = False
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        with socket.create_connection(server.server_address[:2]) as browser:
+        with socket.create_connection(("127.0.0.1", server.server_address[1])) as browser:
             browser.sendall(f"GET /token/ HTTP/1.1\r\nHost: {server.hosts[0]}\r\n\r\n".encode())
             asked.wait()
             browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
