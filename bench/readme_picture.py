@@ -24,8 +24,8 @@ HOURS = 20.0
 USUAL = "standard+checkpoint"
 WAYS = (
     ("on-demand", None, "On demand", "never evicted"),
-    (USUAL, None, "Spot, slow checkpoints", "they take {taken:.0%} of the time; restarts"),
-    (USUAL, 0.98, "Spot, fast checkpoints", "they take {taken:.0%} of the time; restarts"),
+    (USUAL, None, "Spot, slow checkpoints", "take {taken:.0%} of the time; restarts"),
+    (USUAL, 0.98, "Spot, fast checkpoints", "take {taken:.0%} of the time; restarts"),
     ("price-capacity", None, "spotctl, a trainer", "no restarts; on up to 24 GPUs"),
 )
 """By strategy and the speed with checkpoints (None: the scenario's), the name of a way and what it does."""
@@ -40,7 +40,9 @@ text { font: 15px system-ui, "Segoe UI", "Liberation Sans", sans-serif; fill: #1
   .on-demand { fill: #7686a5; } .standard-checkpoint { fill: #f0a848; } .price-capacity { fill: #48bd9f; }
 }
 """
-_WIDTH, _LEFT, _ROW, _TOP, _LONGEST = 680, 284, 58, 62, 246
+_WIDTH, _LEFT, _ROW, _TOP, _LONGEST = 480, 24, 74, 58, 312
+_SHOWN = 560
+"""The width on a screen with room for it. A phone shrinks the picture, and its text stays readable."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +78,22 @@ def _replayed(scenario: Scenario, strategy: str, speed: float | None, name: str,
 
 def drawn(ways: Sequence[Way]) -> Html:
     """An SVG picture with a bar for each way. Its style follows the viewer's light or dark scheme."""
-    height = _TOP + _ROW * len(ways) + 36
+    height = _TOP + _ROW * len(ways) + 52
     most = max(way.usd for way in ways)
     title = f"{HOURS:g} hours of training on 16 V100 GPUs"
-    note = "AWS us-west-2: prices of early 2020, availability recorded in 2022 and 2023, mean of 60 starts"
+    notes = ("AWS us-west-2: prices of early 2020, availability", "recorded in 2022 and 2023, mean of 60 starts")
     return el(
         "svg",
         el("title", f"{title}: {'; '.join(f'{way.name} {_amount(way)}' for way in ways)}"),
         el("style", Html(_STYLE)),
         el("rect", x=0.5, y=0.5, width=_WIDTH - 1, height=height - 1, rx=10, class_="paper"),
-        el("text", title, x=24, y=36, class_="title"),
+        el("text", title, x=_LEFT, y=36, class_="title"),
         *(part for row, way in enumerate(ways) for part in _bar(way, _TOP + _ROW * row, most)),
-        el("text", note, x=24, y=height - 18, class_="soft"),
+        *(el("text", note, x=_LEFT, y=height - 38 + 19 * line, class_="soft") for line, note in enumerate(notes)),
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {_WIDTH} {height}",
+        width=_SHOWN,
+        height=_SHOWN * height // _WIDTH,
         role="img",
     )
 
@@ -97,10 +101,9 @@ def drawn(ways: Sequence[Way]) -> Html:
 def _bar(way: Way, top: int, most: float) -> tuple[Html, ...]:
     width = _LONGEST * way.usd / most
     return (
-        el("text", way.name, x=24, y=top + 20),
-        el("text", way.how, x=24, y=top + 38, class_="soft"),
-        el("rect", x=_LEFT, y=top + 4, width=width, height=36, rx=4, class_=way.strategy.replace("+", "-")),
-        el("text", _amount(way), x=_LEFT + width + 12, y=top + 28, class_="amount"),
+        el("text", way.name, el("tspan", way.how, dx=12, class_="soft"), x=_LEFT, y=top + 16),
+        el("rect", x=_LEFT, y=top + 25, width=width, height=36, rx=4, class_=way.strategy.replace("+", "-")),
+        el("text", _amount(way), x=_LEFT + width + 12, y=top + 49, class_="amount"),
     )
 
 

@@ -158,6 +158,12 @@ def test_the_longest_bar_of_the_picture_is_the_most_expensive_way() -> None:
     assert "$200, 20 h" in picture
 
 
+def test_a_phone_shows_the_text_of_the_picture_in_a_readable_size() -> None:
+    picture = PICTURE.read_text(encoding="utf-8")
+    width = int(re.findall(r'viewBox="0 0 (\d+) ', picture)[0])
+    assert min(map(int, re.findall(r"(\d+)px", picture))) * 368 / width > 9
+
+
 def test_every_page_is_in_the_table_of_contents() -> None:
     """The build of the site fails for any other."""
     sections = runpy.run_path(str(ROOT / "docs" / "conf.py"))["PAGES"].values()

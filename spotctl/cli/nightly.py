@@ -220,11 +220,16 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazi
 
 def known_jobs(session: Session) -> list[dict[str, Any]]:
     """The nightly jobs of the home, as `nightly ls --json` lists them."""
-    from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import state_dirs
 
+    known = state_dirs(session.settings.home.resolve())
+    if not known:
+        return []
+    # It takes seconds to import, and most homes have no nights.
+    from spotctl.nightly.install import Timers
+
     timers = Timers.of_this_user()
-    return [_job(state_dir, timers) for state_dir in state_dirs(session.settings.home.resolve())]
+    return [_job(state_dir, timers) for state_dir in known]
 
 
 def _job(state_dir: StateDir, timers: Timers) -> dict[str, Any]:

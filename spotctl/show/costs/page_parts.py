@@ -7,6 +7,7 @@ from spotctl.show.costs.charts.svg import Canvas, legend
 from spotctl.show.costs.columns import FigureColumn, headings
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.html import Html, el, fragment
+from spotctl.show.phrases import moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,16 @@ def table(
 
 def _row(heads: Sequence[ColumnHead], cells: Sequence[str]) -> Html:
     return el("tr", *(el("td", cell, class_=head.class_) for head, cell in zip(heads, cells, strict=True)))
+
+
+def times(moments: Sequence[int]) -> list[Html]:
+    """Times in the rows of a table. A phone shows the date only where it differs from the one in the row above."""
+    shown, day_above = list[Html](), ""
+    for at in moments:
+        day, _, time = moment(at).removesuffix("Z").partition("T")
+        shown.append(fragment(el("span", f"{day} ", class_="less" if day == day_above else "day"), time))
+        day_above = day
+    return shown
 
 
 def for_both_widths(draw: Callable[[Canvas], Html], height: int = 280, top: int = 16) -> Html:

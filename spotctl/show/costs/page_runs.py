@@ -24,6 +24,7 @@ from spotctl.show.costs.page_parts import (
     section,
     subheading,
     table,
+    times,
 )
 from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 from spotctl.show.phrases import moment
@@ -134,12 +135,14 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
         return Html()
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
+    held = [(line.name, pieces) for line in lines for pieces in unbroken(line.pieces)]
+    begins = times([pieces[0][0] for _, pieces in held])
     rows = [
-        (line.name, moment(pieces[0][0]), moment(pieces[-1][1]), *_lowest_and_highest(pieces))
-        for line in lines
-        for pieces in unbroken(line.pieces)
+        (name, begin, moment(pieces[-1][1]), *_lowest_and_highest(pieces))
+        for (name, pieces), begin in zip(held, begins, strict=True)
     ]
-    heads = [ColumnHead(name, is_text=True) for name in ("market", "from", "to")]
+    heads = [ColumnHead("market", is_text=True), ColumnHead("from", is_text=True)]
+    heads.append(ColumnHead("to", is_text=True, wide_only=True))
     heads += [ColumnHead("lowest, % of on-demand"), ColumnHead("highest")]
     keys = list(dict.fromkeys((line.class_, line.name) for line in lines))
     return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
@@ -298,7 +301,7 @@ def runs_section(report: Report) -> Html:
         ColumnHead("started", is_text=True, wide_only=True),
         ColumnHead("duration", wide_only=True),
         ColumnHead("outcome", is_text=True),
-        *heads_of(HTML_RUNS, report, wide_only="machine_hours on_demand_usd"),
+        *heads_of(HTML_RUNS, report, wide_only="machine_hours evictions on_demand_usd"),
     ]
     foot = ["total", "", "", "", *texts(HTML_RUNS, report.whole, digits)]
     parts = [table(heads, [_run_row(cost, digits) for cost in listed], foot)]

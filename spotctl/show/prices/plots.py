@@ -35,10 +35,10 @@ _PAGE = """<!doctype html>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }}
 svg {{ width: 100%; min-width: 40rem; height: auto; }}
 .wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }}
-th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #6e768155; }}
-td {{ white-space: nowrap; }}
-th:first-child, td:first-child {{ text-align: left; }}
+table {{ border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; width: 100%; }}
+th, td {{ text-align: right; padding: .3rem 0 .3rem .9rem; border-bottom: 1px solid #6e768155; white-space: nowrap; }}
+th {{ white-space: normal; vertical-align: bottom; }}
+th:first-child, td:first-child {{ text-align: left; white-space: normal; min-width: 9rem; padding-left: 0; }}
 </style></head><body>
 <h1>Spot prices</h1>
 <p>{span}</p>

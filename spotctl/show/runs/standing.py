@@ -144,7 +144,7 @@ def _job(status: RunStatus) -> dict[str, Any]:
         "stage": None if progress is None else progress.stage,
         "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
         "clock": None if progress is None else progress.clock,
-        "loss": None if progress is None else _last_loss(state, progress),
+        "loss": None if progress is None else last_loss(state, progress),
         **spending_json(status.spent),
         "rows_lost": state.rows_lost,
         "replayed": state.is_replayed,
@@ -161,7 +161,7 @@ def spending_json(spent: CostSoFar | None) -> dict[str, float | None]:
     return {"spent_usd": usd(spent.amount), "spent_low_usd": usd(spent.low), "spent_high_usd": high}
 
 
-def _last_loss(state: RunState, progress: Progressed) -> float | None:
+def last_loss(state: RunState, progress: Progressed) -> float | None:
     """The loss of the finished model, if there is one: the last clock's loss was measured before its update."""
     made: float | None = progress.loss if state.ended is None else state.ended.facts.get("loss", progress.loss)
     return made

@@ -11,7 +11,7 @@ from pricing_data.units import format_time, to_usd
 from spotctl.log.events import Planned
 from spotctl.log.state import Allocation, RunState
 from spotctl.show.runs.figures import Money, cards_by_market
-from spotctl.show.runs.standing import spending_json
+from spotctl.show.runs.standing import last_loss, spending_json
 from spotctl.show.runs.tables import command_progress
 from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
@@ -88,7 +88,7 @@ def take_snapshot(
         stage=None if progress is None else progress.stage,
         clock=None if progress is None else progress.clock,
         goal=goal,
-        loss=None if progress is None else progress.loss,
+        loss=None if progress is None else last_loss(state, progress),
         command=command,
         reliable=reliable,
         transient=len(state.alive) - reliable,

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 from pricing_data.errors import PricingDataError
 from spotctl.clouds.errors import ProviderError
@@ -18,7 +18,7 @@ from spotctl.log.waiting import waiting_jobs
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.html import el
+from spotctl.show.costs.html import Html, el
 from spotctl.show.costs.page_parts import paragraph
 from spotctl.show.runs.latest import standings
 from spotctl.show.runs.standing import dropped, waiting_json
@@ -43,6 +43,13 @@ class _WatchedRun:
     run: str = ""
     output: RunOutput | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_OUTPUT_LINES))
+
+
+def _others(job: str, since: str) -> Html:
+    """The link from costs to the run whose costs they are, or to those of another time."""
+    if job:
+        return el("a", job, href=f"run/{quote(job, safe='')}")
+    return el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
 
 
 class HomePages:
@@ -98,8 +105,7 @@ class HomePages:
     def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
         job = query.get("job", [""])[0]
         since = "" if job or "all" in query else _RECENT
-        others = el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
-        links = el("nav", el("a", "All runs", href="./"), others)
+        links = el("nav", el("a", "All runs", href="./"), _others(job, since))
         return page.html(self._costs(job, since), el("style", LINKS), links)
 
     def _run(self, job: str) -> str:

@@ -18,17 +18,25 @@ MOST_ENDED = 100
 """Ended runs that are shown unless all are asked for."""
 
 _NAMES = (ColumnHead("job", is_text=True), ColumnHead("state", is_text=True))
-_FIGURES = (
-    ColumnHead("progress", wide_only=True),
-    ColumnHead("loss", wide_only=True),
+_PROGRESS = (ColumnHead("progress", wide_only=True), ColumnHead("loss", wide_only=True))
+_ACTIVE_HEADS = (
+    *_NAMES,
+    ColumnHead("began (UTC)", wide_only=True),
+    ColumnHead("machines"),
+    *_PROGRESS,
+    ColumnHead("evictions", wide_only=True),
+    ColumnHead("spent"),
+)
+_ENDED_HEADS = (
+    *_NAMES,
+    ColumnHead("ended (UTC)", wide_only=True),
+    *_PROGRESS,
     ColumnHead("evictions"),
     ColumnHead("spent"),
 )
-_ACTIVE_HEADS = (*_NAMES, ColumnHead("began (UTC)", wide_only=True), ColumnHead("machines"), *_FIGURES)
-_ENDED_HEADS = (*_NAMES, ColumnHead("ended (UTC)", wide_only=True), *_FIGURES)
 _NIGHT_HEADS = (
     ColumnHead("job", is_text=True),
-    ColumnHead("next", is_text=True, wide_only=True),
+    ColumnHead("next (local time)", is_text=True, wide_only=True),
     ColumnHead("last night", is_text=True),
     ColumnHead("cost"),
 )
@@ -109,10 +117,12 @@ def _link(job: Mapping[str, Any]) -> Html:
 
 
 def _figures(job: Mapping[str, Any], standing: Standing) -> tuple[str, ...]:
-    spent = spending_text(standing.spent)
-    if job["replayed"]:
-        spent = fragment(spent, " ", el("small", "replayed"))
+    spent = _amount(spending_text(standing.spent), is_replayed=job["replayed"])
     return _progress(job), shown_loss(job["loss"]) or "", f"{job['evictions']:,}", spent
+
+
+def _amount(text: str, *, is_replayed: bool) -> str:
+    return fragment(text, " ", el("small", "replayed")) if is_replayed else text
 
 
 def _progress(job: Mapping[str, Any]) -> str:
@@ -124,7 +134,11 @@ def _progress(job: Mapping[str, Any]) -> str:
 def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:
     if not waits:
         return Html()
-    heads = (ColumnHead("job", is_text=True), ColumnHead("after", is_text=True), ColumnHead("begins", is_text=True))
+    heads = (
+        ColumnHead("job", is_text=True),
+        ColumnHead("after", is_text=True),
+        ColumnHead("begins (UTC)", is_text=True),
+    )
     rows = [(job["name"], ", ".join(job["after"]) or job["state"], short_time(job["begins"] or "")) for job in waits]
     return section("Waiting", table(heads, [(*row[:-1], row[-1] or "unknown") for row in rows]))
 
@@ -140,4 +154,4 @@ def _night(job: Mapping[str, Any]) -> tuple[str, ...]:
     last = job["last_night"] or {}
     cost = "" if last.get("cost_usd") is None else usd_text(last["cost_usd"])
     outcome = f"{last['night']} {last['outcome']}" if last else "none yet"
-    return job["name"], job["next"] or "", outcome, f"{cost} replayed" if last.get("replayed") else cost
+    return job["name"], job["next"] or "", outcome, _amount(cost, is_replayed=bool(last.get("replayed")))

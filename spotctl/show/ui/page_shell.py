@@ -65,7 +65,7 @@ pre {
 .over { display: none; }
 .stale .over { display: block; position: sticky; top: 0; margin: 0; max-width: none; text-align: center; }
 @media (max-width: 43.75rem) {
-  td small { display: block; }
+  td { white-space: normal; } td:last-child { min-width: 4.75em; } td small { display: block; }
   .versus { grid-template-columns: 1fr auto; gap: .15rem .9rem; }
   .versus dt { grid-column: 1 / -1; margin-top: .45rem; }
 }
@@ -93,8 +93,5 @@ def renewed_page(title: str, *children: str) -> str:
 
 
 def short_time(time: str) -> str:
-    """`15 Jan 07:03` for a time of a JSON answer, in UTC as everywhere; empty if there is none."""
-    if not time:
-        return ""
-    moment = datetime.fromisoformat(time)
-    return f"{moment.day} {moment:%b %H:%M}"
+    """`2026-01-15 07:03` for a time of a JSON answer, in UTC as everywhere; empty if there is none."""
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}" if time else ""

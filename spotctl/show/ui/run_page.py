@@ -11,9 +11,18 @@ from spotctl.log.state import EVICTED
 from spotctl.show.costs.charts.lines import line_chart
 from spotctl.show.costs.charts.steps import EvictionMark, Layer, PriceLine, footprint, prices
 from spotctl.show.costs.charts.svg import series_class
-from spotctl.show.costs.html import Html, el, fragment
-from spotctl.show.costs.page_parts import ColumnHead, figure, for_both_widths, paragraph, section, table, tiles_of
-from spotctl.show.phrases import moment, spending_text
+from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.page_parts import (
+    ColumnHead,
+    figure,
+    for_both_widths,
+    paragraph,
+    section,
+    table,
+    tiles_of,
+    times,
+)
+from spotctl.show.phrases import spending_text
 from spotctl.show.terminal import dollars, percent
 from spotctl.show.top.snapshot import MarketLine, RunSnapshot
 from spotctl.show.ui.overview import ACTIVE
@@ -21,6 +30,7 @@ from spotctl.show.ui.page_shell import renewed_page
 
 _MOST_EVENTS = 100
 _REPLAYED = "Replayed on the local market: nothing is billed. Times are those of the market, except in the output."
+_PRICES = "Prices per hour"
 _UNKNOWN = "-"
 
 
@@ -108,7 +118,8 @@ def _bar(share: float, class_: str) -> Html:
 
 def _machines(snapshot: RunSnapshot) -> Html:
     if not snapshot.footprint:
-        return section("Machines", paragraph("None was rented yet."))
+        yet = " yet" if snapshot.status in ACTIVE else ""
+        return section("Machines", paragraph(f"None was rented{yet}."))
     counts = [(count.at, count.reliable, count.transient) for count in snapshot.footprint]
     counts.append((max(snapshot.now, counts[-1][0]), *counts[-1][1:]))
     layers = [
@@ -151,10 +162,12 @@ def _prices(snapshot: RunSnapshot) -> Html:
         busy = ["" if line.gpus is None else percent(line.gpus[0]) for line in snapshot.markets]
         rows = [(*row, share) for row, share in zip(rows, busy, strict=True)]
     if not lines:
-        return section("Prices", table(heads, rows))
+        return section(_PRICES, table(heads, rows))
     title = f"Prices of {len(lines)} markets in percent of on demand"
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines), 220)
-    return section("Prices", figure(picture, [(line.class_, line.name) for line in lines]), table(heads, rows))
+    chart = figure(picture, [(line.class_, line.name) for line in lines])
+    lead = paragraph("The chart shows spot prices in percent of on demand.", "lead")
+    return section(_PRICES, lead, chart, table(heads, rows))
 
 
 def _price_line(snapshot: RunSnapshot, number: int, line: MarketLine) -> PriceLine:
@@ -187,14 +200,9 @@ def _bid(line: MarketLine) -> str:
 
 def _events(snapshot: RunSnapshot) -> Html:
     heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
-    rows = [(_event_time(event.at), str(event)) for event in reversed(snapshot.events[-_MOST_EVENTS:])]
-    return section("Events", table(heads, rows))
-
-
-def _event_time(at: int) -> Html:
-    """The time of day, with its date where there is room for it."""
-    day, _, time = moment(at).removesuffix("Z").partition("T")
-    return fragment(el("span", f"{day} ", class_="less"), time)
+    latest = snapshot.events[: -_MOST_EVENTS - 1 : -1]
+    rows = zip(times([event.at for event in latest]), map(str, latest), strict=True)
+    return section("Events", table(heads, list(rows)))
 
 
 def _usd(amount: int | None) -> str:

@@ -1,6 +1,7 @@
 """A server of pages for one person: on 127.0.0.1 alone, read only, behind a token in the address."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +48,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self) -> None:
+        # A browser that leaves a page no longer waits for it.
+        with suppress(ConnectionError):
+            self._answer()
+
+    def _answer(self) -> None:
         status, page = self._page()
         body = page.encode()
         self.send_response(status)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.pricing_data.sources.test_files import GOOD, HEADER, written
 from tests.spotctl.command_line import Ended, spotctl
+from tests.spotctl.show.costs import browser
 
 MARKET = "aws/us-east-1/us-east-1a/c1.medium"
 DAY_LATER = GOOD.replace("02-25T", "02-26T").replace("0.0162", "0.0181")
@@ -105,6 +106,20 @@ def test_plot_draws_in_the_format_of_the_name(tmp_path: Path, name: str, begins:
     if name == "p.html":
         assert b"src=" not in content
         assert MARKET.encode() in content
+
+
+@pytest.mark.skipif(browser.installed() is None, reason=f"none of {', '.join(browser.NAMES)} is installed")
+def test_a_desk_shows_the_page_of_prices_as_a_whole(tmp_path: Path) -> None:
+    """Without prices of one's own, it is that of synthetic markets, whose names are long."""
+    program, path = browser.installed(), tmp_path / "p.html"
+    assert program is not None
+    assert spotctl("prices", "plot", "local/sim-east/*/c4.2xlarge", "--last", "1d", "--out", path).code == 0
+    with browser.opened(program, path) as tab:
+        tab.resize(1280, 800)
+        cut = "[...document.querySelectorAll('.wide')].filter(part => part.scrollWidth > part.clientWidth).length"
+        assert tab.value(cut) == 0
+        tab.resize(400, 800)
+        assert tab.value("document.documentElement.scrollWidth") <= 400
 
 
 def test_last_looks_at_the_end_of_a_history_only() -> None:

@@ -187,6 +187,17 @@ def test_contrast_is_sufficient(scheme: str) -> None:
 # -- in a browser ------------------------------------------------------------------------------------------------------
 
 
+CUT = """[...document.querySelectorAll(".scroll")].filter(table => table.scrollWidth > table.clientWidth)
+  .map(table => table.innerText)"""
+"""Tables of which a phone shows a part."""
+
+BROKEN_CELLS = """[...document.querySelectorAll("td")].filter(cell => {
+  const style = getComputedStyle(cell), padding = parseFloat(style.paddingTop) + parseFloat(style.paddingBottom);
+  return cell.clientHeight > padding + 1.5 * parseFloat(style.lineHeight);
+}).map(cell => cell.innerText)"""
+"""Cells in rows of two lines."""
+
+
 @pytest.mark.parametrize("name", ["month", "evil"])
 def test_the_page_in_a_browser(name: str, month_report: Report, tmp_path: Path) -> None:
     """No console messages, no requests but for the page itself, and no horizontal scrolling on a phone."""
@@ -210,6 +221,12 @@ def test_the_page_in_a_browser(name: str, month_report: Report, tmp_path: Path) 
             assert tab.value("document.documentElement.scrollWidth") <= width
             visible = "[...document.querySelectorAll('figure svg')].filter(one => one.clientWidth > 0).length"
             assert tab.value(visible) > 0
+        if name == "month":
+            tab.resize(390, 800)
+            tab.value("document.querySelectorAll('details').forEach(figures => figures.open = true)")
+            assert tab.value(CUT) == []
+            tab.resize(1280, 800)
+            assert tab.value(BROKEN_CELLS) == []
         tab.resize(390, 800, dark=True)
         assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 23)"
         tab.save_pdf(tmp_path / "costs.pdf")

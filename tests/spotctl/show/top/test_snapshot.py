@@ -117,6 +117,12 @@ def test_snapshot_of_a_run() -> None:
     assert snapshot(5.5, 9).warned == 3
 
 
+def test_the_loss_of_a_run_that_has_ended_is_that_of_its_model_as_in_status() -> None:
+    ended = follow(Timeline(), rows([*run_events(), (9.5, ev.RunEnded("done", "", at(9.5), {"loss": 0.19}))]))
+    money = Money(CostSoFar(0, 0), None, None)
+    assert take_snapshot(ended, "done", at(10), money, 50, prices).loss == 0.19
+
+
 def test_json_answer() -> None:
     found = json.loads(json.dumps(answer(snapshot()), allow_nan=False))
     assert found["machines"] == {"reliable": 1, "transient": 1, "warned": 0}

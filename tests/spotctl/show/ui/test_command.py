@@ -61,6 +61,7 @@ def test_pages_follow_the_log_and_only_its_user_reads_them(
         log.append(newest.run, newest.at, ev.Progressed(77, 0.1, 2))
     assert ">77<" in fetch(f"{address}run/small")[1]
     assert all("Cost report" in fetch(f"{address}costs{query}")[1] for query in ("", "?all", "?job=small"))
+    assert 'href="run/small"' in fetch(f"{address}costs?job=small")[1]
     assert "no job named" in fetch(f"{address}costs?job=other")[1]
     assert fetch(f"{address}run/other")[1].count("was launched") == 1
     assert fetch(f"{address}elsewhere")[0] == 404
@@ -83,3 +84,18 @@ def test_a_port_in_use_is_refused_in_one_line(served: tuple[subprocess.Popen[str
     assert refused.err.splitlines()[-1].endswith(
         f"--port {port}: cannot listen on 127.0.0.1: Address already in use; 0 chooses a free port"
     )
+
+
+def test_a_home_without_nights_is_shown_without_what_nights_import(tmp_path: Path) -> None:
+    """That takes seconds, in which the first page would be waited for."""
+    code = """
+import sys
+from pathlib import Path
+from spotctl.cli.nightly import known_jobs
+from spotctl.home.config import load
+class WithHome:
+    settings = load({}, Path(sys.argv[1]))
+assert known_jobs(WithHome) == []
+assert "spotctl.nightly.install" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

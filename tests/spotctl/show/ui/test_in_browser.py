@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from spotctl.log.ledger.rows import CostSoFar
 from spotctl.show.costs.html import el
-from spotctl.show.ui.overview import overview_page
+from spotctl.show.ui.overview import ACTIVE, overview_page
 from spotctl.show.ui.page_shell import renewed_page
 from spotctl.show.ui.run_page import run_page
 from spotctl.show.ui.server import PageServer
 from tests.spotctl.show.costs import browser
-from tests.spotctl.show.ui.test_pages import night, snapshot, standing
+from tests.spotctl.show.ui.test_pages import DOLLAR, night, snapshot, standing
 
 pytestmark = pytest.mark.skipif(browser.installed() is None, reason=f"none of {', '.join(browser.NAMES)} is installed")
 
@@ -24,11 +26,22 @@ JOBS = [
     for name in ("mf", "bert-large-finetune", "vit_b16_pretrain_imagenet21k")
 ]
 LIVE = standing("live", "running", 9, evictions=1234)
+LONG_NAME = "vit_b16_pretrain_imagenet21k"
+UNSURE = CostSoFar(2000 * DOLLAR, 1000 * DOLLAR)
+STATES = [
+    replace(standing(f"{LONG_NAME}-{number}", state, 128, replayed=True), spent=UNSURE)
+    for number, state in enumerate((*ACTIVE, "failed", "budget reached", "not in time", "stopped"))
+]
 PAGES = {
     "empty": overview_page([], [], []),
     "single": overview_page([LIVE], [], []),
     "twenty": overview_page([*JOBS[:20], LIVE], [], [night("n1"), night("n2", night="2026-01-01", outcome="failed")]),
     "many": overview_page([*JOBS, LIVE], [], [], whole=True),
+    "states": overview_page(
+        STATES,
+        [{"name": LONG_NAME, "state": "waiting", "after": [f"{LONG_NAME}-1"], "begins": "2026-01-03T04:00:00Z"}],
+        [night(LONG_NAME, night="2026-01-01", outcome="budget reached", cost_usd=1234.5, replayed=True)],
+    ),
     "run": run_page(snapshot(), ["0123abcd-1: a line " + "word " * 60, "0123abcd-1: " + "x" * 300]),
 }
 HIDDEN = """[...document.querySelectorAll("main *")].filter(element => {

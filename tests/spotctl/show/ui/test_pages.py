@@ -10,6 +10,8 @@ import pytest
 
 from pricing_data.units import MINUTE
 from spotctl.log.ledger.rows import CostSoFar
+from spotctl.show.costs.html import fragment
+from spotctl.show.costs.page_parts import times
 from spotctl.show.phrases import moment
 from spotctl.show.runs.figures import Money
 from spotctl.show.runs.standing import Standing
@@ -122,10 +124,30 @@ def test_a_run_page_has_evictions_loss_prices_and_output() -> None:
     assert "evicted without warning: 1 x c4.xlarge (sim-east-a)" in reader.texts
 
 
+def test_only_a_run_that_goes_on_may_yet_rent_machines() -> None:
+    for status, text in (("running", "None was rented yet."), ("done", "None was rented.")):
+        assert text in read(run_page(snapshot(status=status, footprint=()), [])).texts
+
+
+def test_a_phone_shows_the_date_of_an_event_where_a_day_begins() -> None:
+    page = fragment(*times([at(0), at(-1), at(-2)]))
+    assert re.findall(r'class="(\w+)">([0-9-]+)', page) == [
+        ("day", "2026-01-01"),
+        ("day", "2025-12-31"),
+        ("less", "2025-12-31"),
+    ]
+
+
 def test_a_loss_that_is_not_a_number_leaves_a_gap() -> None:
     losses = ((1, 2.0), (2, float("nan")), (3, float("inf")), (4, 1.0))
     assert "M52" in run_page(snapshot(losses=losses), [])
     read(run_page(snapshot(losses=((1, float("nan")),)), []))
+
+
+@pytest.mark.parametrize(("losses", "dots"), [(((1, 2.0), (2, 1.0)), 2), (((1, 2.0),), 2), (((1, float("nan")),), 0)])
+def test_the_latest_loss_is_a_dot_also_without_a_line(losses: tuple[tuple[int, float], ...], dots: int) -> None:
+    """It is drawn for wide and narrow screens."""
+    assert run_page(snapshot(losses=losses), []).count("<circle") == dots
 
 
 def test_text_from_outside_is_escaped() -> None:
