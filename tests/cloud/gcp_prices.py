@@ -19,7 +19,7 @@ T2A.architecture = "ARM64"
 
 _DAYS = 30
 _PREEMPTED_PER_DAY = 0.05
-_SERIES = ("N1 Predefined Instance", "N2 Instance", "E2 Instance", "A2 Instance", "T2D AMD Instance", "T2A Arm Instance")
+_SERIES = ("N1 Predefined", "N2", "E2", "A2", "T2D AMD", "T2A Arm")
 _MACHINES = (*MACHINES, T2A)
 
 
@@ -31,8 +31,8 @@ def prices_of(regions: Mapping[str, Sequence[str]]) -> Gcp:
     skus = []
     for series in _SERIES:
         skus += [
-            sku(f"{series} Core running in Americas", nanos, list(regions), effective=published),
-            sku(f"{series} Ram running in Americas", 1, list(regions), "GiBy.h", effective=published),
+            sku(f"{series} Instance Core running in Americas", nanos, list(regions), effective=published),
+            sku(f"{series} Instance Ram running in Americas", 1, list(regions), "GiBy.h", effective=published),
         ]
     skus.append(sku("Nvidia Tesla A100 80GB GPU running in Americas", nanos, list(regions), effective=published))
     skus.append(sku("SSD backed Local Storage", 1, list(regions), "GiBy.mo", effective=published))
