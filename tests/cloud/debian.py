@@ -64,7 +64,7 @@ class Release:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get(ROOTS, "bench/out/roots")).absolute()
+    return Path(os.environ.get(ROOTS, "build/roots")).absolute()
 
 
 RELEASES = (Release("trixie", 13, (3, 13)),)
@@ -126,7 +126,7 @@ def _make_arm(release: Release, part: Path) -> None:
 
 
 def _compile(part: Path, python: str) -> None:
-    """Makes bytecode, as Debian does when it installs a Python: without it, an emulated start takes three times as long."""
+    """Makes bytecode, as Debian does when it installs a Python; an emulated start takes three times as long without."""
     libraries = part / _LIBRARIES
     started = (part / _EMULATOR, part / _LOADER, "--library-path", libraries, libraries / "python")
     words = ("-S", "-m", "compileall", "-qq", "-s", part, "-p", "/", part / "usr/lib" / python)

@@ -24,7 +24,7 @@ from tests.cloud.test_launch import TRAINING, running, spot
 from tests.cloud.test_remote_matrix import TRAINING as KEPT
 
 CLOCKS = 20
-CLOCKS_ON_ARM = 40
+CLOCKS_ON_ARM = 60
 PROCESSORS = f"""
 from pathlib import Path
 print({{path.read_bytes()[18] for path in Path({layout.ROOT!r}).rglob("*.so")}})
@@ -69,7 +69,7 @@ def arm() -> Iterator[SimulatedCloud]:
 def test_a_training_on_arm_machines_survives_an_eviction(arm: SimulatedCloud, tmp_path: Path) -> None:
     laptop = laptop_of(arm, tmp_path)
     with laptop.launched("launch", job_on(arm, laptop), "--attached", "--yes", "--json") as launched:
-        launched.wait_for(lambda: laptop.clock("kept") >= 1)
+        launched.wait_for(lambda: laptop.clock("kept") >= 1 and all_have_agents(arm))
         machines = [reported_by(arm.host, machine) for machine in running(arm.server)]
         arm.server.evict(spot(arm.server)[0].id, 10.0)
         code, out, err = launched.ended()
@@ -103,6 +103,11 @@ def job_on(cloud: SimulatedCloud, laptop: Laptop) -> Path:
     places = {"bucket": cloud.bucket, "region": cloud.region, "type": cloud.type, "identity": cloud.identity}
     text = KEPT.format(cloud=cloud.name, program=CLOCKS_ON_ARM, **places)
     return laptop.job(text.replace("resources:", "resources:\n  arch: arm64"))
+
+
+def all_have_agents(cloud: SimulatedCloud) -> bool:
+    machines = running(cloud.server)
+    return all(executed(cloud.host, machine, "test", "-e", layout.STARTED).returncode == 0 for machine in machines)
 
 
 def executed(host: MachineHost, machine: Rented, *words: str) -> subprocess.CompletedProcess[str]:
