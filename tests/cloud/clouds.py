@@ -19,12 +19,14 @@ from tests.cloud.azure_fleet import IDENTITY
 from tests.cloud.buckets import ACCOUNT, RESULTS
 from tests.cloud.debian import Release, release_of_all
 from tests.cloud.gcp import GcpServer
+from tests.cloud.gcp_prices import T2A
 from tests.cloud.host import LAPTOP, MachineHost, Records
 from tests.cloud.namespaces import namespaces
 from tests.servers.gcp import PROJECT
 from tests.spotctl.clouds.remote.indexes import index_variables
 
 DEBIAN = "/aws/service/debian/release/12/latest/"
+_ARM_TYPES = {"gcp": str(T2A.name)}
 _DEBIAN_12 = re.compile(r"(debian-|debian/release/)12(:12-)?")
 
 
@@ -64,18 +66,27 @@ def simulated(
 ) -> Iterator[SimulatedCloud]:
     """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's network, per second;
     with a release, the machines are that one instead of this computer's own. Their image has the files of `software`,
-    too."""
+    too. With the release for ARM machines, their Python is its, and the cloud's type is one of ARM machines."""
     release = release or release_of_all()
-    base = release.root if release else Path("/")
+    base = release.root if release and not release.is_arm else Path("/")
+    if release and release.is_arm:
+        assert software is None, "one folder of software at a time"
+        software = release.root
     with namespaces(megabits, base, software) as host, _served(name, host) as cloud:
-        yield replace(cloud, environment=_naming(release, cloud.environment)) if release else cloud
+        yield _of_release(release, cloud) if release else cloud
+
+
+def _of_release(release: Release, cloud: SimulatedCloud) -> SimulatedCloud:
+    machine_type = _ARM_TYPES[cloud.name] if release.is_arm else cloud.type
+    return replace(cloud, type=machine_type, environment=_naming(release, cloud.environment))
 
 
 def _naming(release: Release, environment: Mapping[str, str]) -> dict[str, str]:
     """Settings that name the release, and a package index that has wheels for its Python."""
 
     def renamed(image: re.Match[str]) -> str:
-        return f"{image[1]}{release.number}" + (f":{release.number}-" if image[2] else "")
+        processor = "-arm64" if release.is_arm else ""
+        return f"{image[1]}{release.number}{processor}" + (f":{release.number}-" if image[2] else "")
 
     named = {name: _DEBIAN_12.sub(renamed, value) for name, value in environment.items()}
     return {**named, **index_variables(release.wheels)}

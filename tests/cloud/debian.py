@@ -1,8 +1,11 @@
 """Debian roots that are not this computer's, for machines of simulated clouds: `make debian` makes and uses them.
 
 A release gets the packages of a cloud image that runs of spotctl need, cloud-init among them, and next to it a folder
-with wheels for its Python: what a package index would have. That needs root, debootstrap, and Debian's and Python's
-registries as this computer is set up for them; the tests that use a root need no registry.
+with wheels for its Python: what a package index would have. That needs root, debootstrap, qemu-user-static, and
+Debian's and Python's registries as this computer is set up for them; the tests that use a root need no registry.
+
+The kernel starts programs of its own processor only. So a release for another one is no whole root: it is a Python with
+its C library, and an emulator that runs it, for the image of machines that otherwise have this computer's programs.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from spotctl.clouds.remote.platforms import markers_here
+from spotctl.clouds.remote.platforms import OLDEST_GLIBC, PYTHONS, MachinePlatform
 from spotctl.clouds.remote.requirements import closure
 from spotctl.clouds.remote.wheels import look_up_installed
 from spotctl.run.elsewhere.installing import packages_on
@@ -27,6 +31,13 @@ ROOTS, RELEASE = "SPOTCTL_TEST_ROOTS", "SPOTCTL_TEST_RELEASE"
 
 _PACKAGES = ("ca-certificates", "cloud-init", "iproute2", "openssh-server", "procps", "python3")
 _NO_DAEMONS = "#!/bin/sh\nexit 101\n"
+_LIBRARIES, _LOADER = "usr/lib/aarch64-linux-gnu", "usr/lib/ld-linux-aarch64.so.1"
+_EMULATOR = "usr/bin/qemu-aarch64-static"
+_EMULATED = f"""\
+#!/bin/sh
+# Python for ARM machines, on the processor of Google Cloud's T2A. $0 is what it takes for its own path.
+exec /{_EMULATOR} -cpu neoverse-n1 -0 "$0" /{_LIBRARIES}/python "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -35,22 +46,29 @@ class Release:
 
     name: str
     number: int
-    python: str
+    python: tuple[int, int]
+    is_arm: bool = False
 
     @property
     def root(self) -> Path:
-        return _folder() / self.name
+        return _folder() / (f"{self.name}-arm64" if self.is_arm else self.name)
 
     @property
     def wheels(self) -> Path:
-        return _folder() / f"{self.name}-wheels"
+        return self.root.with_name(f"{self.root.name}-wheels")
+
+    @property
+    def platform(self) -> MachinePlatform:
+        """What its wheels are chosen for: before a launch rents anything, the C library is not known."""
+        return MachinePlatform(self.python, "aarch64" if self.is_arm else "x86_64", OLDEST_GLIBC)
 
 
 def _folder() -> Path:
-    return Path(os.environ.get(ROOTS, "bench/out/roots")).absolute()
+    return Path(os.environ.get(ROOTS, "build/roots")).absolute()
 
 
-RELEASES = (Release("trixie", 13, "3.13"),)
+RELEASES = (Release("trixie", 13, (3, 13)),)
+ARM = Release("trixie", 13, (3, 13), is_arm=True)
 
 
 def release_of_all() -> Release | None:
@@ -62,28 +80,66 @@ def release_of_all() -> Release | None:
 def build(release: Release) -> None:
     """Makes the root of a release, and fetches its wheels; does nothing if both are there."""
     release.root.parent.mkdir(parents=True, exist_ok=True)
-    part = release.root.with_suffix(".part")
-    if not release.root.exists():
-        shutil.rmtree(part, ignore_errors=True)
-        _run("debootstrap", "--variant=minbase", release.name, part)
-        (part / "usr/sbin/policy-rc.d").write_text(_NO_DAEMONS)
-        (part / "usr/sbin/policy-rc.d").chmod(0o755)
-        # debootstrap itself does not resolve dependencies on versions of virtual packages.
-        with _proc(part):
-            _run("chroot", part, "apt-get", "update", "-q")
-            _run("chroot", part, "apt-get", "install", "-yq", "--no-install-recommends", *_PACKAGES)
-        (part / "usr/sbin/policy-rc.d").unlink()
-        part.rename(release.root)
-    if not release.wheels.exists():
-        fetched = release.wheels.with_suffix(".part")
-        names = {*NODE_PACKAGES, *(name for cloud in ("aws", "azure", "gcp") for name in packages_on(cloud))}
-        known = closure(sorted(names), look_up_installed, markers_here()).known
-        pins = [f"{name}=={package.version}" for name, package in known.items()]
-        platform = ("--python-version", release.python, "--platform", "manylinux_2_28_x86_64")
-        older = ("--platform", "manylinux_2_17_x86_64", "--platform", "manylinux2014_x86_64")
-        options = ("--only-binary=:all:", "--no-deps", *platform, *older, "--dest", fetched)
-        _run(sys.executable, "-m", "pip", "download", *options, *pins)
-        fetched.rename(release.wheels)
+    for made, make in ((release.root, _make_arm if release.is_arm else _make_root), (release.wheels, _fetch_wheels)):
+        if not made.exists():
+            part = made.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            make(release, part)
+            part.rename(made)
+
+
+def _make_root(release: Release, part: Path) -> None:
+    _run("debootstrap", "--variant=minbase", release.name, part)
+    (part / "usr/sbin/policy-rc.d").write_text(_NO_DAEMONS)
+    (part / "usr/sbin/policy-rc.d").chmod(0o755)
+    # debootstrap itself does not resolve dependencies on versions of virtual packages.
+    with _proc(part):
+        _run("chroot", part, "apt-get", "update", "-q")
+        _run("chroot", part, "apt-get", "install", "-yq", "--no-install-recommends", *_PACKAGES)
+    (part / "usr/sbin/policy-rc.d").unlink()
+
+
+def _make_arm(release: Release, part: Path) -> None:
+    """Unpacks Debian's packages without running any, and keeps what Python needs."""
+    if not Path(f"/{_EMULATOR}").exists():
+        sys.exit("a Python for ARM machines needs Debian's qemu-user-static")
+    with TemporaryDirectory(dir=part.parent) as scratch:
+        fetched, unpacked = Path(scratch, "fetched"), Path(scratch, "unpacked")
+        options = ("--arch=arm64", "--foreign", "--variant=minbase", "--include=python3")
+        _run("debootstrap", *options, release.name, fetched)
+        unpacked.mkdir()
+        for package in sorted((fetched / "var/cache/apt/archives").glob("*.deb")):
+            _run("dpkg-deb", "--extract", package, unpacked)
+        python = "python{}.{}".format(*release.python)
+        for folder in (_LIBRARIES, f"usr/lib/{python}"):
+            shutil.copytree(unpacked / folder, part / folder, symlinks=True)
+        shutil.copy2(unpacked / _LOADER, part / _LOADER, follow_symlinks=False)
+        shutil.copy2(unpacked / "usr/bin" / python, part / _LIBRARIES / "python")
+    (part / "usr/bin").mkdir()
+    shutil.copy2(f"/{_EMULATOR}", part / _EMULATOR)
+    (part / "usr/bin" / python).write_text(_EMULATED)
+    (part / "usr/bin" / python).chmod(0o755)
+    # Those that this computer has are hidden.
+    for name in {"python3", *(f"python{major}.{minor}" for major, minor in PYTHONS)} - {python}:
+        (part / "usr/bin" / name).symlink_to(python)
+    _compile(part, python)
+
+
+def _compile(part: Path, python: str) -> None:
+    """Makes bytecode, as Debian does when it installs a Python; an emulated start takes three times as long without."""
+    libraries = part / _LIBRARIES
+    started = (part / _EMULATOR, part / _LOADER, "--library-path", libraries, libraries / "python")
+    words = ("-S", "-m", "compileall", "-qq", "-s", part, "-p", "/", part / "usr/lib" / python)
+    # Some files of the library's own tests are no Python, and it fails for them.
+    environment = {**os.environ, "PYTHONHOME": str(part / "usr")}
+    subprocess.run([*map(str, (*started, *words))], check=False, env=environment)
+
+
+def _fetch_wheels(release: Release, part: Path) -> None:
+    names = {*NODE_PACKAGES, *(name for cloud in ("aws", "azure", "gcp") for name in packages_on(cloud))}
+    pins = closure(sorted(names), look_up_installed, release.platform.markers).pinned
+    options = ("--only-binary=:all:", "--no-deps", *release.platform.pip_options)
+    _run(sys.executable, "-m", "pip", "download", *options, "--dest", part, *pins)
 
 
 @contextmanager
@@ -101,5 +157,5 @@ def _run(*words: str | Path) -> None:
 
 
 if __name__ == "__main__":
-    for each in RELEASES:
+    for each in (*RELEASES, ARM):
         build(each)
