@@ -1,10 +1,10 @@
 """`python -m tests.spotctl.files.public_scripts_run [SCRIPT ...]`: five scripts, changed as init says, and evicted.
 
 Each script gets the lines that `spotctl init` names and no other edit, and is launched on the local market, where a
-zone's price rises above every bid again and again. Market times are fitted to the pace of the unchanged script, so that
-each machine lives for some epochs on a fast and on a busy computer. Prints a row for each script: the lines changed;
-the evictions, and how many of them without warning; the epochs (or batches, or steps) done and how many of them the run
-repeated; how many were done on machines that were evicted, in vain without a checkpoint; and the outcome.
+zone's price rises above every bid again and again, at times that are fitted to the pace of the unchanged script. Prints
+a row for each script: the lines changed; the evictions, and how many of them without warning; the epochs (or batches,
+or steps) done and how many of them the run repeated; how many were done on machines that were then evicted, which would
+be in vain without a checkpoint; and the outcome.
 """
 
 from __future__ import annotations
@@ -33,8 +33,13 @@ SPEED = 120
 
 START = parse_time("2026-01-25T10:40:00Z")
 ZONES = ("sim-west-y", "sim-west-z")
-LIVES, MOST_EVICTIONS = 3.5, 6
-"""Machines that the work takes at the measured pace. On a computer that gets busier, prices stay calm at last."""
+SHORTEST, LONGER, MOST_EVICTIONS = 0.5, 1.3, 12
+"""The first machine lives half as long as a start and a tenth of the work take at the measured pace, and each machine
+lives longer than the one before: however much the pace changes, some machines are evicted while they work.
+"""
+
+ENOUGH_EVICTIONS, ATTEMPTS = 2, 3
+"""Evictions of machines at work that a run needs, and how often it is tried, each time at a pace measured anew."""
 
 _BOOT_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
@@ -91,20 +96,20 @@ PUBLIC = {
         PublicScript(
             "imagenet",
             r"Epoch: \[(\d+)\]",
-            14,
+            20,
             "epochs",
             ("checkpoint.pth.tar",),
-            "--arch shufflenet_v2_x0_5 --epochs 14 --batch-size 16",
+            "--arch shufflenet_v2_x0_5 --epochs 20 --batch-size 16",
             modules=("torchvision",),
             prepare=data.images,
         ),
         PublicScript(
             "word_language_model",
             r"end of epoch +(\d+)",
-            14,
+            20,
             "epochs",
-            ("model.pt", "loop-14.pickle"),
-            "--epochs 14 --lr 2",
+            ("model.pt", "loop-20.pickle"),
+            "--epochs 20 --lr 2",
             # The script was published before torch.load refused to load whole networks.
             {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
             prepare=data.sentences,
@@ -113,10 +118,10 @@ PUBLIC = {
         PublicScript(
             "run_glue",
             r"'loss': .*'epoch': '?(\d+)",
-            14,
+            20,
             "epochs",
             ("model.safetensors",),
-            "--num_train_epochs 14 --logging_strategy epoch --report_to none --disable_tqdm true",
+            "--num_train_epochs 20 --logging_strategy epoch --report_to none --disable_tqdm true",
             {"HF_HUB_OFFLINE": "1", "HF_HOME": "huggingface"},
             modules=("transformers", "datasets", "accelerate"),
             prepare=data.pairs,
@@ -125,11 +130,11 @@ PUBLIC = {
         PublicScript(
             "autoencoder",
             r"(?m)^\d+,(\d+),",
-            60,
+            100,
             "logged steps",
-            ("step-3000.ckpt",),
+            ("step-5000.ckpt",),
             # Epochs of 55,000 steps would take hours here; Lightning reads these as defaults of its Trainer.
-            variables={"PL_TRAINER_LIMIT_TRAIN_BATCHES": "300", "PL_TRAINER_LIMIT_VAL_BATCHES": "10"},
+            variables={"PL_TRAINER_LIMIT_TRAIN_BATCHES": "500", "PL_TRAINER_LIMIT_VAL_BATCHES": "10"},
             modules=("torchvision", "lightning"),
             prepare=data.digits,
             log="lightning_logs/version_*/metrics.csv",
@@ -151,14 +156,14 @@ class Pace:
 class Run:
     """A launch: what `launch --json` printed, the number of lines changed, and the marks of each start in turn.
 
-    `warned` counts eviction warnings, and `resumed` starts from a checkpoint.
+    `unwarned` counts evictions without a warning, and `resumed` starts from a checkpoint.
     """
 
     script: PublicScript
     answer: Mapping[str, Any]
     lines: int
     lives: Sequence[Sequence[int]]
-    warned: int
+    unwarned: int
     resumed: int
     folder: Path
 
@@ -186,11 +191,20 @@ class Run:
 
     @property
     def row(self) -> tuple[str, ...]:
-        unwarned = self.answer["evictions"] - self.warned
-        evictions = f"{self.answer['evictions']} ({unwarned} without warning)"
+        evictions = f"{self.answer['evictions']} ({self.unwarned} without warning)"
         done = f"{self.done} of {self.script.marks} {self.script.unit}"
         cells = (self.lines, evictions, done, self.repeated, self.in_evicted_lives, self.answer["outcome"])
         return (self.script.name, *map(str, cells))
+
+
+def evicted(script: PublicScript, folder: Path) -> Run:
+    """A run with enough evictions. Where the computer has other work, its pace may change after it was measured."""
+    for attempt in range(1, ATTEMPTS + 1):
+        (place := folder / f"attempt-{attempt}").mkdir()
+        run = launched(script, place)
+        if run.costly_evictions >= ENOUGH_EVICTIONS:
+            break
+    return run
 
 
 def launched(script: PublicScript, folder: Path) -> Run:
@@ -212,7 +226,7 @@ def launched(script: PublicScript, folder: Path) -> Run:
         json.loads(ended.stdout),
         lines,
         script.lives(folder, said),
-        ended.stderr.count("eviction warning"),
+        ended.stderr.count("evicted without warning"),
         said.count("resuming from checkpoint"),
         folder,
     )
@@ -268,12 +282,12 @@ def prices(script: PublicScript, pace: Pace) -> str:
 
     Both are cheap for a while, in which a machine that was warned is replaced; then the newer zone is the cheaper.
     """
-    life = _BOOT_SECONDS + pace.first + script.marks / LIVES * pace.between
-    period, overlap = round(life * SPEED) * SECOND, 2 * warning(pace) * SECOND
+    life, rises = SHORTEST * (_BOOT_SECONDS + pace.first + script.marks / 10 * pace.between), START
     rows = [(START - 20 * DAY, 0, 0.05), (START - 20 * DAY, 1, 5.0)]
     for number in range(1, MOST_EVICTIONS + 1):
-        rises = START + number * period
-        rows += [(rises - overlap, number % 2, 0.05 - number / 1000), (rises, (number + 1) % 2, 5.0)]
+        period = round(life * LONGER ** (number - 1) * SPEED) * SECOND
+        rises += period
+        rows += [(rises - period // 4, number % 2, 0.05 - number / 1000), (rises, (number + 1) % 2, 5.0)]
     rows += [(START + 10 * DAY, zone, 5.0) for zone in (0, 1)]
     lines = [f"{format_time(at)},local,sim-west,{ZONES[zone]},c4.2xlarge,Linux/UNIX,{usd:g}" for at, zone, usd in rows]
     return "\n".join(["timestamp,cloud,region,zone,instance_type,product,spot_price", *lines]) + "\n"
@@ -281,7 +295,7 @@ def prices(script: PublicScript, pace: Pace) -> str:
 
 def warning(pace: Pace) -> int:
     """Seconds of the market between warning and eviction: long enough for the end of an epoch, as loops save there."""
-    return round(SPEED * (2 * pace.between + 1))
+    return round(SPEED * (1.5 * pace.between + 0.5))
 
 
 def edited(job: str, script: PublicScript, pace: Pace) -> str:
@@ -313,7 +327,7 @@ def spotctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def main(names: Sequence[str]) -> int:
     """Prints a row for each script."""
-    print("| script | lines changed | evictions | done | repeated | in vain without a checkpoint | outcome |")
+    print("| script | lines changed | evictions | done | repeated | done on evicted machines | outcome |")
     print("| --- | ---: | --- | --- | ---: | ---: | --- |")
     failed = False
     for script in [PUBLIC[name] for name in names or PUBLIC]:
@@ -321,9 +335,9 @@ def main(names: Sequence[str]) -> int:
             print(f"| {script.name} | needs {', '.join(script.missing)} |", flush=True)
             continue
         with tempfile.TemporaryDirectory() as folder:
-            run = launched(script, Path(folder))
+            run = evicted(script, Path(folder))
             print(f"| {' | '.join(run.row)} |", flush=True)
-            failed |= run.answer["outcome"] != "done" or not run.has_results
+            failed |= run.answer["outcome"] != "done" or not run.has_results or run.costly_evictions < ENOUGH_EVICTIONS
     return int(failed)
 
 
