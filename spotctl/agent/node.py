@@ -3,8 +3,8 @@
 `prepare` copies the job's data to the machine and runs its setup. `become` copies the data, and goes on as another
 command: the node of a training. `run` restores the checkpoint, runs the command in a process group of its own, and
 stores its checkpoints. SIGTERM, which announces the machine's end, is passed on to the command; when that has exited,
-its last checkpoint is stored, and the node exits with `SAVED_AND_ENDED`. Otherwise the node exits with the command's
-status, and a mark next to the checkpoints or outputs keeps a status of 0.
+its last checkpoint is stored, unless the signal has cut short a file of it, and the node exits with `SAVED_AND_ENDED`.
+Otherwise the node exits with the command's status, and a mark next to the checkpoints or outputs keeps a status of 0.
 """
 
 import os
@@ -29,7 +29,7 @@ from spotctl.agent.errors import AgentError, ContainerRefused
 from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
-from spotctl.agent.processes import MARK, marked
+from spotctl.agent.processes import MARK, cut_short, marked
 from spotctl.agent.store_patience import patiently
 from spotctl.agent.task import OTHER_NODE, NodeTask
 
@@ -69,6 +69,7 @@ class CommandNode:
         self._scratch = self._machine / "work" / task.name
         self._command: RunningCommand | None = None
         self._told_to_end = threading.Event()
+        self._cut_short: list[Path] = []
 
     def run(self) -> int:
         """Runs the command to its end; returns the node's exit code."""
@@ -97,7 +98,7 @@ class CommandNode:
         # Later signals change nothing: the command has ended by itself.
         was_told = self._told_to_end.is_set()
         self._command.end(0.0)
-        if sync is not None:
+        if sync is not None and not self._cut_short:
             _attempt(lambda: self._patiently(sync.last))
         if was_told:
             return SAVED_AND_ENDED
@@ -113,7 +114,7 @@ class CommandNode:
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:
         look_at = 0.0
         while (code := command.exit_code()) is None or (self._told_to_end.is_set() and self._others_run()):
-            if sync is not None and time.monotonic() >= look_at:
+            if sync is not None and not self._cut_short and time.monotonic() >= look_at:
                 _attempt(sync.look)
                 look_at = time.monotonic() + _STABLE_SECONDS
             time.sleep(_LOOK_SECONDS)
@@ -130,6 +131,8 @@ class CommandNode:
     def _on_term(self, *_: object) -> None:
         self._told_to_end.set()
         if self._command is not None:
+            # A program that saves to one name and does not expect the signal would leave a part of its file there.
+            self._cut_short += cut_short(self._machine, self._checkpoint)
             self._command.terminate()
 
     def _checkpoint_sync(self) -> CheckpointSync | None:

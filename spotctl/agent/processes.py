@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,38 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
+
+
+def cut_short(machine: Path, folder: Path) -> list[Path]:
+    """Files below a folder that SIGTERM would cut short: a machine's processes write them and none handles the signal.
+
+    If one handles it, the program expects it. On a system without `/proc` there are no such files.
+    """
+    pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
+    if any(_handles(pid, signal.SIGTERM) for pid in pids):
+        return []
+    return [path for pid in pids for path in _written_files(pid) if path.is_relative_to(folder)]
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of its own for a signal; False if the process is gone."""
+    try:
+        lines = (_PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    masks = (int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def _written_files(pid: int) -> Iterator[Path]:
+    """The files that a process has open for writing."""
+    for handle in (_PROC / str(pid) / "fd").glob("*"):
+        # The process may close the file, or end.
+        with suppress(OSError):
+            path = handle.readlink()
+            flags = (_PROC / str(pid) / "fdinfo" / handle.name).read_text().partition("flags:")[2].split()[0]
+            if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                yield path
 
 
 def at_work(folder: Path) -> int | None:

@@ -76,6 +76,8 @@ class SpotCallback(Callback):  # type: ignore[misc]
         self._lease.start_step()
 
     def on_train_end(self, trainer: Trainer, _: LightningModule) -> None:
+        """Saves the end: a script whose results are its checkpoints has the trained network, and not an earlier one."""
+        self._save(trainer)
         self._lease.report_finish(_position(trainer))
 
     def _save(self, trainer: Trainer) -> None:

@@ -16,6 +16,7 @@ from spotctl.agent.end_marks import have_ended
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import CANNOT_TRANSFER, CommandNode
 from spotctl.agent.processes import MARK
+from spotctl.agent.stored_checkpoints import StoredCheckpoints
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 
@@ -56,6 +57,43 @@ def test_a_program_that_ends_because_it_was_told_to_has_not_ended_by_itself(
     script = f"trap 'exit 0' TERM; touch {tmp_path / 'started'}; while :; do sleep 0.01; done"
     assert node(tmp_path, script).run() == SAVED_AND_ENDED
     assert not have_ended(str(tmp_path / "kept"), "r.1", 1)
+
+
+_WRITER = """\
+import os, pathlib, signal, sys, time
+handles, folder = sys.argv[1] == "handles", pathlib.Path(os.environ["SPOTCTL_CHECKPOINT_DIR"])
+(folder / "model.pt").write_text("old")
+while not list(pathlib.Path(sys.argv[3]).glob("node-0/*.record")):
+    time.sleep(0.01)
+if handles:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+with (folder / "model.pt").open("w") as file:
+    print("new, the first half", file=file, flush=True)
+    pathlib.Path(sys.argv[2]).touch()
+    time.sleep(1.0 if handles else 1000.0)
+    print("and the second", file=file)
+"""
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("handles", "new, the first half\nand the second\n"), ("dies", "old")])
+def test_a_file_that_a_program_dies_in_writing_does_not_become_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kept: str
+) -> None:
+    """A script that saves to one name, again and again, and knows nothing of evictions."""
+    usual = CheckpointSync.look
+
+    def warns(sync: CheckpointSync) -> bool:
+        if (tmp_path / "writes").exists():
+            signal.raise_signal(signal.SIGTERM)
+            return False
+        return usual(sync)
+
+    monkeypatch.setattr(CheckpointSync, "look", warns)
+    (tmp_path / "writer.py").write_text(_WRITER)
+    run = f"{sys.executable} {tmp_path / 'writer.py'} {kind} {tmp_path / 'writes'} {tmp_path / 'kept'} && true"
+    assert node(tmp_path, run).run() == SAVED_AND_ENDED
+    StoredCheckpoints(str(tmp_path / "kept"), 0).restore(tmp_path / "next")
+    assert (tmp_path / "next" / "model.pt").read_text() == kept
 
 
 @pytest.mark.parametrize("code", [0, 3])

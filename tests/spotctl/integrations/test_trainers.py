@@ -130,3 +130,6 @@ def test_a_lightning_trainer_ends_as_if_nothing_had_happened(
 
     straight = trained(tmp_path / "straight", start, [], monkeypatch)
     assert torch.equal(trained(tmp_path / "evicted", start, evicted, monkeypatch), straight)
+    (kept,) = (tmp_path / "evicted" / "kept").iterdir()
+    assert kept.name == f"step-{4 * -(-5 // accumulated)}.ckpt", "the trained network is among the results"
+    assert torch.equal(trained(tmp_path / "evicted", start, [], monkeypatch), straight), "a fit that is over goes on"

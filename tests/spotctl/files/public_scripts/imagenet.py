@@ -52,7 +52,7 @@ def main_worker(args):
     train_loader = torch.utils.data.DataLoader(train_dataset, batch_size=args.batch_size, shuffle=True)
     val_loader = torch.utils.data.DataLoader(val_dataset, batch_size=args.batch_size)
     for epoch in range(args.start_epoch, args.epochs):
-        train(train_loader, model, criterion, optimizer, device)
+        train(train_loader, model, criterion, optimizer, epoch, device)
         acc1 = validate(val_loader, model, device)
         scheduler.step()
         is_best = acc1 > best_acc1
@@ -69,7 +69,7 @@ def main_worker(args):
         )
 
 
-def train(train_loader, model, criterion, optimizer, device):
+def train(train_loader, model, criterion, optimizer, epoch, device):
     model.train()
     for images, target in train_loader:
         images, target = images.to(device), target.to(device)
@@ -78,6 +78,7 @@ def train(train_loader, model, criterion, optimizer, device):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    print(f"Epoch: [{epoch}] Loss {loss.item():.4e}")
 
 
 def validate(val_loader, model, device):
