@@ -366,7 +366,7 @@ def test_a_training_has_its_data_in_the_bucket_of_its_model(bucket: Bucket, plac
     path.write_text(TRAINING.format(places=places, data=bucket.data))
     with pytest.raises(BadRequest, match=message) if message else nullcontext():
         spec = load(path, to_launch=True)
-        stored = SetLocation.parse(store_data(spec, bucket.settings(), print).data["corpus"])
+        stored = SetLocation.parse(store_data(spec, bucket.settings(), print, identity=MACHINE).data["corpus"])
         assert stored is not None
         assert stored.bucket == "gs://bucket"
 
