@@ -45,8 +45,10 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 def cut_short(machine: Path, folder: Path) -> list[Path]:
     """Files below a folder that SIGTERM would cut short: a machine's processes write them and none handles the signal.
 
-    If one handles it, the program expects it. On a system without `/proc` there are no such files.
+    If one handles it, the program expects it. Logs, to which lines are appended, may end anywhere. On a system without
+    `/proc` there are no such files.
     """
+    folder = folder.resolve()
     pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
     if any(_handles(pid, signal.SIGTERM) for pid in pids):
         return []
@@ -64,13 +66,13 @@ def _handles(pid: int, number: signal.Signals) -> bool:
 
 
 def _written_files(pid: int) -> Iterator[Path]:
-    """The files that a process has open for writing."""
+    """The files that a process has open for writing, other than at their end."""
     for handle in (_PROC / str(pid) / "fd").glob("*"):
         # The process may close the file, or end.
         with suppress(OSError):
             path = handle.readlink()
             flags = (_PROC / str(pid) / "fdinfo" / handle.name).read_text().partition("flags:")[2].split()[0]
-            if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+            if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY and not int(flags, 8) & os.O_APPEND:
                 yield path
 
 

@@ -67,6 +67,11 @@ while not list(pathlib.Path(sys.argv[3]).glob("node-0/*.record")):
     time.sleep(0.01)
 if handles:
     signal.signal(signal.SIGTERM, lambda *_: None)
+log = (folder / "log").open("a")
+if sys.argv[1] == "logs":
+    pathlib.Path(sys.argv[2]).touch()
+    (folder / "model.pt").write_text("new")
+    time.sleep(1000.0)
 with (folder / "model.pt").open("w") as file:
     print("new, the first half", file=file, flush=True)
     pathlib.Path(sys.argv[2]).touch()
@@ -75,7 +80,9 @@ with (folder / "model.pt").open("w") as file:
 """
 
 
-@pytest.mark.parametrize(("kind", "kept"), [("handles", "new, the first half\nand the second\n"), ("dies", "old")])
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("handles", "new, the first half\nand the second\n"), ("dies", "old"), ("logs", "new")]
+)
 def test_a_file_that_a_program_dies_in_writing_does_not_become_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kept: str
 ) -> None:
