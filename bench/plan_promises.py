@@ -95,9 +95,10 @@ def lines(made: Sequence[Promise]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints a table for budgets, and one for deadlines."""
+    """Prints a table for each kind of promise."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--outcomes", type=int, default=1000, help="plans of each kind, about")
+    parser.add_argument("--kinds", nargs="+", choices=(BUDGET, DEADLINE), default=(BUDGET, DEADLINE))
     parser.add_argument("--hours", type=float, default=4.0, help="length of the job")
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of recorded markets")
     parser.add_argument("--seed", type=int, default=1)
@@ -106,7 +107,7 @@ def main() -> None:
         sys.exit(f"skipped: {args.data} is missing; it has the recorded availability")
     zones = list(zone_records(args.data))
     each = -(-args.outcomes // len(zones))
-    for kind in (BUDGET, DEADLINE):
+    for kind in args.kinds:
         made = list[Promise]()
         for zone in zones:
             print(f"\r{zone.name}, {kind}: {len(made)} promises ", end="", file=sys.stderr, flush=True)
