@@ -66,7 +66,7 @@ class Booted:
         return self.run(sys.executable, "-P", "-m", "spotctl", *words)
 
     def state(self) -> str:
-        """What systemd says of itself; empty if it does not answer."""
+        """The state that systemd reports, such as running; empty if it does not answer."""
         return self.run("systemctl", "is-system-running").stdout.strip()
 
 
