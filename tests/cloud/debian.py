@@ -59,7 +59,7 @@ class Release:
 
     @property
     def platform(self) -> MachinePlatform:
-        """What its wheels are chosen for: before a launch rents anything, the C library is not known."""
+        """The platform for which its wheels are chosen: before a launch rents anything, the C library is not known."""
         return MachinePlatform(self.python, "aarch64" if self.is_arm else "x86_64", OLDEST_GLIBC)
 
 

@@ -116,7 +116,7 @@ def executed(host: MachineHost, machine: Rented, *words: str) -> subprocess.Comp
 
 
 def reported_by(host: MachineHost, machine: Rented) -> str:
-    """What the Python of a machine's agent says of itself, and of the packages there."""
+    """The platform that the Python of a machine's agent reports, and the processors of the packages there."""
     done = executed(host, machine, layout.PYTHON, "-I", "-S", "-c", REPORT + PROCESSORS)
     return done.stdout + done.stderr
 

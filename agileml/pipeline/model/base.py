@@ -68,7 +68,7 @@ class Microbatches(Protocol):
 
 @runtime_checkable
 class AddingLayer(Protocol):
-    """A layer that adds gradients of its weights to earlier ones faster than who would add them later."""
+    """A layer that adds the gradients of its weights to earlier ones by itself, which saves a pass over memory."""
 
     def backward_into(self, totals: Weights, stash: Stash, gradient: Values) -> tuple[Values, Weights]:
         """As `backward`, with sums: in the memory of `totals`, or in memory that nothing else uses where these are

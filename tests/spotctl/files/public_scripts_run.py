@@ -39,7 +39,7 @@ lives longer than the one before: however much the pace changes, some machines a
 """
 
 ENOUGH_EVICTIONS, ATTEMPTS = 2, 3
-"""Evictions of machines at work that a run needs, and how often it is tried, each time at a pace measured anew."""
+"""The evictions of working machines that a run needs, and how often it is tried, each time after measuring the pace."""
 
 _BOOT_SECONDS = 3.0
 _LOOK_SECONDS = 0.05

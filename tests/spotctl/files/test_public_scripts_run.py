@@ -35,7 +35,7 @@ def test_a_public_script_is_evicted_and_goes_on_to_its_result(tmp_path: Path, na
 
 
 TRAINED = {"imagenet": 20, "out_of_core": 30_000}
-"""Epochs or samples of which a result says that it has seen them."""
+"""Epochs or samples that the result counts as seen."""
 
 
 def trained(run: Run) -> Any:  # noqa: ANN401  # a number that a library keeps

@@ -189,7 +189,7 @@ def test_contrast_is_sufficient(scheme: str) -> None:
 
 CUT = """[...document.querySelectorAll(".scroll")].filter(table => table.scrollWidth > table.clientWidth)
   .map(table => table.innerText)"""
-"""Tables of which a phone shows a part."""
+"""The tables that do not fit on a phone."""
 
 BROKEN_CELLS = """[...document.querySelectorAll("td")].filter(cell => {
   const style = getComputedStyle(cell), padding = parseFloat(style.paddingTop) + parseFloat(style.paddingBottom);
