@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -176,6 +177,8 @@ def main() -> None:
     parser.add_argument("--nodes", default="1+1")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
+    if not re.fullmatch(r"\d+\+\d+", given.nodes):
+        parser.error(f"--nodes {given.nodes}: write reliable and transient nodes, such as 1+3")
     ranks = sum(map(int, given.nodes.split("+")))
     print("| parameters | batch | parts | plain PyTorch | DDP | TorchModule | above plain | times plain | times DDP |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)

@@ -132,4 +132,6 @@ def figures(name: str, answer: Mapping[str, Any], expected: Mapping[str, Any], c
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in _MODELS:
+        sys.exit(f"name a model: {', '.join(_MODELS)}")
     main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 40)

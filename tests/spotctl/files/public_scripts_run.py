@@ -327,6 +327,8 @@ def spotctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def main(names: Sequence[str]) -> int:
     """Prints a row for each script."""
+    if unknown := set(names) - PUBLIC.keys():
+        sys.exit(f"unknown script {min(unknown)}: choose from {', '.join(PUBLIC)}")
     print("| script | lines changed | evictions | done | repeated | done on evicted machines | outcome |")
     print("| --- | ---: | --- | --- | ---: | ---: | --- |")
     failed = False
