@@ -1,45 +1,92 @@
-"""The prior of the deadline strategies: `python -m bench.deadline_prior GLOB...`.
+"""The priors of spells of spot capacity: `python -m bench.deadline_prior GLOB...`.
 
-Prints the endings per hour of down and of up spells, by age class, pooled over the availability traces that the globs
-match. `PUBLIC_PRIOR` is that of `*__1-node__*`, and `REGIONS_PRIOR` that of the AWS traces of October 2022 and April
-2023: `*__1-node__aws-10-*` and `*__1-node__aws-04-*`.
+Prints the endings per hour of down and of up spells, by age class, over the availability traces that the globs match.
+`PUBLIC_PRIOR` is pooled over `*__1-node__*`. `REGIONS_PRIOR` is that of zones that differ, of the AWS traces of October
+2022 and April 2023 (`*__1-node__aws-10-*` and `*__1-node__aws-04-*`): the endings of each zone have a factor, drawn
+from a Gamma distribution of mean 1 whose shape is the strength. How likely the traces are is printed by strength.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import inf, isinf
 
 import numpy as np
+from scipy.special import gammaln, xlogy
 
-from bidbrain.arrays import Bools
+from bidbrain.arrays import Bools, Floats
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, Prior, spell_ages, spell_ends
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import read
 
+_STRENGTHS = (2.0, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, inf)
+_ROUNDS = 300
+"""Until rates and factors agree with each other to more digits than are printed."""
+
 
 def main(patterns: Sequence[str]) -> None:
-    """Prints both sides of the prior."""
+    """Prints the pooled rates, those of zones that differ, and how likely each strength is."""
     if not patterns:
         sys.exit("usage: python -m bench.deadline_prior GLOB...")
     histories = [history for pattern in patterns for history in read(pattern)]
-    prior = fit_prior([(history.up, history.gap) for history in histories])
-    for side, rates in (("down", prior.down), ("up", prior.up)):
-        print(f"{side:5}", ", ".join(f"{rate:.3g}" for rate in rates))
+    endings, hours = counted([(history.up, history.gap) for history in histories])
+    for side, name in enumerate(("down", "up")):
+        likely = {strength: likelihood(endings[:, side], hours[:, side], strength) for strength in _STRENGTHS}
+        best = max(likely, key=lambda strength: likely[strength])
+        print(f"{name:5}strength " + "".join(f"{strength:8g}" for strength in likely))
+        print(f"{'':5}log-odds " + "".join(f"{value - likely[best]:8.1f}" for value in likely.values()))
+        for kind, strength in (("pooled", inf), (f"apart, {best:g}", best)):
+            rates = fit_rates(endings[:, side], hours[:, side], strength)
+            print(f"{'':5}{kind}:", " ".join(f"{rate:.3g}" for rate in rates))
 
 
-def fit_prior(histories: Sequence[tuple[Bools, int]]) -> Prior:
-    """Pooled endings per hour; each class is shrunk towards its side's mean with the weight of one ending."""
-    endings, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
-    for up, gap in histories:
+def fit_prior(histories: Sequence[tuple[Bools, int]], strength: float = inf) -> Prior:
+    """Endings per hour of both sides, of zones that differ by a factor of this strength."""
+    endings, hours = counted(histories)
+    down, up = (fit_rates(endings[:, side], hours[:, side], strength) for side in (0, 1))
+    return Prior(tuple(down.tolist()), tuple(up.tolist()))
+
+
+def counted(histories: Sequence[tuple[Bools, int]]) -> tuple[Floats, Floats]:
+    """Endings and hours of each history, by side and age class."""
+    endings, hours = (np.zeros((len(histories), 2, CLASSES)) for _ in range(2))
+    for number, (up, gap) in enumerate(histories):
         age_class = np.searchsorted(AGES, spell_ages(up, gap), side="right") - 1
         for side in (0, 1):
             here = up == bool(side)
-            endings[side] += np.bincount(age_class[here & spell_ends(up)], minlength=CLASSES)
-            hours[side] += np.bincount(age_class[here], minlength=CLASSES) * gap / HOUR
-    mean = (endings.sum(axis=1) + 1) / (hours.sum(axis=1) + 1)
-    rates = (endings + 1) / (hours + 1 / mean[:, None])
-    return Prior(tuple(rates[0].tolist()), tuple(rates[1].tolist()))
+            endings[number, side] = np.bincount(age_class[here & spell_ends(up)], minlength=CLASSES)
+            hours[number, side] = np.bincount(age_class[here], minlength=CLASSES) * gap / HOUR
+    return endings, hours
+
+
+def fit_rates(endings: Floats, hours: Floats, strength: float) -> Floats:
+    """Endings per hour by age class; each class is shrunk towards the mean with the weight of one ending.
+
+    Rates and the factors of the zones (rows) follow from each other, in turns.
+    """
+    mean = (endings.sum() + 1) / (hours.sum() + 1)
+    rates = _rates(endings, hours, mean)
+    for _ in range(0 if isinf(strength) else _ROUNDS):
+        factors = (strength + endings.sum(axis=1)) / (strength + hours @ rates)
+        rates = _rates(endings, factors[:, None] * hours, mean)
+    return rates
+
+
+def _rates(endings: Floats, hours: Floats, mean: float) -> Floats:
+    rates: Floats = (endings.sum(axis=0) + 1) / (hours.sum(axis=0) + 1 / mean)
+    return rates
+
+
+def likelihood(endings: Floats, hours: Floats, strength: float) -> float:
+    """The log-likelihood of the endings under the rates that fit a strength, whatever the factors are."""
+    rates = fit_rates(endings, hours, strength)
+    seen, expected = endings.sum(axis=1), hours @ rates
+    by_age = float(xlogy(endings, rates).sum())
+    if isinf(strength):
+        return by_age - float(expected.sum())
+    of_zones = gammaln(strength + seen) - gammaln(strength) + strength * np.log(strength)
+    return by_age + float((of_zones - (strength + seen) * np.log(strength + expected)).sum())
 
 
 if __name__ == "__main__":

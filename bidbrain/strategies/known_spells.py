@@ -1,8 +1,8 @@
 """`KnownSpells`: what a market's observed availability says about its spells of spot capacity, up and down.
 
 Spells end at the rates of a prior by age (`regions_knowledge`), times a factor for each side. With a Gamma prior on the
-factor, its posterior is Gamma(`strength` + endings seen, `strength` / mean + endings that the prior expects over the
-same time); endings and time count half for every `HALF_LIFE` since. Between looks that are far apart nothing is known.
+factor, its posterior is Gamma(`STRENGTH` + endings seen, `STRENGTH` + endings that the prior expects over the same
+time); endings and time count half for every `HALF_LIFE` since. Between looks that are far apart nothing is known.
 """
 
 from collections import defaultdict
@@ -22,9 +22,8 @@ from pricing_data.availability import AvailabilitySpan
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE
 
-# Of down and of up spells, over the single-node AWS records of October 2022 and April 2023.
-MEAN_FACTOR: Final = (0.95, 0.85)
-STRENGTH: Final = (3.5, 3.5)
+STRENGTH: Final = 10.0
+"""How alike zones are: `python -m bench.deadline_prior` prints how likely its traces are by strength."""
 HALF_LIFE: Final = 7 * DAY
 MOST_UNSEEN: Final = 90 * MINUTE
 """Looks further apart than this do not say what was between them."""
@@ -44,7 +43,7 @@ class KnownSpells:
     @classmethod
     def of(cls, spans: Iterable[AvailabilitySpan], now: int) -> "KnownSpells":
         """The knowledge at a moment, from spans of one market that ended before."""
-        looks = sorted(_looks(spans, now))
+        looks = list(_looks(spans, now))
         if not looks:
             return UNSEEN
         endings, expected = [0.0, 0.0], [0.0, 0.0]
@@ -78,8 +77,7 @@ class KnownSpells:
 
     def factor(self, side: int, luck: float) -> float:
         """The factor of down (0) or up (1) spells that is not exceeded with a probability."""
-        shape = STRENGTH[side] + self.endings[side]
-        return float(gammaincinv(shape, luck)) / (STRENGTH[side] / MEAN_FACTOR[side] + self.expected[side])
+        return float(gammaincinv(STRENGTH + self.endings[side], luck)) / (STRENGTH + self.expected[side])
 
     def with_endings(self, seen: float, expected: float) -> "KnownSpells":
         """The knowledge with more endings of up spells."""
@@ -107,8 +105,8 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
         up, age = True, min(spells.ago for spells in seen) / 2
     steps = []
     for side in (0, 1):
-        endings = STRENGTH[side] + sum(spells.endings[side] for spells in seen)
-        expected = STRENGTH[side] + MEAN_FACTOR[side] * sum(spells.expected[side] for spells in seen)
+        endings = STRENGTH + sum(spells.endings[side] for spells in seen)
+        expected = STRENGTH + sum(spells.expected[side] for spells in seen)
         step = round(log(endings / expected, FACTOR_STEP))
         steps += [min(max(step, -MOST_STEPS), MOST_STEPS)] * 2
     age_class = int(np.searchsorted(AGES, round(age * HOUR), side="right")) - 1
@@ -142,11 +140,10 @@ def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
 
 
 def _looks(spans: Iterable[AvailabilitySpan], now: int) -> Iterator[tuple[int, bool, bool]]:
-    """Moments, whether spot was there, and whether it stayed so until the next look."""
-    for whole in spans:
-        span = whole.before(now)
-        if span is None:
-            continue
-        yield span.since, span.up, span.until > span.since
-        if span.until > span.since:
-            yield span.until, span.up and span.ended != "evicted", False
+    """Moments in order, whether spot was there, and whether it stayed so until the next look. Where one span begins when
+    another ends, the one that begins says how it goes on."""
+    known = [part for span in spans if (part := span.before(now)) is not None]
+    ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
+    begins = {span.since: (span.up, span.until > span.since) for span in known}
+    for at, (up, lasts) in sorted({**ends, **begins}.items()):
+        yield at, up, lasts

@@ -30,10 +30,11 @@ FIRST_AGE: Final = 2.0
 """The age of a spell when its zone is first seen: long spells are met more often than short ones."""
 _LONG: Final = 0.5
 
-# Endings per hour by age class, pooled over the single-node AWS traces of October 2022 and April 2023;
-# `python -m bench.deadline_prior` prints them.
-_DOWN = "2.87 1.5 1.08 .98 1.03 .678 .763 .402 .337 .347 .306 .315 .276 .163 .129 .137 .0972 .0169"
-_UP = "2.05 1.29 .939 .919 .674 .611 .512 .443 .368 .356 .251 .264 .184 .189 .164 .12 .121 .0605"
+# Endings per hour by age class over the single-node AWS traces of October 2022 and April 2023, each zone with a factor
+# of its own: pooled, old spells would be those of the zones whose spells hardly end, and the factor would count these
+# zones twice. `python -m bench.deadline_prior` prints them.
+_DOWN = "2.99 1.61 1.19 1.09 1.16 .768 .878 .465 .391 .407 .366 .377 .332 .199 .163 .179 .133 .0268"
+_UP = "1.83 1.2 .897 .891 .669 .616 .528 .462 .387 .385 .281 .301 .217 .229 .2 .147 .153 .0658"
 REGIONS_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _UP.split())))
 
 

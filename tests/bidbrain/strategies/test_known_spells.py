@@ -15,13 +15,13 @@ from bidbrain.eviction.survival import Exposure
 from bidbrain.strategies.deadline_spells import CLASSES
 from bidbrain.strategies.known_spells import (
     HALF_LIFE,
-    MEAN_FACTOR,
     UNSEEN,
     KnownSpells,
     known_spells,
     spot_spell,
     with_rate,
 )
+from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.availability import AvailabilitySpan, Ending
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE
@@ -40,8 +40,8 @@ def test_without_observations_only_the_prior_is_known() -> None:
     assert KnownSpells.of([], NOW) == UNSEEN
     assert spot_spell([UNSEEN], offered=True) is None
     factors = [UNSEEN.factor(1, luck) for luck in np.linspace(0.001, 0.999, 999).tolist()]
-    assert np.mean(factors) == pytest.approx(MEAN_FACTOR[1], rel=0.02)
-    assert np.quantile(factors, 0.95) > 3 * np.quantile(factors, 0.05)
+    assert np.mean(factors) == pytest.approx(1, rel=0.02)
+    assert np.quantile(factors, 0.95) > 2 * np.quantile(factors, 0.05)
 
 
 def test_refusals_and_evictions_are_spells() -> None:
@@ -69,6 +69,17 @@ def test_nothing_is_known_between_looks_that_are_far_apart() -> None:
     assert known.endings == (0.0, 0.0)
     assert known.expected == (0.0, 0.0)
     assert (known.up, known.age, known.ago) == (False, 0.0, 24.0)
+
+
+def test_a_span_that_begins_when_another_ends_says_how_it_goes_on() -> None:
+    record = [span(10, 6, up=True), span(6, 2, up=False), span(2, 0, up=True)]
+    known = KnownSpells.of(record, NOW)
+    assert known.endings == pytest.approx((1, 1), abs=0.05)
+    assert known.expected[0] == pytest.approx(HAZARDS[False].until(4.0), rel=0.05)
+    assert (known.up, known.age) == (True, pytest.approx(2))
+    part = AvailabilitySpan(MARKET, NOW - 4 * HOUR, NOW - 2 * HOUR, 8, 8, "evicted", "a test")
+    rest = replace(part, since=part.until, until=NOW, machines=6, ended="")
+    assert KnownSpells.of([part, rest], NOW).endings == (0, 0), "six of eight machines are still there"
 
 
 def test_older_observations_count_less() -> None:
