@@ -14,7 +14,7 @@ PAGES = {
     " python-api",
     "Explanation": "planning guarantees proof machines remote-runner",
     "For maintainers": "internals/architecture internals/write-a-cloud internals/test-clouds internals/forecast"
-    " internals/stragglers internals/pipelines internals/papers internals/benchmarks"
+    " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers internals/benchmarks"
     " internals/threats decisions/index",
 }
 """The pages of each section, in order. `make docs` fails for a page that is in none."""
