@@ -7,14 +7,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import reference
 
 PAGES = {
-    "Start": "tutorial faq script-or-trainer which-strategy glossary",
+    "Start": "tutorial faq script-or-trainer glossary",
     "How to": "troubleshooting nightly budget-and-deadline tracking several-jobs teams training trainers own-strategy"
     " reports prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
     "Explanation": "planning guarantees proof machines remote-runner",
     "For maintainers": "internals/architecture internals/write-a-cloud internals/test-clouds internals/forecast"
-    " internals/stragglers internals/pipelines internals/papers internals/benchmarks"
+    " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers internals/benchmarks"
     " internals/threats decisions/index",
 }
 """The pages of each section, in order. `make docs` fails for a page that is in none."""

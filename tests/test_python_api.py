@@ -22,13 +22,6 @@ def test_the_examples_run(number: int, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_page_has_an_example_of_each_package() -> None:
     imported = "\n".join(EXAMPLES)
-    assert len(EXAMPLES) >= 6
-    for package in (
-        "spotctl",
-        "agileml",
-        "spotctl.agent",
-        "pricing_data.library",
-        "bidbrain.eviction",
-        "bidbrain.gavel",
-    ):
+    assert len(EXAMPLES) >= 3
+    for package in ("spotctl", "agileml", "agileml.torch"):
         assert package in imported
