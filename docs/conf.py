@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import reference
 
 PAGES = {
-    "Start": "tutorial faq script-or-trainer glossary",
+    "Start": "tutorial faq script-or-trainer which-strategy glossary",
     "How to": "troubleshooting nightly budget-and-deadline tracking several-jobs teams training trainers own-strategy"
     " reports prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
