@@ -174,7 +174,8 @@ def summary(state: RunState, ended: RunEnded) -> Group:
         lines.append(f"  cost       $0.00: nothing was rented for these {hours_text(answer['hours'])}")
         lines.append(f"  nodes      {nodes_text(cluster)}")
     elif answer["cost_usd"] is not None:
-        lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])} of market time")
+        clock = " of market time, replayed: nothing was billed" if answer["replayed"] else ""
+        lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])}{clock}")
         lines.append(_compared(answer, "" if state.began is None else state.began.job))
     if cluster is None:
         utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"

@@ -106,7 +106,7 @@ def test_summary() -> None:
     lines = text(run_tables.summary(state(), ENDED))
     assert lines[:3] == [
         "small-1: done (40 clocks)",
-        "  cost       $2.00 for 9 minutes of market time",
+        "  cost       $2.00 for 9 minutes of market time, replayed: nothing was billed",
         "  on demand  $8.00 for the same work: 75% saved",
     ]
     assert re.fullmatch(r"  machines   6 rented, \d+% utilized, 2 still running", lines[3])
