@@ -60,21 +60,21 @@ class Reservations:
             return
         named = _NAMED.fullmatch(affinity.values[0]) if len(affinity.values) == 1 else None
         if affinity.consume_reservation_type != "SPECIFIC_RESERVATION" or affinity.key != KEY or named is None:
-            raise _refused(affinity, "It must name one reservation.")
+            raise _refused("It must name one reservation.")
         path = f"projects/{named['project'] or PROJECT}/reservations/{named['name']}"
         if machine.scheduling.provisioning_model != "STANDARD":
-            raise _refused(affinity, "Reservations are not for spot machines.")
+            raise _refused("Reservations are not for spot machines.")
         reservation = self._named(machine, zone)
         if reservation is None:
-            raise _refused(affinity, f"Specified reservations [{path}] do not exist.")
+            raise _refused(f"Specified reservations [{path}] do not exist.")
         if not reservation.specific_reservation_required:
             why = f"Specified reservations [{path}] can not be targeted as specificReservationRequired is not set"
-            raise _refused(affinity, why)
+            raise _refused(why)
         if reservation.status != "READY":
             why = f"Cannot insert instance to a reservation with status: {reservation.status}, as it requires"
-            raise _refused(affinity, f"{why} reservation to be in READY state.")
+            raise _refused(f"{why} reservation to be in READY state.")
         if not _is_like(machine, reservation.specific_reservation.instance_properties):
-            raise _refused(affinity, "No available resources in specified reservations.")
+            raise _refused("No available resources in specified reservations.")
 
     def refusal(self, machine: Any, zone: str) -> tuple[str, str] | None:  # noqa: ANN401 - the SDK's messages
         """The code and message with which a creation fails, if its reservation is used up."""
@@ -105,6 +105,6 @@ def _cards(of: Any) -> Counter[str]:  # noqa: ANN401 - the SDK's messages
     return counts
 
 
-def _refused(affinity: Any, why: str) -> Refused:  # noqa: ANN401 - the SDK's messages
-    shown = str(type(affinity).to_dict(affinity))[:90]
-    return Refused(400, f"Invalid value for field 'resource.reservationAffinity': '{shown}...'. {why}", "invalid")
+def _refused(why: str) -> Refused:
+    shown = '{  "consumeReservationType": "SPECIFIC_ALLOCATION",  "key": "compute.googleapis.com/reservation-name...'
+    return Refused(400, f"Invalid value for field 'resource.reservationAffinity': '{shown}'. {why}", "invalid")
