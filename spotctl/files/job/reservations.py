@@ -101,7 +101,8 @@ def problem_of(reservation: Reservation) -> str:
     if not re.fullmatch(used.form, reservation.id):
         return f"has the id {reservation.id}, which is none of {cloud}; write one such as {used.example}"
     if reservation.block and used.block_ends_early is None:
-        return f"has block: true, and {cloud} has no Capacity Blocks; remove it"
+        with_blocks = [name for name in clouds_with_reservations() if _used(name).block_ends_early is not None]
+        return f"has block: true, which is for {', '.join(with_blocks)} only; remove it"
     shape = markets_of(cloud).zone.replace("{region}", re.escape(market.region))
     is_zone = market.zone == NO_ZONE or re.fullmatch(shape, market.zone)
     if not is_region_of(cloud, market.region) or not is_zone:

@@ -82,8 +82,8 @@ def test_each_cloud_names_them_in_its_own_way(cloud: str, id_: str, zone: str, m
         ("azure", f"{GROUP}/capacityReservations/one", "eastus-1", "which is none of azure"),
         ("gcp", "night", "us-central1", "the zone us-central1, which is none of gcp; write one such as us-central1-a"),
         ("azure", GROUP, "'1'", "the zone 1, which is none of azure; write one such as eastus-1, or eastus for one"),
-        ("gcp", "night", "us-central1-a, block: true", "has block: true, and gcp has no Capacity Blocks; remove it"),
-        ("azure", GROUP, "eastus-1, block: true", "has block: true, and azure has no Capacity Blocks; remove it"),
+        ("gcp", "night", "us-central1-a, block: true", "has block: true, which is for aws only; remove it"),
+        ("azure", GROUP, "eastus-1, block: true", "has block: true, which is for aws only; remove it"),
     ],
 )
 def test_what_a_cloud_does_not_have_is_refused(cloud: str, id_: str, zone: str, problem: str) -> None:
