@@ -215,6 +215,16 @@ def test_a_reservation_of_another_cloud_that_is_used_up_is_left_for_spot_machine
     assert running(other.server) == []
 
 
+def test_a_reservation_of_another_cloud_that_does_not_exist_is_said_and_the_job_runs_elsewhere(
+    other: SimulatedCloud, tmp_path: Path
+) -> None:
+    said = launched(laptop_for(other, tmp_path), naming(COMMAND + resources_of(other), 2, other))
+    problem = {"gcp": "reservations/night] do not exist", "azure": f"no capacity reservation group {GROUP}"}
+    assert f"{problem[other.name]}; correct the" in said
+    assert [machine.spot for machine in other.server.machines()] == [True, True]
+    assert running(other.server) == []
+
+
 def without_quotas(cloud: SimulatedCloud) -> None:
     """Leaves the account no quota for machines."""
     if isinstance(cloud.server, GcpServer):
