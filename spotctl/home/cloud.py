@@ -59,9 +59,20 @@ class CloudSettings:
 
 @dataclass(frozen=True, slots=True)
 class UsedReservations:
-    """Reserved machines of a cloud, which spotctl uses: how long before its end a block loses them."""
+    """Reserved machines of a cloud, which spotctl uses. `form` is a regular expression of their ids, such as `example`,
+    and `zone` an example of their zones.
 
-    block_ends_early: int
+    `block_ends_early` is how long before its end a block loses its machines; None on a cloud without blocks. Where
+    `regional`, a reservation can be without a zone: the job file names the region instead. Machines of only some clouds
+    can be placed `close` together in a reservation.
+    """
+
+    form: str
+    example: str
+    zone: str
+    block_ends_early: int | None = None
+    regional: bool = False
+    close: bool = False
 
 
 @dataclass(frozen=True, slots=True)

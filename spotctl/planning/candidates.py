@@ -82,7 +82,7 @@ def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) 
 
 
 def _reserved(job: Job, facts: PlanningFacts) -> Sequence[Reservation]:
-    return current(job.spec, facts.snapshot.at)
+    return current(job.reservations, facts.snapshot.at)
 
 
 def _held_by_kind(

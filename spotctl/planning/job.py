@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from agileml.pipeline.profile.model_profile import ModelProfile
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND
+from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.work import SPECIFIED
 
@@ -14,7 +15,7 @@ class Job:
 
     `place` is the cloud and region that a job which already runs must stay in; `hours_from` says where `hours` come
     from. `profiles` describe the model that is split over the machines' devices. `save_seconds` is what a checkpoint
-    took in earlier runs.
+    took in earlier runs. `reserved` is the job's part of reservations that other jobs name, too; None: all of them.
     """
 
     spec: JobSpec
@@ -24,6 +25,12 @@ class Job:
     hours_from: str = SPECIFIED
     profiles: tuple[ModelProfile, ...] = ()
     save_seconds: float | None = None
+    reserved: tuple[Reservation, ...] | None = None
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """The reservations that the job may use, with the machines that it may use of each."""
+        return self.spec.resources.reservations if self.reserved is None else self.reserved
 
     @property
     def budget_usd(self) -> float | None:

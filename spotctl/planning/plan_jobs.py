@@ -32,6 +32,7 @@ from spotctl.planning.plan_cost import estimate_cost
 from spotctl.planning.price_dates import price_dates
 from spotctl.planning.quota_use import MachineCounts
 from spotctl.planning.reliable import best_of_both, with_reliable
+from spotctl.planning.reservation_parts import with_parts
 from spotctl.planning.reserved import best_first, reserved_offers
 from spotctl.planning.rivals import better_plan
 from spotctl.planning.values import JobPlan
@@ -42,6 +43,18 @@ def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
 
     Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
     """
+    plans = _plans_within(facts)
+    while (jobs := with_parts(facts.jobs, plans)) is not None:
+        facts = replace(facts, jobs=jobs)
+        try:
+            plans = _plans_within(facts)
+        except NotInTime as error:
+            raise NotInTime(f"{error}; or plan the jobs that name the same reservation one after the other") from None
+    return plans
+
+
+def _plans_within(facts: PlanningFacts) -> list[JobPlan]:
+    """The plans within quotas, with the reservations as they are divided."""
     fitting = candidates(facts)
     planned = _planned(facts, fitting)
     if any(plan.allocated.share.turn.begin for _, plan in planned):

@@ -15,14 +15,14 @@ from spotctl.planning.work import TypeSpeed
 _FASTEST = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
 
 
-def current(spec: JobSpec, at: int) -> tuple[Reservation, ...]:
+def current(reservations: Iterable[Reservation], at: int) -> tuple[Reservation, ...]:
     """The reservations that have not ended."""
-    return tuple(named for named in spec.resources.reservations if named.leave > at)
+    return tuple(named for named in reservations if named.leave > at)
 
 
 def place_of(spec: JobSpec, at: int) -> tuple[str, str] | None:
     """The cloud and region that a job's reservations keep it in, because all its machines are in one."""
-    return next(((named.market.cloud, named.market.region) for named in current(spec, at)), None)
+    return next(((named.market.cloud, named.market.region) for named in current(spec.resources.reservations, at)), None)
 
 
 def is_kind_of(reservation: Reservation, kind: MachineKind) -> bool:
@@ -38,7 +38,7 @@ def reserved_offers(allocated: AllocatedJob, least_nu: float, at: int) -> tuple[
     whole = allocated.demand.gang and not allocated.saves
     return tuple(
         ReservedOffer(Offer(named.market, rates[named.type].nu, named.price), named.machines, named.leave, whole)
-        for named in current(spec, at)
+        for named in current(allocated.job.reservations, at)
         if not _why_never(named, spec, rates, least_nu)
     )
 
@@ -60,10 +60,13 @@ def unused(
     """The reservations that a plan does not begin with, and the reason. `elsewhere` are the nano-dollars that a unit of
     work costs on other machines."""
     spec, usable = allocated.job.spec, {each.offer.market: each for each in offers}
-    for named in spec.resources.reservations:
-        each = usable.get(named.market)
+    parts = {named.market: named for named in allocated.job.reservations}
+    for stated in spec.resources.reservations:
+        named, each = parts.get(stated.market, stated), usable.get(stated.market)
         if named.leave <= at:
             yield named, f"its machines are returned at {format_time(named.leave)}, which has passed"
+        elif named.market not in parts:
+            yield named, "its machines are planned for other jobs that name it"
         elif each is None:
             yield named, _why_never(named, spec, allocated.rates, least_nu)
         elif allocated.demand.gang and named.machines < allocated.demand.least:

@@ -20,6 +20,7 @@ from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.azure_access import SKIP, Access, parameters, spelled
 from tests.cloud.azure_fleet import GRACE_SECONDS, IDENTITY, LAUNCHER, Fleet, actions_of, invalid_deployment
 from tests.cloud.azure_models import BadBody, check_body
+from tests.cloud.azure_reservations import READ, RESERVATIONS, ROUTE
 from tests.cloud.azure_state import (
     GROUPS,
     INTERFACES,
@@ -154,6 +155,8 @@ class AzureServer:
         yield "PUT", rf"{_GROUP}/providers/microsoft\.authorization/roleassignments/(?P<name>[^/]+)", self._assign_role
         yield "GET", rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/usages", self._usages
         yield "GET", rf"{_PREFIX}/providers/(?P<namespace>[\w.]+)", self._get_provider
+        yield "GET", ROUTE, self._list_reservations
+        yield "GET", rf"{ROUTE}/(?P<name>[^/]+)", self._get_reservation
         yield "GET", _PROVIDER, self._list_items
         yield "GET", rf"{_PROVIDER}/(?P<name>[^/]+)", self._get_item
         yield "PUT", _RULES, self._put_rules
@@ -352,6 +355,17 @@ class AzureServer:
         if isinstance(item, Vm):
             return Reply.of_json(item.shown(status=asked.get("$expand") == "instanceView"))
         return Reply.of_json(item.shown())
+
+    def _list_reservations(self, request: Request, of: str) -> Reply:
+        parameters(request, RESERVATIONS)
+        self.access.check(request, READ, of)
+        return self._paged(request, self.fleet.reservations.listed(of))
+
+    def _get_reservation(self, request: Request, of: str, name: str) -> Reply:
+        asked = parameters(request, RESERVATIONS, "$expand")
+        self.access.check(request, READ, of)
+        view = asked.get("$expand") == "instanceView"
+        return Reply.of_json(self.fleet.reservations.shown(of, name, view=view))
 
     def _put_rules(self, request: Request, group: str, name: str) -> Reply:
         """Replaces the rules of a security group that exists."""

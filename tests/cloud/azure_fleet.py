@@ -16,6 +16,7 @@ from ipaddress import ip_address, ip_network
 from pricing_data.units import DAY, NANOS_PER_DOLLAR
 from tests.cloud import azure_metadata
 from tests.cloud.api import now_micros
+from tests.cloud.azure_reservations import DEPLOY, CapacityReservations
 from tests.cloud.azure_state import (
     ADDRESSES,
     DISKS,
@@ -78,6 +79,11 @@ class Fleet:
         self.variables: dict[str, str] = {}
         self.identities = {IDENTITY.lower(): {"principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}}
         self._numbers: Counter[str] = Counter()
+        self.reservations = CapacityReservations(self)
+
+    def alive(self) -> list[Vm]:
+        """The machines that are billed."""
+        return [vm for vm in self.machines if vm.bill is not None and vm.bill.ended is None]
 
     def running(self, machine: str) -> Vm:
         name = machine.rpartition("/")[2].lower()
@@ -104,10 +110,13 @@ class Fleet:
         """Refuses machines that cannot be had, before any is made."""
         for one in vms:
             self._check(one)
-        held = [vm.body for vm in self.machines if vm.bill is not None and vm.bill.ended is None]
+            self.reservations.check(one)
+        held = [vm.body for vm in self.alive()]
         if self.quota is not None:
             self._check_quota("LowPriorityCores", self.quota, _spot(held), _spot(vms))
-        on_demand, wanted = ([one for one in bodies if one not in _spot(bodies)] for bodies in (held, vms))
+        regular = ([one for one in bodies if one not in _spot(bodies)] for bodies in (held, vms))
+        # Reserved machines have counted since they were reserved.
+        on_demand, wanted = self.reservations.beyond(*regular)
         # Machines on demand count against the quota of their family, and against that of the region.
         for family, most in self.family_cores.items():
             of_family = [[one for one in bodies if family_of(_size(one)) == family] for bodies in (on_demand, wanted)]
@@ -165,7 +174,9 @@ class Fleet:
         group.put(vm)
         region, size = body["location"], body["properties"]["hardwareProfile"]["vmSize"]
         subnet = self._subnet_of(vm)
+        _, beyond = self.reservations.beyond([one.body for one in self.alive()], [vm.body])
         left, exists = self.capacity.get((region, size)), bool(subnet) and self._is_placed(vm)
+        left = left if beyond else None
         if left == 0 or not exists:
             vm.state = "Failed"
             code = "AllocationFailed" if exists else "InvalidResourceReference"
@@ -366,6 +377,8 @@ def actions_of(resource: Body) -> Iterator[tuple[str, bool]]:
             yield f"Microsoft.Network/publicIPAddresses/{action}", True
     if "proximityPlacementGroup" in text:
         yield f"{PLACEMENT}/write", True
+    if "capacityReservationGroup" in text:
+        yield DEPLOY, True
     if resource.get("identity"):
         yield "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", True
     if "diskEncryptionSet" in text:

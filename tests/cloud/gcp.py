@@ -24,6 +24,7 @@ from tests.cloud.gcp_filters import filter_of
 from tests.cloud.gcp_policies import PlacementPolicies
 from tests.cloud.gcp_prices import prices_of
 from tests.cloud.gcp_project import HOST, LAPTOP, GcpProject, account_of
+from tests.cloud.gcp_reservations import Reservations
 from tests.cloud.host import LAPTOP as LAPTOP_ADDRESSES, MachineHost
 from tests.servers.gcp import PROJECT, Refused
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
@@ -54,6 +55,7 @@ class GcpServer:
         self.project_quotas: dict[str, float] = {}
         self._firewalls: dict[str, compute_v1.Firewall] = {}
         self.policies = PlacementPolicies(self)
+        self.reservations = Reservations(self._running)
         self._disks: dict[tuple[str, str], compute_v1.Disk] = {}
         self._addresses: dict[tuple[str, str], compute_v1.Address] = {}
         self._pages: dict[str, int] = {}
@@ -209,18 +211,23 @@ class GcpServer:
                 return known.message
             self._check_references(instance, types)
             self.policies.check(instance, zone)
+            self.reservations.check(instance, zone)
             if any(
                 one.message.name == instance.name and one.zone == zone and not one.deleted for one in self.project.held
             ):
                 raise Refused(409, f"The resource '{zone}/instances/{instance.name}' already exists", "alreadyExists")
-            self._check_quotas(zone, instance, types[instance.machine_type.rpartition("/")[2]])
-            return self.project.creation(call, types[instance.machine_type.rpartition("/")[2]], caller).message
+            kind = types[instance.machine_type.rpartition("/")[2]]
+            if not self.reservations.takes(instance, zone):
+                self._check_quotas(zone, instance, kind)
+            refusal = self.reservations.refusal(instance, zone)
+            return self.project.creation(call, kind, caller, refusal).message
 
     def _check_quotas(self, zone: str, instance: compute_v1.Instance, kind: compute_v1.MachineType) -> None:
         """Refuses a machine for which a quota of its series, of spot machines or of the project is too small."""
         region, spot = zone.rpartition("-")[0], str(instance.scheduling.provisioning_model) == "SPOT"
         metric = self._metric_of(str(kind.name), spot=spot)
-        held = [one for one in self.project.held if one.ended is None]
+        running = [one for one in self.project.held if one.ended is None]
+        held = [one for one in running if not self.reservations.takes(one.message, one.zone)]
         of_metric = [
             one.vcpus
             for one in held
@@ -234,6 +241,10 @@ class GcpServer:
         for name, most, used, where in limits:
             if most is not None and used + kind.guest_cpus > most:
                 raise Refused(403, f"Quota '{name}' exceeded. Limit: {most} in {where}.", "quotaExceeded")
+
+    def _running(self) -> list[tuple[compute_v1.Instance, str]]:
+        """The machines that run, and their zones."""
+        return [(one.message, one.zone) for one in self.project.held if one.ended is None]
 
     def _metric_of(self, type_: str, *, spot: bool) -> str:
         """The quota of vCPUs that a machine counts against; spot machines share it where they have none."""

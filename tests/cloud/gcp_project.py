@@ -147,13 +147,20 @@ class GcpProject:
             queue = self._refusals.setdefault(zone, deque())
             queue.extend([None] * skip + [(code, f"The zone '{zone}' answers {code} in this test.")] * times)
 
-    def creation(self, call: Any, kind: compute_v1.MachineType, caller: str) -> Operation:  # noqa: ANN401  # the SDK's messages
+    def creation(
+        self,
+        call: Any,  # noqa: ANN401  # the SDK's messages
+        kind: compute_v1.MachineType,
+        caller: str,
+        refusal: tuple[str, str] | None = None,
+    ) -> Operation:
+        """Begins to create a machine, or fails with the code and message of a refusal."""
         instance, zone = call.instance_resource, call.zone
         held = self._new(instance, zone, kind)
         operation = self.operation("insert", held.link, held.zone, caller, call.request_id)
         self.remember(call, operation)
         queue = self._refusals.get(zone)
-        refusal = queue.popleft() if queue else None
+        refusal = refusal or (queue.popleft() if queue else None)
         if refusal is not None:
             code, message = refusal
             operation.message.error = compute_v1.Error(errors=[compute_v1.Errors(code=code, message=message)])

@@ -38,8 +38,14 @@ CLOUD = Cloud(
         "ami-0123456789abcdef0",
         "instance profile",
         "us-east-1",
-        # EC2 begins to terminate the machines of a Capacity Block half an hour before the block ends.
-        reservations=UsedReservations(block_ends_early=30 * MINUTE),
+        reservations=UsedReservations(
+            form=r"cr-[0-9a-f]+",
+            example="cr-0123456789abcdef0",
+            zone="us-east-1a",
+            # EC2 begins to terminate the machines of a Capacity Block half an hour before the block ends.
+            block_ends_early=30 * MINUTE,
+            close=True,
+        ),
     ),
     packages=CloudPackages("boto3"),
     policies=("aws", "aws-try", "aws-try-role"),

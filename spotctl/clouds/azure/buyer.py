@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
@@ -15,6 +15,7 @@ from spotctl.clouds.azure.machine_role import RoleAssignments
 from spotctl.clouds.azure.names import AzureOrder, MachineId, deployment_name, group_name
 from spotctl.clouds.azure.refusals import refused
 from spotctl.clouds.azure.removal import delete_machine
+from spotctl.clouds.azure.reserved import available
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import DeploymentPlan, deployment, network_name
@@ -64,11 +65,14 @@ class AzureBuyer:
         if served is None:
             image = self._image(request)
             self._refuse_tokens_of_other_runs(order, group)
+            if request.reservation:
+                request = replace(request, count=available(self._calls, request))
+                order = replace(order, count=request.count)
             self._groups.ensure(request, group)
             self._role.assign(group, identity)
             self._deploy(request, order, group, image)
         else:
-            _require_same(served, order)
+            order = _same(served, order)
         return self._collect(order, group)
 
     def check(self, request: MachineRequest) -> str:
@@ -121,7 +125,7 @@ class AzureBuyer:
                 continue
             served = self._calls.find(Operation.GET_DEPLOYMENT, group=name, name=deployment_name(order.token))
             if served is not None:
-                _require_same(served, order)
+                _same(served, order)
 
     def _deploy(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> None:
         body = self._deployment(request, order, group, image)
@@ -183,9 +187,10 @@ class AzureBuyer:
                 delete_machine(self._calls, self._inventory, MachineId(order.market.region, group, name))
 
 
-def _require_same(served: Body, order: AzureOrder) -> None:
-    """TokenTaken: this deployment served another request."""
+def _same(served: Body, order: AzureOrder) -> AzureOrder:
+    """The order as a deployment served it, maybe with fewer machines. TokenTaken: it served another request."""
     known = AzureOrder.read(served.get("tags") or {})
     if known is None or known.fingerprint != order.fingerprint:
         what = "something else" if known is None else f"{known.count} machines of {known.market}"
         raise TokenTaken(f"token {order.token} was used for {what}; a different request needs a token of its own")
+    return known

@@ -31,6 +31,10 @@ _AUTHORIZATION_VERSION: Final = "2022-04-01"
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
 _DEPLOYMENTS = _GROUP + "/providers/Microsoft.Resources/deployments"
 _MACHINES = _GROUP + "/providers/Microsoft.Compute/virtualMachines"
+_RESERVATIONS = (
+    "/subscriptions/{owner}/resourceGroups/{group}/providers/Microsoft.Compute/capacityReservationGroups/{name}"
+    "/capacityReservations"
+)
 _LOG = "/subscriptions/{subscription}/providers/Microsoft.Insights/eventtypes/management/values"
 
 _DELETE_MACHINE: Final = (
@@ -102,6 +106,7 @@ class Operation(ArmCall):
             "Microsoft.Compute/virtualMachines/write",
             "Microsoft.Compute/disks/write",
             "Microsoft.Compute/proximityPlacementGroups/write",
+            "Microsoft.Compute/capacityReservationGroups/deploy/action",
             "Microsoft.Compute/diskEncryptionSets/read",
             "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
             "Microsoft.Network/networkInterfaces/write",
@@ -113,6 +118,18 @@ class Operation(ArmCall):
             "Microsoft.Network/virtualNetworks/write",
             "Microsoft.Network/virtualNetworks/subnets/join/action",
         ),
+    )
+    LIST_RESERVATIONS = (
+        "GET",
+        _RESERVATIONS,
+        COMPUTE_VERSION,
+        ("Microsoft.Compute/capacityReservationGroups/capacityReservations/read",),
+    )
+    GET_RESERVATION = (
+        "GET",
+        _RESERVATIONS + "/{member}",
+        COMPUTE_VERSION,
+        ("Microsoft.Compute/capacityReservationGroups/capacityReservations/read",),
     )
     LIST_MACHINES = ("GET", _MACHINES, COMPUTE_VERSION, ("Microsoft.Compute/virtualMachines/read",))
     GET_MACHINE = ("GET", _MACHINES + "/{name}", COMPUTE_VERSION, ("Microsoft.Compute/virtualMachines/read",))

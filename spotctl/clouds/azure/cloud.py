@@ -5,13 +5,20 @@ from __future__ import annotations
 from pricing_data.known_clouds import CloudMarkets
 from spotctl.clouds.azure.regions import REGIONS, spelled
 from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys
+from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, UsedReservations
 from spotctl.home.setting_forms import flag, text
 
 CLOUD = Cloud(
     name="azure",
     words=CloudWords("Azure", "Microsoft", "Virtual Machines"),
-    markets=CloudMarkets(region=r"[a-z]+\d*", zone="({region}-)?[0-9]", known_regions=REGIONS, spell=spelled, rank=3),
+    markets=CloudMarkets(
+        region=r"[a-z]+\d*",
+        zone="({region}-)?[0-9]",
+        known_regions=REGIONS,
+        spell=spelled,
+        region_of_zone=lambda zone: zone.partition("-")[0].lower(),
+        rank=3,
+    ),
     settings=CloudSettings(
         AzureMachineSettings,
         {
@@ -32,6 +39,15 @@ CLOUD = Cloud(
         "canonical:ubuntu-24_04-lts:server:latest",
         "managed identity",
         "eastus",
+        # Machines name a group of reservations, in which Azure chooses the one of their size and zone.
+        reservations=UsedReservations(
+            form=r"/subscriptions/[-A-Za-z0-9]+/resource[Gg]roups/[-A-Za-z0-9._()]+/providers/Microsoft\.Compute"
+            r"/[Cc]apacityReservationGroups/[A-Za-z0-9][-A-Za-z0-9._]*",
+            example="/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/Microsoft.Compute"
+            "/capacityReservationGroups/NAME",
+            zone="eastus-1, or eastus for one without a zone",
+            regional=True,
+        ),
     ),
     packages=CloudPackages("azure-mgmt-compute", ("azure-identity", "azure-mgmt-resourcegraph")),
     policies=("azure", "azure-machines", "azure-try"),

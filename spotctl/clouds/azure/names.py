@@ -120,6 +120,11 @@ def machine_name(token: str, index: int) -> str:
     return f"{deployment_name(token)}-{index}"
 
 
+def zone_of(market: Market) -> str:
+    """The number of a market's zone in its region, with which Azure names zones; `-` if the market has no zone."""
+    return market.zone.removeprefix(f"{market.region}-")
+
+
 def fingerprint_of(request: MachineRequest) -> str:
     """A hash of the parts of a request that must not change when it is repeated."""
     payload = None if request.payload is None else request.payload.to_json()

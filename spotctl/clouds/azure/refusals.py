@@ -33,6 +33,7 @@ _COMPUTE: Final = _DOCS + "virtual-machines/troubleshooting/error-messages"
 _THROTTLING: Final = _DOCS + "azure-resource-manager/management/request-limits-and-throttling"
 _GENERATIONS: Final = _DOCS + "virtual-machines/generation-2"
 _REGIONS: Final = _DOCS + "azure-resource-manager/troubleshooting/error-region-access-policy"
+_RESERVATIONS: Final = _DOCS + "virtual-machines/capacity-reservation-overview"
 _REGISTRATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-register-resource-provider"
 
 NAMESPACES: Final = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.ManagedIdentity")
@@ -66,6 +67,11 @@ REFUSALS: Final = (
     AzureRefusal("BadRequest", NotFound, _GENERATIONS, r"hypervisor generation"),
     AzureRefusal("InvalidParameter", NotFound, _GENERATIONS, r"hypervisor generation"),
     AzureRefusal("LocationNotAvailableForResourceType", NotFound, _COMMON),
+    # Azure does not document its codes for reservations that do not have what the machine needs.
+    *(
+        AzureRefusal(code, NotFound, _RESERVATIONS, r"capacity ?reservation", "correct the job's reservations")
+        for code in ("OperationNotAllowed", "BadRequest", "InvalidParameter", "Conflict")
+    ),
     # The account's limits.
     AzureRefusal("QuotaExceeded", QuotaReached, _QUOTA),
     AzureRefusal("OperationNotAllowed", QuotaReached, _QUOTA, r"quota"),

@@ -12,6 +12,7 @@ from pricing_data.market import NO_ZONE, Market
 from pricing_data.traits import ARM
 from spotctl.clouds.accelerators import AMD
 from spotctl.clouds.azure.machine_types import obstacle
+from spotctl.clouds.azure.names import zone_of
 from spotctl.clouds.azure.prices.sizes import machine_of
 from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached
 from spotctl.home.errors import BadRequest
@@ -74,7 +75,7 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
     size = sizes.get(market.instance_type.lower())
     if size is None:
         raise NotFound(f"{market}: Azure has no size {market.instance_type} in {market.region}")
-    if size.barred & {NO_ZONE, market.zone}:
+    if size.barred & {NO_ZONE, zone_of(market)}:
         raise QuotaReached(f"{market}: the subscription may not use this size there; request access in the portal")
     if spot and not size.spot:
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION
-from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name
+from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name, zone_of
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import disk_gib_of
 from spotctl.clouds.base import MachineRequest
@@ -131,11 +131,12 @@ def _machine(
         "tags": plan.order.written(settings.tags, index),
         "dependsOn": needs,
         "identity": {"type": "UserAssigned", "userAssignedIdentities": {plan.identity: {}}},
-        **({} if market.zone == NO_ZONE else {"zones": [market.zone]}),
+        **({} if market.zone == NO_ZONE else {"zones": [zone_of(market)]}),
         "properties": {
             "hardwareProfile": {"vmSize": market.instance_type},
             **_purchase(request.bid),
             **({"proximityPlacementGroup": {"id": close}} if request.close else {}),
+            **_reserved(request.reservation),
             "storageProfile": {"imageReference": dict(plan.image), "osDisk": _disk(request, plan, settings, index)},
             "osProfile": _system(request, plan, index),
             "networkProfile": _connection(request, plan, settings, index),
@@ -151,6 +152,11 @@ def _purchase(bid: int | None) -> Json:
     if not most:
         raise BadRequest(f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, the lowest that Azure takes")
     return {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": most}}
+
+
+def _reserved(group: str) -> Json:
+    """The group of capacity reservations from which a machine is taken."""
+    return {"capacityReservation": {"capacityReservationGroup": {"id": group}}} if group else {}
 
 
 def _disk(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int) -> Json:

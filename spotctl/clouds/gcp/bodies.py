@@ -78,11 +78,22 @@ def instance(
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(_scope(name))]}
     if request.close:
         body["resource_policies"] = [policy_path(_scope(name), zone)]
+    if request.reservation:
+        body["reservation_affinity"] = _only_from(request.reservation)
     if hardware.attached is not None:
         card, count = hardware.attached
         kind = f"zones/{zone}/acceleratorTypes/{card}"
         body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
     return body
+
+
+def _only_from(reservation: str) -> dict[str, object]:
+    """The affinity of a machine that is taken from a reservation, or not created."""
+    return {
+        "consume_reservation_type": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": [reservation],
+    }
 
 
 def _scope(name: str) -> str:

@@ -6,7 +6,15 @@ from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import DAY
 from spotctl.clouds.gcp.regions import REGIONS
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, OptionalPackage
+from spotctl.home.cloud import (
+    Cloud,
+    CloudPackages,
+    CloudSettings,
+    CloudWords,
+    JobKeys,
+    OptionalPackage,
+    UsedReservations,
+)
 from spotctl.home.setting_forms import text
 
 CLOUD = Cloud(
@@ -48,6 +56,12 @@ CLOUD = Cloud(
         "projects/my-project/global/images/mine",
         "service account",
         "us-central1",
+        # A reservation of another project, which is shared with this one, is named by its path.
+        reservations=UsedReservations(
+            form=r"(projects/[a-z0-9][-a-z0-9.:]*/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?",
+            example="my-reservation or projects/OWNER/reservations/my-reservation",
+            zone="us-central1-a",
+        ),
     ),
     packages=CloudPackages(
         "google-cloud-compute",

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE
 from pricing_data.units import parse_time
 from spotctl.clouds.base import Machine, MachineRequest
@@ -41,7 +42,7 @@ from spotctl.clouds.tags import INTENT_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
-_REFUSED = (NoCapacity, QuotaReached, NotPermitted, BadRequest)
+_REFUSED = (NoCapacity, QuotaReached, NotFound, NotPermitted, BadRequest)
 
 
 class Creation:
@@ -201,7 +202,9 @@ class Creation:
             # An earlier attempt created the machine, and its operation was not listed yet.
             return Past(zone, name, self._now(), "", pending=False)
         except NotFound as error:
-            raise BadRequest(str(error)) from error
+            if isinstance(error.__cause__, UnknownResource):
+                raise BadRequest(str(error)) from error
+            raise
         return Past(zone, name, parse_time(operation.insert_time), operation.name, pending=True)
 
     @cached_property

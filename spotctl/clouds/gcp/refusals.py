@@ -2,15 +2,18 @@
 
 Compute Engine refuses at the call, with a `reason` (`quotaExceeded`), or later, in the operation that the call began,
 with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as UnknownRefusal with Google's own words.
+Refusals about reservations have codes that mean something else in other messages, so their words decide.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from pricing_data.errors import CloudError, RequestRejected
 from spotctl.clouds.errors import (
     NoCapacity,
+    NotFound,
     NotPermitted,
     ProviderError,
     QuotaReached,
@@ -31,6 +34,8 @@ _GLOBAL = "https://cloud.google.com/storage/docs/json_api/v1/status-codes"
 """The reasons that all of Google's JSON APIs share."""
 _INFO = "https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto"
 _AUTOSCALER = "https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/autoscaling_gce_client.go"
+_SKYPILOT_RESERVED = "https://github.com/skypilot-org/skypilot/issues/3327"
+_RESERVATIONS = f"{_DOCS}/troubleshooting/troubleshooting-reservation-consumption"
 _SKYPILOT = "https://github.com/skypilot-org/skypilot, seen when a machine was preempted while it was created"
 _POLICY = "https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints"
 
@@ -38,6 +43,8 @@ _RAISE_QUOTA = "request more at https://console.cloud.google.com/iam-admin/quota
 _GRANT = "spotctl doctor --policy gcp prints the permissions that are needed"
 _ACT_AS = "grant yourself roles/iam.serviceAccountUser on the service account of the machines"
 _ENABLE = "enable the API and billing of the project at https://console.cloud.google.com"
+_CORRECT_ID = "correct the id among the job's reservations"
+_MATCH = "its zone, type, GPUs, local SSDs and CPU platform must be those of the job's machines"
 _CHECK = "check the [gcp] settings and the job's image, identity and network"
 
 
@@ -98,11 +105,42 @@ REFUSALS = (
     GcpRefusal("INTERNAL_ERROR", NoCapacity, "", _CREATION),
 )
 
+
+class ReservationRefusal(NamedTuple):
+    """Google's words about a reservation, the error of the contract, the cure, and where the words are documented."""
+
+    words: str
+    kind: type[SpotctlError]
+    cure: str
+    source: str
+
+
+RESERVATION_REFUSALS = (
+    ReservationRefusal(
+        r"reservations? .* does not have (available resources for the request|sufficient capacity)",
+        NoCapacity,
+        "its machines are in use",
+        _AUTOSCALER,
+    ),
+    ReservationRefusal(r"requires reservation to be in READY state", NoCapacity, "it is not ready", _AUTOSCALER),
+    ReservationRefusal(r"reservations? .* do(es)? not exist", NotFound, _CORRECT_ID, _AUTOSCALER),
+    ReservationRefusal(
+        r"specificReservationRequired is not set",
+        NotFound,
+        "it must have been made with --require-specific-reservation",
+        _SKYPILOT_RESERVED,
+    ),
+    ReservationRefusal(r"no available resources in specified reservations", NotFound, _MATCH, _AUTOSCALER),
+    ReservationRefusal(r"resource\.reservationAffinity", NotFound, _MATCH, _RESERVATIONS),
+)
+
 _BY_CODE = {refusal.code: refusal for refusal in REFUSALS}
 
 
 def of_call(error: CloudError) -> SpotctlError:
     """The error for a call that Google refused."""
+    if (refused := _of_reservation(error.problem, error.problem)) is not None:
+        return refused
     known = _BY_CODE.get(error.code)
     if known is not None:
         return known.error(error.problem)
@@ -112,5 +150,15 @@ def of_call(error: CloudError) -> SpotctlError:
 def of_operation(what: str, code: str, message: str) -> SpotctlError:
     """The error for an operation that Google accepted, and that failed."""
     problem = f"gcp: {what}: {message.strip() or 'no reason was given'} ({code})"
+    if (refused := _of_reservation(message, problem)) is not None:
+        return refused
     known = _BY_CODE.get(code)
     return UnknownRefusal(problem, code) if known is None else known.error(problem)
+
+
+def _of_reservation(message: str, problem: str) -> SpotctlError | None:
+    """The error for a message about a reservation; None for any other message."""
+    for refusal in RESERVATION_REFUSALS:
+        if re.search(refusal.words, message, re.IGNORECASE):
+            return refusal.kind(f"{problem}; {refusal.cure}")
+    return None

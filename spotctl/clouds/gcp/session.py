@@ -37,7 +37,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.api_calls import ApiCall, first_line, is_plain_http
+from spotctl.clouds.api_calls import ApiCall, first_line, is_plain_http, on_one_line
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.methods import ACT_AS
 
@@ -51,6 +51,7 @@ _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
 _IAM = "https://iam.googleapis.com"
 _SLOWEST_RETRY_SECONDS = 30.0
+_LONGEST_WORDS = 500
 # The field of each service's list.
 _SCOPED = {
     "Instances": "instances",
@@ -296,7 +297,8 @@ def _code(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     """Google's own words for an error, without the address that was called."""
     words = _detail(error, "message")
-    return first_line(Exception(words)) if words else first_line(error)
+    # Words that show a field's value first say what is wrong with it at their end.
+    return on_one_line(Exception(words), _LONGEST_WORDS).rstrip(".") if words else first_line(error)
 
 
 def _detail(error: BaseException, key: str) -> str:

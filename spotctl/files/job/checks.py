@@ -15,6 +15,7 @@ from spotctl.files.job.forms import ANY
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.programs import Command, Parallel, Stop, Training
 from spotctl.files.job.reach import reach_problems
+from spotctl.files.job.reservations import problem_of
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.shell import script_problem, syntax_problem
@@ -269,6 +270,9 @@ def _of_reservations(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa:
     named, clouds, types = spec.resources.reservations, spec.resources.clouds, spec.resources.types
     for i, reservation in enumerate(named):
         loc, market = ("resources", "reservations", i), reservation.market
+        if problem := problem_of(reservation):
+            yield Problem(loc, problem)
+            continue
         if market.cloud not in clouds:
             yield Problem(loc, f"is of {market.cloud}, which is not one of clouds: [{', '.join(clouds)}]; add it there")
         if types and not any(fnmatchcase(market.instance_type, glob) for glob in types):
@@ -278,6 +282,9 @@ def _of_reservations(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa:
             yield Problem(loc, message)
         if any(other.name == reservation.name for other in named[:i]):
             yield Problem(loc, f"{reservation.name} is listed twice; keep one")
+        if spec.resources.close and not reservation.used.close:
+            message = f"{market.cloud} places no reserved machines close together; remove it, or placement: close"
+            yield Problem(loc, message)
     if named and spec.on_ray:
         yield Problem(("resources", "reservations"), "are for machines that spotctl rents, not for engine: ray")
     if named and spec.strategy == REGIONS:

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from pricing_data.errors import PricingDataError
 from pricing_data.known_clouds import markets_of
-from pricing_data.market import Market, is_region_of
+from pricing_data.market import NO_ZONE, Market, is_region_of
 from pricing_data.units import MINUTE, NANOS_PER_DOLLAR, format_time, format_usd
 from spotctl.files.job.conversions import MOST, meant, read_flag, read_moment, read_text, read_whole
 from spotctl.home.cloud import UsedReservations, cloud_of, rented_clouds
@@ -16,7 +17,6 @@ from spotctl.home.cloud import UsedReservations, cloud_of, rented_clouds
 NOTICE = 2 * MINUTE
 """Machines are returned this long before they would be taken, as by the notice of an eviction."""
 
-_ID = r"[A-Za-z0-9][-A-Za-z0-9._]*|/?[A-Za-z0-9][-A-Za-z0-9._()]*(/[A-Za-z0-9][-A-Za-z0-9._()]*)*"
 _PRICE = r"(?:0|[0-9]{1,9}(?:\.[0-9]{1,9})?) ?USD/h"
 _NEEDED, _BLOCK = ("id", "cloud", "zone", "type", "machines", "price", "until"), "block"
 _KEYS = (*_NEEDED, _BLOCK)
@@ -42,7 +42,8 @@ class Reservation:
     def market(self) -> Market:
         """The reservation as a market of its own."""
         region = markets_of(self.cloud).region_of_zone(self.zone)
-        return Market(self.cloud, region, self.zone, self.type, reservation=self.name)
+        zone = NO_ZONE if self.zone == region and self.used.regional else self.zone
+        return Market(self.cloud, region, zone, self.type, reservation=self.name)
 
     @property
     def name(self) -> str:
@@ -50,21 +51,29 @@ class Reservation:
         return self.id.rpartition("/")[2]
 
     @property
+    def used(self) -> UsedReservations:
+        """The facts about reservations of its cloud."""
+        return _used(self.cloud)
+
+    @property
     def leave(self) -> int:
         """When its machines are returned: a notice before the cloud would take them."""
-        used = _used(self.cloud)
-        early = used.block_ends_early if self.block and used is not None else 0
-        return self.until - NOTICE - early
+        early = self.used.block_ends_early if self.block else None
+        return self.until - NOTICE - (early or 0)
 
 
-def _used(cloud: str) -> UsedReservations | None:
+@cache
+def _used(cloud: str) -> UsedReservations:
     keys = cloud_of(cloud).job
-    return None if keys is None else keys.reservations
+    assert keys is not None, cloud
+    assert keys.reservations is not None, cloud
+    return keys.reservations
 
 
 def clouds_with_reservations() -> tuple[str, ...]:
     """The clouds whose reservations can be used."""
-    return tuple(cloud for cloud in rented_clouds() if _used(cloud) is not None)
+    jobs = ((cloud, cloud_of(cloud).job) for cloud in rented_clouds())
+    return tuple(cloud for cloud, keys in jobs if keys is not None and keys.reservations is not None)
 
 
 def read_reservation(written: object) -> Reservation:
@@ -80,13 +89,25 @@ def read_reservation(written: object) -> Reservation:
     given: dict[str, Any] = {name: _read(name, value) for name, value in written.items()}
     reservation = Reservation(**given)
     try:
-        market = reservation.market
+        _ = reservation.market
     except PricingDataError as error:
         raise ValueError(f"names no market ({error})") from None
-    shape = markets_of(market.cloud).zone.replace("{region}", re.escape(market.region))
-    if not is_region_of(market.cloud, market.region) or not re.fullmatch(shape, market.zone):
-        raise ValueError(f"has the zone {reservation.zone}, which is none of {market.cloud}")
     return reservation
+
+
+def problem_of(reservation: Reservation) -> str:
+    """The reason why its cloud has no such reservation: its id, zone or block; empty if it can have one."""
+    cloud, used, market = reservation.cloud, reservation.used, reservation.market
+    if not re.fullmatch(used.form, reservation.id):
+        return f"has the id {reservation.id}, which is none of {cloud}; write one such as {used.example}"
+    if reservation.block and used.block_ends_early is None:
+        with_blocks = [name for name in clouds_with_reservations() if _used(name).block_ends_early is not None]
+        return f"has block: true, which is for {', '.join(with_blocks)} only; remove it"
+    shape = markets_of(cloud).zone.replace("{region}", re.escape(market.region))
+    is_zone = market.zone == NO_ZONE or re.fullmatch(shape, market.zone)
+    if not is_region_of(cloud, market.region) or not is_zone:
+        return f"has the zone {reservation.zone}, which is none of {cloud}; write one such as {used.zone}"
+    return ""
 
 
 def _read(name: str, value: object) -> object:
@@ -101,8 +122,6 @@ def _read(name: str, value: object) -> object:
         raise ValueError(f"has {name} {value!r}, which {error}") from None
     if name == "cloud" and text not in clouds_with_reservations():
         raise ValueError(f"has the cloud {text}, but reservations are for {', '.join(clouds_with_reservations())}")
-    if name == "id" and not re.fullmatch(_ID, text):
-        raise ValueError(f"has the id {text!r}, which has other characters than an id or a path")
     return text
 
 
@@ -126,12 +145,13 @@ def reservation_text(reservation: Reservation) -> dict[str, Any]:
 def reservation_schema(moment: Mapping[str, object]) -> dict[str, object]:
     """JSON Schema of the mapping."""
     text = {"type": "string", "minLength": 1}
+    forms = "|".join(_used(cloud).form for cloud in clouds_with_reservations())
     return {
         "type": "object",
         "required": list(_NEEDED),
         "additionalProperties": False,
         "properties": {
-            "id": {"type": "string", "pattern": f"^(?:{_ID})$"},
+            "id": {"type": "string", "pattern": f"^(?:{forms})$"},
             "cloud": {"enum": list(clouds_with_reservations())},
             "zone": text,
             "type": text,

@@ -106,9 +106,9 @@ class Resources:
     )
     reservations: tuple[Reservation, ...] = key(
         ListOf(forms.RESERVATION),
-        "Machines on AWS that you have reserved in one region (Capacity Reservations, or Capacity Blocks with block:"
-        " true), with your price for each (0: paid already) and their end. They are used before machines that cost"
-        " more, and never evicted.",
+        "Machines that you have reserved in one region of a cloud, with your price for each (0: paid already) and their"
+        " end. They are used before machines that cost more, and never evicted. block: true names a Capacity Block of"
+        " AWS.",
         [
             {
                 "id": "cr-0abc",

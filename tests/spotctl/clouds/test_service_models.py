@@ -219,6 +219,8 @@ BUILDERS: Mapping[ArmCall, tuple[str, str]] = {
     Operation.GET_DEPLOYMENT: (_DEPLOYMENTS, "deployments_get"),
     Operation.LIST_STEPS: (_DEPLOYMENTS, "deployment_operations_list"),
     Operation.DEPLOY: (_DEPLOYMENTS, "deployments_create_or_update"),
+    Operation.LIST_RESERVATIONS: (_COMPUTE, "capacity_reservations_list_by_capacity_reservation_group"),
+    Operation.GET_RESERVATION: (_COMPUTE, "capacity_reservations_get"),
     Operation.LIST_MACHINES: (_COMPUTE, "virtual_machines_list"),
     Operation.GET_MACHINE: (_COMPUTE, "virtual_machines_get"),
     Operation.DELETE_MACHINE: (_COMPUTE, "virtual_machines_delete"),

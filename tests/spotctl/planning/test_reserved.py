@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from bidbrain.strategies.base import Holding, Rent, Return, Situation
 from pricing_data.market import Market
@@ -13,13 +15,14 @@ from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.reservations import NOTICE, Reservation
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.values import Nodes, Range
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.job import Job
 from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.reservation_parts import ReservationClaim, _divided
 from spotctl.planning.reserved import place_of
 from spotctl.planning.values import JobPlan
 from tests.spotctl.planning.test_plan import CALM, FAR, STEADY, WORLD
@@ -220,3 +223,78 @@ def test_with_strategy_on_demand_a_reservation_is_compared_with_on_demand() -> N
     block = reserved(4, 15 * CENT)
     plan = planned(holding_reservations(replace(gang(4), strategy="on-demand"), block))
     assert rents(plan) == [(block.market, 4, None)]
+
+
+def planned_together(*jobs: JobSpec, deadlines: dict[str, int] | None = None) -> list[JobPlan]:
+    known = {SPOT.market: STEADY}
+    of = [Job(job, (deadlines or {}).get(job.name), place=place_of(job, NOW)) for job in jobs]
+    return plan_jobs(PlanningFacts(tuple(of), snapshot(SPOT), lambda _: CALM, known))
+
+
+def held_by(plans: list[JobPlan]) -> list[int]:
+    """The reserved machines with which each job begins."""
+    return [sum(count for market, count, _ in rents(plan) if market.reservation) for plan in plans]
+
+
+def short_gang(name: str, nodes: int, least: int | None = None) -> JobSpec:
+    ranged = Nodes(least or nodes, nodes)
+    of = replace(gang(nodes), name=name, hours=2 * HOUR, program=Command("true", ranged))
+    return replace(of, resources=replace(of.resources, machines=Range(ranged.least, nodes)))
+
+
+def test_jobs_that_name_one_reservation_share_its_machines() -> None:
+    """Each alone would rent all 4."""
+    jobs = [holding_reservations(replace(spec(), name=name), reserved(4)) for name in ("a", "b")]
+    plans = planned_together(*jobs)
+    assert held_by(plans) == [2, 2]
+    assert [plan.job.spec.resources.reservations[0].machines for plan in plans] == [4, 4]
+    assert [plan.job.reservations[0].machines for plan in plans] == [2, 2]
+    assert [sum(count for _, count, _ in rents(plan)) for plan in plans] == [8, 8]
+
+
+def test_a_gang_gets_all_of_its_machines_or_leaves_them_to_others() -> None:
+    jobs = [holding_reservations(short_gang(name, 4), reserved(4)) for name in ("a", "b")]
+    first, second = planned_together(*jobs)
+    assert (rents(first)[0][0], rents(second)) == (reserved().market, [(SPOT.market, 4, 20 * CENT)])
+    assert second.cost.rejected[0].why == "its machines are planned for other jobs that name it"
+    assert held_by(planned_together(*jobs, deadlines={"b": NOW + 5 * HOUR})) == [0, 4]
+
+
+def test_what_one_job_does_not_need_is_left_to_the_others() -> None:
+    small, large = short_gang("small", 1), replace(spec(), name="large")
+    plans = planned_together(*(holding_reservations(job, reserved(4)) for job in (large, small)))
+    assert held_by(plans) == [3, 1]
+    ranged = [holding_reservations(short_gang(name, 4, 2), reserved(5)) for name in ("a", "b")]
+    assert held_by(planned_together(*ranged)) == [3, 2]
+    # Nobody lacks a machine here, so nothing is divided.
+    enough = planned_together(*(holding_reservations(short_gang(name, 2), reserved(4)) for name in ("a", "b")))
+    assert (held_by(enough), [plan.job.reserved for plan in enough]) == ([2, 2], [None, None])
+
+
+def test_a_job_that_cannot_run_without_the_reservation_of_another_says_so() -> None:
+    jobs = tuple(Job(holding_reservations(short_gang(name, 4), reserved(4))) for name in ("a", "b"))
+    facts = PlanningFacts(jobs, snapshot(SPOT), lambda _: CALM, {SPOT.market: STEADY}, quotas=NO_SPOT)
+    with pytest.raises(NotInTime, match=r"b: needs at least 4 machines.*one after the other"):
+        plan_jobs(facts)
+
+
+@settings(max_examples=60)
+@given(
+    machines=st.integers(1, 9),
+    claims=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=4),
+)
+def test_a_division_is_the_fairest(machines: int, claims: list[tuple[int, int]]) -> None:
+    """Compared with all others that serve the same jobs."""
+    wanted = [ReservationClaim(m, least, least + more) for m, (least, more) in enumerate(claims)]
+    parts = _divided(machines, wanted)
+    served = [claim for claim in wanted if parts[claim.job]]
+    assert all(claim.least <= parts[claim.job] <= claim.most for claim in served)
+    assert sum(parts.values()) <= machines
+    others = product(*(range(claim.least, claim.most + 1) for claim in served))
+    shares = [
+        sorted(count / claim.most for claim, count in zip(served, counts, strict=True))
+        for counts in others
+        if sum(counts) <= machines
+    ]
+    if served:
+        assert sorted(parts[claim.job] / claim.most for claim in served) == pytest.approx(max(shares))

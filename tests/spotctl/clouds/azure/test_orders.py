@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,14 @@ import pytest
 from pricing_data.market import Market
 from spotctl.clouds.azure.names import machine_name
 from spotctl.clouds.azure.template import placement_name
-from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, TokenTaken
+from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, TokenTaken
+from spotctl.clouds.meanings import Course, course_of
 from spotctl.home.errors import BadRequest
+from tests.cloud.azure_reservations import DEPLOY, GROUP, READ
+from tests.cloud.azure_state import Refused
 from tests.servers.azure import SUBSCRIPTION
 from tests.spotctl.clouds.azure.world import BID, ELSEWHERE, MARKET, World, order
+from tests.waiting import eventually
 
 COMPANY = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/company/providers"
 SUBNET = f"{COMPANY}/Microsoft.Network/virtualNetworks/office/subnets/training"
@@ -239,3 +244,129 @@ class TestCloseMachines:
 
     def test_other_machines_are_in_none(self, world: World) -> None:
         assert "proximityPlacementGroup" not in sent(world)["properties"]
+
+
+class TestReservedMachines:
+    """Machines of a group of capacity reservations."""
+
+    SIZE = MARKET.instance_type
+    RESERVED: Mapping[str, Any] = {"market": replace(MARKET, reservation="night"), "bid": None, "reservation": GROUP}
+    IN_ZONE: Mapping[str, Any] = {**RESERVED, "market": replace(MARKET, zone="eastus-2", reservation="night")}
+
+    def test_they_name_the_group_and_count_against_no_quota(self, world: World) -> None:
+        reservations = world.server.fleet.reservations
+        night = reservations.reserve(self.SIZE, 2)
+        world.server.fleet.cores = 0
+        world.server.fleet.capacity[MARKET.region, self.SIZE] = 0
+        provider = world.provider()
+        machines = provider.create(order(**self.RESERVED))
+        assert (len(machines), reservations.free(night)) == (2, 0)
+        sent = world.bought(machine_name("t1", 0))
+        assert sent["properties"]["capacityReservation"] == {"capacityReservationGroup": {"id": GROUP}}
+        assert (sent["properties"]["priority"], "zones" in sent) == ("Regular", False)
+        assert {str(machine.market) for machine in machines} == {f"azure/eastus/-/{self.SIZE}/linux/night"}
+        provider.terminate([machine.id for machine in machines])
+        eventually(lambda: reservations.free(night) == 2)
+
+    def test_a_zone_is_named_by_its_number(self, world: World) -> None:
+        world.server.fleet.reservations.reserve(self.SIZE, 2, "2")
+        machines = world.provider().create(order(**self.IN_ZONE))
+        assert world.bought(machine_name("t1", 0))["zones"] == ["2"]
+        assert [machine.market.zone for machine in machines] == ["eastus-2", "eastus-2"]
+        assert [machine.market for machine in world.provider().list({})] == [machine.market for machine in machines]
+
+    def test_no_machine_is_bought_beyond_those_that_are_reserved(self, world: World) -> None:
+        """Azure would grant them, on demand."""
+        night = world.server.fleet.reservations.reserve(self.SIZE, 2)
+        provider = world.provider()
+        provider.create(order(**self.RESERVED))
+        with pytest.raises(NoCapacity, match="all 2 machines of reservation night are in use"):
+            provider.create(order("t2", **self.RESERVED))
+        assert len(world.server.fleet.reservations.allocated(night)) == 2
+        assert len(world.server.machines()) == 2
+
+    def test_an_order_for_more_gets_what_is_free_also_if_it_is_repeated(self, world: World) -> None:
+        world.server.fleet.reservations.reserve(self.SIZE, 1)
+        (first,) = world.provider().create(order(**self.RESERVED))
+        assert [one.id for one in world.provider().create(order(**self.RESERVED))] == [first.id]
+        with pytest.raises(TokenTaken):
+            world.provider().create(order(machines=1, **self.RESERVED))
+
+    def test_the_server_grants_what_is_beyond_a_reservation_like_azure(self, world: World) -> None:
+        """With quota and capacity, and not without."""
+        fleet = world.server.fleet
+        night = fleet.reservations.reserve(self.SIZE, 2)
+        world.provider().create(order(**self.RESERVED))
+        sent = {**world.bought(machine_name("t1", 0)), "type": "Microsoft.Compute/virtualMachines", "name": "more"}
+        fleet.check([sent])
+        fleet.cores = 4
+        fleet.check([sent])
+        fleet.cores = 0
+        with pytest.raises(Refused):
+            fleet.check([sent])
+        assert fleet.reservations.beyond([vm.body for vm in fleet.alive()], [sent]) == ([], [sent])
+        assert fleet.reservations.free(night) == 0
+
+    @pytest.mark.parametrize(
+        ("size", "zone", "problem"),
+        [
+            (
+                "Standard_D2s_v5",
+                "2",
+                "reserves no Standard_D4s_v5 in zone 2, but Standard_D2s_v5 in zone 2; correct the",
+            ),
+            (
+                "Standard_D4s_v5",
+                "1",
+                "reserves no Standard_D4s_v5 in zone 2, but Standard_D4s_v5 in zone 1; correct the",
+            ),
+            ("Standard_D4s_v5", "", "reserves no Standard_D4s_v5 in zone 2, but Standard_D4s_v5 without a zone"),
+        ],
+        ids=["size", "zone", "regional"],
+    )
+    def test_a_group_without_such_machines_is_left_for_others(
+        self, world: World, size: str, zone: str, problem: str
+    ) -> None:
+        """The error is one after which a run rents elsewhere."""
+        world.server.fleet.reservations.reserve(size, 2, zone)
+        with pytest.raises(NotFound, match=problem) as refused:
+            world.provider().create(order(**self.IN_ZONE))
+        assert course_of(refused.value) is Course.OTHER_MARKET
+        assert world.server.resources() == ()
+
+    @pytest.mark.parametrize("id_", [GROUP.replace("night", "day"), "night"], ids=["unknown", "no id"])
+    def test_a_group_that_does_not_exist_is_refused_by_name(self, world: World, id_: str) -> None:
+        world.server.fleet.reservations.reserve(self.SIZE, 2)
+        with pytest.raises(NotFound, match=f"{id_}.*correct the job's reservations"):
+            world.provider().create(order(**{**self.RESERVED, "reservation": id_}))
+        assert world.server.resources() == ()
+
+    def test_a_group_may_be_shared_by_another_subscription(self, world: World) -> None:
+        shared = GROUP.replace(SUBSCRIPTION, "0f1e2d3c-0000-4000-8000-000000000000")
+        world.server.fleet.reservations.reserve(self.SIZE, 2, group=shared)
+        assert len(world.provider().create(order(**{**self.RESERVED, "reservation": shared}))) == 2
+
+    @pytest.mark.parametrize("action", [DEPLOY, READ])
+    def test_a_missing_right_is_named(self, world: World, action: str) -> None:
+        world.server.fleet.reservations.reserve(self.SIZE, 2)
+        world.server.access.denied.add(action)
+        with pytest.raises(NotPermitted, match=action):
+            world.provider().create(order(**self.RESERVED))
+        assert world.server.machines() == ()
+
+    @pytest.mark.parametrize(
+        ("changes", "problem"),
+        [
+            ({"bid": BID}, "does not support Spot"),
+            ({"close": True}, "does not support Spot or placement groups"),
+        ],
+    )
+    def test_the_server_refuses_what_azure_does_not_support(
+        self, world: World, changes: dict[str, Any], problem: str
+    ) -> None:
+        world.server.fleet.reservations.reserve(self.SIZE, 2)
+        with pytest.raises(NotFound, match=f"{problem}.*correct the job's reservations"):
+            world.provider().create(order(**{**self.RESERVED, **changes}))
+
+    def test_other_machines_name_none(self, world: World) -> None:
+        assert "capacityReservation" not in sent(world, bid=None)["properties"]

@@ -26,6 +26,7 @@ from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.quotas import quotas_from
 from tests.cloud.azure_fleet import IDENTITY
+from tests.cloud.azure_reservations import GROUP
 from tests.servers.azure import azure_error
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.clouds.azure.world import MARKET, World, order
@@ -36,6 +37,7 @@ _EXAMPLES = {
     r"quota": "it results in exceeding approved LowPriorityCores quota",
     r"too many requests|rate limit": "The server rejected the request because too many requests have been received",
     r"hypervisor generation": "The selected VM size 'Standard_A1_v2' cannot boot Hypervisor Generation '2'",
+    r"capacity ?reservation": "The capacity reservation group has no matching reservation",
     "": "in Azure's own words",
 }
 
@@ -139,13 +141,15 @@ def _whole_story(world: World) -> None:
     first, second = provider.create(order(close=True))
     world.server.fleet.capacity[MARKET.region, MARKET.instance_type] = 1
     world.provider(disk_encryption_set=key).create(order("t2"))
+    world.server.fleet.reservations.reserve(MARKET.instance_type, 1)
+    provider.create(order("t3", 1, bid=None, reservation=GROUP))
     provider.link(first.id)
     world.agents.linked[0].console()
     world.server.evict(second.id, None)
     provider.list({})
     world.provider().list({})
     provider.terminate([first.id])
-    eventually(lambda: len(world.host.running()) == 1)
+    eventually(lambda: len(world.host.running()) == 2)
     provider.admit_ssh({INSTALLATION_TAG: "home"}, ["192.0.2.9/32"])
     found = provider.resources({INSTALLATION_TAG: "home"})
     provider.remove([one for one in found if one.kind != "resource group"])

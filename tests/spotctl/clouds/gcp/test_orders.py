@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from google.cloud import compute_v1
 
+from pricing_data.errors import RequestRejected
 from pricing_data.units import MINUTE
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken, Unanswered
 from spotctl.clouds.gcp import bodies
+from spotctl.clouds.gcp.refusals import RESERVATION_REFUSALS, ReservationRefusal, of_call, of_operation
 from spotctl.clouds.gcp.settings import GcpMachineSettings
+from spotctl.clouds.meanings import Course, course_of
 from spotctl.clouds.tags import INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
@@ -254,3 +258,99 @@ class TestCloseMachines:
         made.provider().create(order(machines=1))
         assert not body(made).resource_policies
         assert not made.server.policies.held
+
+
+class TestReservedMachines:
+    """Machines of a reservation that they name."""
+
+    RESERVED: Mapping[str, Any] = {"market": replace(N2, reservation="night"), "bid": None, "reservation": "night"}
+
+    def test_they_are_taken_from_the_reservation_and_from_nowhere_else(self, made: World) -> None:
+        held_back = made.server.reservations.reserve("night", B, "n2-standard-4", 2)
+        made.server.quotas["CPUS"] = 0.0
+        provider = made.provider()
+        machines = provider.create(order(**self.RESERVED))
+        assert (len(machines), made.server.reservations.free(held_back)) == (2, 0)
+        affinity = body(made).reservation_affinity
+        assert affinity.consume_reservation_type == "SPECIFIC_RESERVATION"
+        assert (affinity.key, list(affinity.values)) == ("compute.googleapis.com/reservation-name", ["night"])
+        assert body(made).scheduling.provisioning_model == "STANDARD"
+        with pytest.raises(NoCapacity, match=r"not have available resources for the request.*are in use"):
+            provider.create(order("t2", **self.RESERVED))
+        provider.terminate([machine.id for machine in machines])
+        for machine in machines:
+            ended(made, machine)
+        assert made.server.reservations.free(held_back) == 2
+
+    def test_an_order_for_more_gets_what_is_reserved(self, made: World) -> None:
+        made.server.reservations.reserve("night", B, "n2-standard-4", 1)
+        (first,) = made.provider().create(order(**self.RESERVED))
+        assert [one.id for one in made.provider().create(order(**self.RESERVED))] == [first.id]
+
+    def test_one_of_another_project_is_named_by_its_path(self, made: World) -> None:
+        made.server.reservations.reserve("night", B, "n2-standard-4", 2, owner="capacity-7")
+        with pytest.raises(NotFound, match=r"do not exist; correct the id among the job's reservations"):
+            made.provider().create(order(**self.RESERVED))
+        path = "projects/capacity-7/reservations/night"
+        assert len(made.provider().create(order("t2", **{**self.RESERVED, "reservation": path}))) == 2
+
+    @pytest.mark.parametrize(
+        ("zone", "kept", "problem"),
+        [
+            (B, {"type_": "n2-standard-2"}, "No available resources in specified reservations.*; its zone, type, GPUs"),
+            (A, {}, r"do not exist; correct the id among the job's reservations"),
+            (B, {"min_cpu_platform": "Intel Ice Lake"}, "No available resources in specified reservations"),
+            (B, {"specific": False}, "specificReservationRequired is not set.*--require-specific-reservation"),
+        ],
+        ids=["type", "zone", "platform", "automatic"],
+    )
+    def test_one_that_does_not_fit_is_left_for_other_machines(
+        self, made: World, zone: str, kept: dict[str, Any], problem: str
+    ) -> None:
+        """The error is one after which a run rents elsewhere."""
+        made.server.reservations.reserve("night", zone, **{"type_": "n2-standard-4", "machines": 2, **kept})
+        with pytest.raises(NotFound, match=problem) as refused:
+            made.provider().create(order(**self.RESERVED))
+        assert course_of(refused.value) is Course.OTHER_MARKET
+        assert "\n" not in str(refused.value)
+        assert made.server.machines() == ()
+
+    def test_gpus_are_part_of_what_is_reserved(self, made: World) -> None:
+        market = replace(N2, instance_type="n1-standard-4+2-nvidia-tesla-t4", reservation="night")
+        cards = [{"accelerator_type": "nvidia-tesla-t4", "accelerator_count": 1}]
+        made.server.reservations.reserve("night", B, "n1-standard-4", 2, guest_accelerators=cards)
+        with pytest.raises(NotFound, match="GPUs"):
+            made.provider().create(order(market=market, bid=None, reservation="night"))
+        cards[0]["accelerator_count"] = 2
+        made.server.reservations.reserve("night", B, "n1-standard-4", 2, guest_accelerators=cards)
+        assert len(made.provider().create(order("t2", market=market, bid=None, reservation="night"))) == 2
+
+    def test_one_that_is_not_ready_may_be_asked_again(self, made: World) -> None:
+        made.server.reservations.reserve("night", B, "n2-standard-4", 2).status = "CREATING"
+        with pytest.raises(NoCapacity, match="it is not ready"):
+            made.provider().create(order(**self.RESERVED))
+
+    def test_machines_go_on_when_their_reservation_is_deleted(self, made: World) -> None:
+        made.server.reservations.reserve("night", B, "n2-standard-4", 2)
+        machines = made.provider().create(order(**self.RESERVED))
+        made.server.reservations.delete("night", B)
+        assert [the(made.provider(), machine).state for machine in machines] == [machine.state for machine in machines]
+
+    def test_other_machines_name_none(self, made: World) -> None:
+        made.provider().create(order(machines=1, bid=None))
+        assert not body(made).reservation_affinity.consume_reservation_type
+
+
+@pytest.mark.parametrize("refusal", RESERVATION_REFUSALS, ids=lambda one: one.words)
+def test_words_about_reservations_decide_and_not_their_codes(refusal: ReservationRefusal) -> None:
+    words = {
+        RESERVATION_REFUSALS[
+            0
+        ].words: "Reservation night does not have sufficient capacity for the requested resources.",
+        RESERVATION_REFUSALS[2].words: "Specified reservation night does not exist.",
+        RESERVATION_REFUSALS[-1].words: "Invalid value for field 'resource.reservationAffinity': '{}'.",
+    }.get(refusal.words, f"It says: {refusal.words}.")
+    for error in (of_operation("creation", "CONDITION_NOT_MET", words), of_call(RequestRejected(words, "", "invalid"))):
+        assert type(error) is refusal.kind
+        assert str(error).endswith(f"; {refusal.cure}")
+    assert refusal.source.startswith("https://")
