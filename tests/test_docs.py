@@ -182,7 +182,8 @@ def test_the_reference_has_every_command_and_every_key() -> None:
 
 
 def test_every_setting_and_every_strategy_is_explained() -> None:
-    settings, strategies = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("settings.md", "which-strategy.md"))
+    pages = ("settings.md", "which-strategy.md")
+    settings, strategies = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in pages)
     assert set(setting_names()) <= names_in_first_column(settings)
     assert {*NAMES, REGIONS} <= names_in_first_column(strategies)
 

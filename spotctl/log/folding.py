@@ -16,8 +16,8 @@ from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, MOST_PACES, Allocation, BackOff, Held, RefusedOrder, RunState
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 20 * MINUTE
-"""The back-off of a market after a refusal or an eviction: it doubles each time. A refused order costs nothing, but a job
-that asks once an hour misses most of a short spell (`python -m bench.live_deadline`)."""
+"""The back-off of a market after a refusal or an eviction: it doubles each time. A refused order costs nothing, but a
+job that asks once an hour misses most of a short spell (`python -m bench.live_deadline`)."""
 
 ABANDONED = "Abandoned"
 """Why an order is closed that got no answer, or was refused when it was repeated. The machines of the order may have
