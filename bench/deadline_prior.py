@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from bidbrain.arrays import Bools, Floats
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, Prior, spell_ages, spell_ends
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, spell_ages, spell_ends
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import read
 
@@ -39,13 +39,6 @@ def main(patterns: Sequence[str]) -> None:
         for kind, strength in (("pooled", inf), (f"apart, {best:g}", best)):
             rates = fit_rates(endings[:, side], hours[:, side], strength)
             print(f"{'':5}{kind}:", " ".join(f"{rate:.3g}" for rate in rates))
-
-
-def fit_prior(histories: Sequence[tuple[Bools, int]], strength: float = inf) -> Prior:
-    """Endings per hour of both sides, of zones that differ by a factor of this strength."""
-    endings, hours = counted(histories)
-    down, up = (fit_rates(endings[:, side], hours[:, side], strength) for side in (0, 1))
-    return Prior(tuple(down.tolist()), tuple(up.tolist()))
 
 
 def counted(histories: Sequence[tuple[Bools, int]]) -> tuple[Floats, Floats]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from math import inf
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bench.deadline_prior import fit_prior
+from bench.deadline_prior import counted, fit_rates, likelihood
 from bidbrain.strategies.deadline import HOPE_MARGIN
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineState, DeadlineTerms
 from bidbrain.strategies.deadline_plan import NET_DELAYS, PlanGrid, SpellChain, spell_chain, thresholds
@@ -79,12 +80,29 @@ def test_a_restless_market_has_higher_factors_than_a_calm_one() -> None:
 
 def test_a_prior_is_pooled_endings_per_hour() -> None:
     up = np.tile([True] * 2 + [False], 1000)
-    found = fit_prior([(up, 10 * MINUTE)])
-    assert found.down[0] == pytest.approx(6, rel=0.01)
-    assert found.up[1] == pytest.approx(6, rel=0.01)
-    assert found.up[0] < 0.02
+    endings, hours = counted([(up, 10 * MINUTE)])
+    down_rates, up_rates = (fit_rates(endings[:, side], hours[:, side], inf) for side in (0, 1))
+    assert down_rates[0] == pytest.approx(6, rel=0.01)
+    assert up_rates[1] == pytest.approx(6, rel=0.01)
+    assert up_rates[0] < 0.02
     # Ages never seen have the mean of their side.
-    assert found.up[-1] == pytest.approx(3, rel=0.01)
+    assert up_rates[-1] == pytest.approx(3, rel=0.01)
+
+
+def test_rates_of_zones_that_differ_are_not_those_of_the_slowest_zone() -> None:
+    """Spells of constant rates: pooled, old ones are those of the zone whose spells last, and rates fall with age."""
+    chance, rates = np.random.default_rng(3), (0.2, 0.5, 1.0, 2.0, 5.0)
+    histories = []
+    for rate in rates:
+        spells = np.maximum(chance.exponential(60 / rate, 4000), 1).astype(np.int64)
+        up = np.repeat(np.arange(spells.size) % 2 == 1, spells)
+        histories.append((up, MINUTE))
+    endings, hours = counted(histories)
+    (pooled, apart) = (fit_rates(endings[:, 1], hours[:, 1], strength) for strength in (inf, 2.0))
+    seen = endings[:, 1].sum(axis=0) > 50
+    assert pooled[seen].max() > 3 * pooled[seen].min()
+    assert apart[seen].max() < 1.3 * apart[seen].min()
+    assert likelihood(endings[:, 1], hours[:, 1], 2.0) > likelihood(endings[:, 1], hours[:, 1], inf) + 100
 
 
 @pytest.mark.parametrize("step", [MINUTE, 10 * MINUTE, 35 * MINUTE, 3 * HOUR])
