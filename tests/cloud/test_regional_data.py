@@ -1,4 +1,4 @@
-"""A data folder on machines in two regions of a simulated cloud: copied once to the other region's bucket, and read there."""
+"""A data folder on machines in two regions of a simulated cloud: copied once to the second region's bucket."""
 
 from __future__ import annotations
 

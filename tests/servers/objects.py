@@ -243,10 +243,8 @@ class AzureDialect(ObjectStore):
         return xml(f"<EnumerationResults><Blobs>{blobs}</Blobs>{marker}</EnumerationResults>")
 
     def of_object(self, request: Request, key: str) -> Reply:
-        if request.method == "GET":
-            return self.read(request, key)
-        if request.method == "DELETE":
-            return Reply(202) if self.objects.pop(key, None) else error(404, "BlobNotFound")
+        if request.method != "PUT":
+            return self._read_or_remove(request, key)
         if "x-ms-copy-source" in request.headers:
             return self._copy(request, key)
         operation = _one(request, "comp")
@@ -262,6 +260,11 @@ class AzureDialect(ObjectStore):
         else:
             return error(400, "MissingRequiredHeader")
         return Reply(201)
+
+    def _read_or_remove(self, request: Request, key: str) -> Reply:
+        if request.method == "GET":
+            return self.read(request, key)
+        return Reply(202) if self.objects.pop(key, None) else error(404, "BlobNotFound")
 
     def _copy(self, request: Request, key: str) -> Reply:
         headers = dict(request.headers)

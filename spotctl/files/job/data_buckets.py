@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pricing_data.market import Market, api_region, is_region_of
+from pricing_data.market import api_region, is_region_of
 from pricing_data.regions import similar
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.agent.data_sets import SetLocation
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.problems import Problem
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import JobSpec, data_variable
 
 
 def bucket_at(spec: JobSpec, cloud: str, region: str) -> str:
@@ -26,11 +26,11 @@ def copy_in(bucket: str, location: str) -> str:
     return "" if stored is None or not bucket or stored.bucket == bucket else str(replace(stored, bucket=bucket))
 
 
-def copies_near(spec: JobSpec, market: Market) -> dict[str, str]:
-    """The copies that machines of a market read, by the names of the data, if they exist."""
-    bucket = bucket_at(spec, market.cloud, market.region)
-    places = {name: copy_in(bucket, location) for name, location in spec.data.items()}
-    return {name: place for name, place in places.items() if place}
+def copies_near(spec: JobSpec, cloud: str, region: str) -> dict[str, str]:
+    """The copies that machines of a region read, if they exist, by the environment variables of the data."""
+    bucket = bucket_at(spec, cloud, region)
+    places = {data_variable(name): copy_in(bucket, location) for name, location in spec.data.items()}
+    return {variable: place for variable, place in places.items() if place}
 
 
 def problems_of_buckets(spec: JobSpec) -> Iterator[Problem]:

@@ -35,10 +35,18 @@ def far_data(plan: JobPlan, region_of: RegionOf) -> Iterator[str]:
         is_copied = near and (name in stored_folders(spec) or SetLocation.parse(location))
         how = "each of them reads it from there"
         if is_copied:
-            how = f"it is copied to {near} once, and machines that start before that read it from there, each"
+            how = f"it is copied to {near} once, and until then each of them reads it from there"
         yield (
             f"data {name}: {location} is in {where}, and the machines are in {here.region}: {how}{_price(there, here)}"
         )
+
+
+def misplaced_buckets(spec: JobSpec, region_of: RegionOf) -> Iterator[str]:
+    """A line for each of a job's `data_buckets` that is not in the region for which it is named."""
+    for region, bucket in spec.data_buckets.items():
+        there = region_of(bucket)
+        if there is not None and not _is_same(there, Location(there.cloud, region)):
+            yield f"data_buckets.{region}: {bucket} is in {there.region}; name a bucket in {region}"
 
 
 def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Location | None:

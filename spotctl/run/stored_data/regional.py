@@ -86,7 +86,8 @@ def copy_set(
 ) -> Copied:
     """Copies a data set to another bucket, as far as it is not there. Its mark `WHOLE` comes last.
 
-    `check` waits for the seconds that it is given, and raises if the copy is to end. StoreRefused: one of the buckets refuses it.
+    `check` waits for the seconds that it is given, and raises if the copy is to end.
+    StoreRefused: one of the buckets refuses it.
     """
     source, target = _bucket(first, identity), _bucket(near, identity)
     content = set_content(source, first.digest)

@@ -217,7 +217,7 @@ class CommandWorkload:
             "cache": self._environment.on_machine.cache,
             "container": self._container,
             "data": {data_variable(name): path for name, path in spec.data.items()},
-            "near": {data_variable(name): place for name, place in copies_near(spec, market).items()},
+            "near": copies_near(spec, market.cloud, market.region),
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
 

@@ -83,7 +83,10 @@ class TrainingWorkload:
         self._spec, self._setup = spec, spec.setup or ""
         self._container = container_of(spec)
         self._data = {data_variable(name): place for name, place in spec.data.items()} if environment.rented else {}
-        self._data_here = DataHere(self._data, environment.cache, environment.identity)
+        # All machines of a rented training are in one region, and the runner is on one of them, or far from any.
+        home = zip(spec.resources.clouds, spec.resources.regions, strict=False)
+        near = next((copies_near(spec, *place) for place in home if spec.data_buckets), {})
+        self._data_here = DataHere(self._data, environment.cache, environment.identity, near)
         assert isinstance(spec.program, Training)
         self._program, self._job = spec.program, training_job(spec)
         self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MOST_STAGES)
@@ -134,7 +137,7 @@ class TrainingWorkload:
         if not self._data:
             return node
         paths = self._environment.on_machine
-        near = {data_variable(name): place for name, place in copies_near(self._spec, market).items()}
+        near = copies_near(self._spec, market.cloud, market.region)
         task = NodeTask("node", cache=paths.cache, data=self._data, near=near)
         return [paths.python, "-P", "-m", "spotctl.agent.node", "become", task.to_json(), *node]
 

@@ -34,6 +34,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.stored_data.regional import RegionalCopies, copy_set
 from spotctl.run.stored_data.removing import remove_data, unused_data
 from spotctl.run.stored_data.uses import DataUses
+from spotctl.run.work.data_here import DataHere
 from tests.servers.loopback import Fault, Reply, Request, serving
 from tests.servers.objects import ObjectStore, S3Dialect
 from tests.spotctl.run.stored_data.buckets import Bucket, bucket_of
@@ -280,6 +281,15 @@ def test_a_run_that_ends_does_not_wait_for_its_copies(bucket: Bucket) -> None:
     assert not any(key.startswith(WHOLE) for key in west(bucket).objects)
 
 
+def test_the_runner_of_a_training_reads_the_copy_of_its_region(bucket: Bucket) -> None:
+    place = bucket.launched(more=NEAR)
+    copied(place)
+    bucket.server.requests.clear()
+    here = DataHere({"DATA_CORPUS": place}, bucket.folder / "cache", MACHINE, {"DATA_CORPUS": near_of(place)})
+    eventually(lambda: here.copies() is not None)
+    assert {call.path.split("/")[1] for call in bucket.server.requests} == {"west"}
+
+
 # -- removal -----------------------------------------------------------------------------------------------------------
 
 
@@ -387,11 +397,10 @@ def test_a_region_has_the_bucket_that_the_job_names(tmp_path: Path) -> None:
         "s3://west",
         "",
     ]
-    here = Market("aws", "us-west-2", "us-west-2a", "c6i.large")
-    assert copies_near(spec, here) == {"corpus": f"s3://west/{STORED}"}
+    assert copies_near(spec, "aws", "us-west-2") == {"DATA_CORPUS": f"s3://west/{STORED}"}
     # The first bucket needs no copy, and objects below a prefix are not copied.
-    assert copies_near(spec, replace(here, region="us-east-1")) == {}
-    assert copies_near(replace(spec, data={"corpus": "s3://first/objects/"}), here) == {}
+    assert copies_near(spec, "aws", "us-east-1") == {}
+    assert copies_near(replace(spec, data={"corpus": "s3://first/objects/"}), "aws", "us-west-2") == {}
 
 
 def test_a_region_of_azure_may_be_written_in_other_ways(tmp_path: Path) -> None:
