@@ -64,15 +64,16 @@ def _reserve(
     first: SetLocation, near: SetLocation, job: str, uses: DataUses, installation: str, identity: StoreIdentity
 ) -> None:
     listed = DataSet.of(set_content(_bucket(first, identity), first.digest))
-    is_new = all(use.location != near for use in uses.all())
+    earlier = next((use for use in uses.all() if use.location == near), None)
+    may_lack = earlier is None or earlier.may_lack
     # Noted before anything is sent: `spotctl gc` then knows of it, however this ends.
-    uses.note(DataUse(near, listed.size, job, wall_us(), may_lack=True))
+    uses.note(DataUse(near, listed.size, job, wall_us(), may_lack))
     try:
         _bucket(near, identity).put(user_key(near.digest, installation), str(wall_us()).encode())
     except StoreUnavailable:
         raise
     except StoreRefused:
-        if is_new:
+        if earlier is None:
             uses.forget([near])
         raise
 
