@@ -185,7 +185,7 @@ class RegionalCopies:
                 copied = copy_set(first, near, self._installation, self._identity, self._check)
             except _Stopped:
                 return
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - whatever is wrong, the machines read the first bucket
                 self._lines.append(
                     f"data {name}: no copy in {bucket}, machines in {region} read {first.bucket}: {error}"
                 )
