@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent.data_sets import FILES, FOLDER, WHOLE
+from spotctl.home.paths import Paths
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, simulated
 from tests.cloud.gcp import GcpServer
 from tests.cloud.laptop import Laptop
@@ -58,14 +61,20 @@ def test_the_second_machine_of_a_region_reads_the_copy_there(cloud: SimulatedClo
         """The buckets from which machines have fetched files of the data, once for each file."""
         return sorted(call.path.split("/")[1] for call in requests if call.method == "GET" and FILES in call.path)
 
+    def attempts() -> int:
+        """How often the program was started. A machine that is evicted before that counts for none."""
+        with EventLog(Paths(laptop.home).log) as log:
+            run = latest_run(log, "reading")
+        return 0 if run is None else run.work.number
+
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
-        launched.wait_for(lambda: fetched() == ["results"] * 2)
+        launched.wait_for(lambda: fetched() == ["results"] * 2 and attempts() == 1)
         (first,) = at_work(HOME)
         assert not any(key.startswith(FILES) for key in away.objects)
         server.project.refuse(f"{HOME}-a", NO_ROOM, 99)
         server.evict(first, 10.0)
         launched.wait_for(lambda: any(key.startswith(WHOLE) for key in away.objects))
-        launched.wait_for(lambda: len(fetched()) == 4)
+        launched.wait_for(lambda: len(fetched()) == 4 and attempts() == 2)
         (second,) = at_work(AWAY)
         requests.clear()
         server.evict(second, 10.0)
