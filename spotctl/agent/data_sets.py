@@ -3,6 +3,9 @@
 In a bucket, `spotctl-data/files/SHA256` is the content of a file, and `spotctl-data/sets/SHA256` a list of the files,
 folders and links of one folder, or of a single file. Both are named by the digest of what they contain, so that what is
 stored or fetched once serves every job that needs the same again, and nothing else is taken for it.
+
+A bucket near machines in another region may have a copy. `spotctl-data/whole/SHA256` is written when all of it has
+arrived there, and machines read a copy only then.
 """
 
 import hashlib
@@ -20,7 +23,7 @@ from typing import Any
 from spotctl.agent.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
 
 FOLDER = "spotctl-data"
-FILES, SETS = f"{FOLDER}/files/", f"{FOLDER}/sets/"
+FILES, SETS, WHOLE = f"{FOLDER}/files/", f"{FOLDER}/sets/", f"{FOLDER}/whole/"
 CONNECTIONS = 8
 """Files that are moved at the same time: a small file waits for its answer much longer than it is on its way."""
 
@@ -104,9 +107,9 @@ def fetch_set(bucket: ObjectBucket, digest: str, cache: Path) -> Path:
     Contents that have arrived whole are kept if the fetch ends early, and the next one goes on from there.
     StoreRefused: the store does not have it. OSError: there is no room for it.
     """
-    kept, work = cache / digest[:_KEY_DIGITS], cache / f".{digest[:_KEY_DIGITS]}"
+    kept, work = kept_set(cache, digest), cache / f".{digest[:_KEY_DIGITS]}"
     if not kept.exists():
-        listed = _listed(bucket, digest)
+        listed = DataSet.of(set_content(bucket, digest))
         work.mkdir(parents=True, exist_ok=True)
         missing = {name: size for name, size in listed.contents.items() if not _has_arrived(work / name, size)}
         check_room(cache, sum(missing.values()) + listed.size - sum(listed.contents.values()))
@@ -118,6 +121,11 @@ def fetch_set(bucket: ObjectBucket, digest: str, cache: Path) -> Path:
         shutil.rmtree(work, ignore_errors=True)
     (path,) = kept.iterdir()
     return path
+
+
+def kept_set(cache: Path, digest: str) -> Path:
+    """The folder of a data set on this machine, which exists once the data set is complete there."""
+    return cache / digest[:_KEY_DIGITS]
 
 
 def check_room(folder: Path, size: int) -> None:
@@ -143,11 +151,12 @@ def read_whole(bucket: ObjectBucket, key: str) -> bytes:
     return b"".join(bucket.get(key))
 
 
-def _listed(bucket: ObjectBucket, digest: str) -> DataSet:
+def set_content(bucket: ObjectBucket, digest: str) -> bytes:
+    """The list of a data set as it is stored. StoreRefused: the store does not have it, or it is damaged."""
     content = read_whole(bucket, SETS + digest)
     if hashlib.sha256(content).hexdigest() != digest:
         raise StoreRefused("its list of files is damaged: launch the job again")
-    return DataSet.of(content)
+    return content
 
 
 def _fetch_files(bucket: ObjectBucket, digests: Iterable[str], folder: Path) -> None:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import ObjectPlace, place_of
 from spotctl.agent.blobs.objects import write
 from spotctl.agent.data_parts import describe
-from spotctl.agent.data_sets import DataSet, SetLocation, build, fetch_set
+from spotctl.agent.data_sets import WHOLE, DataSet, SetLocation, build, fetch_set, kept_set, read_whole
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import exclusive
 
@@ -37,20 +38,28 @@ def listing(folder: Path) -> FolderListing:
     return tuple(sorted(entries))
 
 
-def local_copy(location: str, cache: Path, who: StoreIdentity = MACHINE) -> Path:
+def local_copy(
+    location: str,
+    cache: Path,
+    who: StoreIdentity = MACHINE,
+    near: str = "",
+    say: Callable[[str], object] = lambda _: None,
+) -> Path:
     """The path of data on this machine: copied to the cache once, and again only if the data has changed.
 
+    It is read at `near`, if there is a whole copy of it, and otherwise at its own location, which is then said.
     TransferFailed: the data does not exist, or cannot be copied.
     """
-    kept = _kept_copy(location, cache, who)
+    kept = _kept_copy(location, cache, who, near, say)
     # The time of the last use, by which `spotctl gc` finds copies that no job needs.
     with suppress(OSError):
         os.utime(kept.parent)
     return kept
 
 
-def _kept_copy(location: str, cache: Path, who: StoreIdentity) -> Path:
+def _kept_copy(location: str, cache: Path, who: StoreIdentity, near: str, say: Callable[[str], object]) -> Path:
     if (stored := SetLocation.parse(location)) is not None:
+        _copy_near_set(SetLocation.parse(near), stored, cache, who, say)
         return _copy_set(stored, cache, who)
     if (place := _place(location, who)) is not None:
         return _copy_objects(location, place, cache)
@@ -108,6 +117,27 @@ def _copy_set(stored: SetLocation, cache: Path, who: StoreIdentity) -> Path:
             return fetch_set(place.bucket, stored.digest, cache)
     except OSError as error:
         raise TransferFailed(f"data {stored}: {_reason(error)}") from error
+
+
+def _copy_near_set(
+    near: SetLocation | None, stored: SetLocation, cache: Path, who: StoreIdentity, say: Callable[[str], object]
+) -> None:
+    """Copies a data set from a bucket near this machine, unless it is here. If that fails, what has arrived is kept,
+    and the rest is missing."""
+    if near is None:
+        return
+    try:
+        with exclusive(cache / ".lock"):
+            if not kept_set(cache, near.digest).exists():
+                place = place_of(near.bucket, who)
+                assert place is not None
+                read_whole(place.bucket, WHOLE + near.digest)
+                fetch_set(place.bucket, near.digest, cache)
+    except StoreRefused as error:
+        say(f"no copy of the data can be read in {near.bucket} ({error}): reads it in {stored.bucket}")
+    except OSError:
+        # The disk, not the store: the way of data without a copy says what is wrong.
+        return
 
 
 def _reason(error: OSError) -> str:

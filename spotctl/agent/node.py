@@ -188,7 +188,11 @@ class CommandNode:
 
 
 def _data(task: NodeTask) -> dict[str, str]:
-    return {variable: str(local_copy(location, Path(task.cache))) for variable, location in task.data.items()}
+    def copy(variable: str, location: str) -> str:
+        near = task.near.get(variable, "")
+        return str(local_copy(location, Path(task.cache), near=near, say=lambda line: _say(f"${variable}: {line}")))
+
+    return {variable: copy(variable, location) for variable, location in task.data.items()}
 
 
 def _attempt(act: Callable[[], object]) -> None:

@@ -32,7 +32,8 @@ class CheckpointPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """A node's task. `data` and `outputs` map environment variables of the program to locations.
+    """A node's task. `data` and `outputs` map environment variables of the program to locations, and `near` those of
+    data that may have a copy near the machine to the copy's location.
 
     `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data, and
     `marks` the place where the node notes that its program has ended with status 0 (empty: nowhere). In a `container`,
@@ -50,10 +51,12 @@ class NodeTask:
     checkpoint: CheckpointPolicy | None = None
     marks: str = ""
     container: Container | None = None
+    near: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The command-line argument."""
-        return json.dumps(asdict(self))
+        # Agents of earlier versions do not know `near`.
+        return json.dumps({name: value for name, value in asdict(self).items() if value or name != "near"})
 
     @classmethod
     def from_json(cls, text: str) -> "NodeTask":

@@ -92,13 +92,14 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
 def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:
     """Says which data is in another region than the machines. Only a launch whose machines read data asks for it."""
     from spotctl.cli.progress import waiting
-    from spotctl.run.start.data_regions import bucket_location, far_data, stored_data
+    from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets, stored_data
 
     reading = [plan for plan in plans if stored_data(plan.job.spec)]
     if not reading:
         return
     with waiting(session, "asking where the data is"):
         far = [line for plan in reading for line in far_data(plan, bucket_location)]
+        far += [line for plan in reading for line in misplaced_buckets(plan.job.spec, bucket_location)]
     session.remark(*far)
 
 

@@ -164,7 +164,8 @@ def _as_json(data: tuple[str, int, str, int]) -> dict[str, object]:
 def _unused(use: DataUse) -> str:
     from spotctl.agent.data_sets import gigabytes
 
-    return f"data {use.location}: {gigabytes(use.size)}, last used by {use.job}, launched {moment(use.used)}"
+    size = gigabytes(use.size) if not use.may_lack else f"a copy of {gigabytes(use.size)}, as far as it was made"
+    return f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}"
 
 
 def _unused_copy(copy: UnusedCopy) -> str:

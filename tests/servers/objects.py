@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -49,15 +51,33 @@ class ObjectStore:
     parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
     begun: dict[str, datetime] = field(default_factory=dict)
     numbers: count[int] = field(default_factory=count)
+    others: dict[str, ObjectStore] = field(default_factory=dict)
 
     def answer(self, request: Request) -> Reply:
         refused = self.check(request) or self._damaged(request)
         if refused is not None:
             return refused
         bucket, _, key = request.path.removeprefix("/").partition("/")
+        if bucket in self.others:
+            return self.others[bucket].answer(request)
         if bucket != self.bucket:
             return error(404, "NoSuchBucket")
         return self.of_bucket(request) if not key else self.of_object(request, _unquoted(key))
+
+    def add(self, name: str) -> ObjectStore:
+        """A second bucket of the same store, which each of the two knows."""
+        other = type(self)(name, self.check, others={self.bucket: self})
+        self.others[name] = other
+        return other
+
+    def copied(self, place: str, span: str = "") -> bytes | None:
+        """The content of an object that a copy names with its bucket, or a range of it; None if there is none."""
+        bucket, _, key = _unquoted(place).lstrip("/").partition("/")
+        store = self if bucket == self.bucket else self.others.get(bucket)
+        if store is None or key not in store.objects:
+            return None
+        first, _, last = span.removeprefix("bytes=").partition("-")
+        return store.objects[key].content[int(first) : int(last) + 1] if span else store.objects[key].content
 
     def _damaged(self, request: Request) -> Reply | None:
         wanted = request.headers.get("content-md5")
@@ -133,12 +153,21 @@ class S3Dialect(ObjectStore):
     def of_object(self, request: Request, key: str) -> Reply:
         if "uploads" in request.query or "uploadId" in request.query:
             return self._upload(request, key)
+        if request.method == "PUT" and "x-amz-copy-source" in request.headers:
+            content = self._copied(request)
+            if content is None:
+                return error(404, "NoSuchKey")
+            self.objects[key] = Stored(content, next(self.numbers) + 1)
+            return xml(f"<CopyObjectResult><ETag>{self.objects[key].tag}</ETag></CopyObjectResult>")
         if request.method == "PUT":
             return self.write(request, key, 200)
         if request.method == "DELETE":
             self.objects.pop(key, None)
             return Reply(204)
         return self.read(request, key)
+
+    def _copied(self, request: Request) -> bytes | None:
+        return self.copied(request.headers["x-amz-copy-source"], request.headers.get("x-amz-copy-source-range", ""))
 
     def _upload(self, request: Request, key: str) -> Reply:
         if "uploads" in request.query:
@@ -149,9 +178,13 @@ class S3Dialect(ObjectStore):
         if number not in self.parts:
             return error(404, "NoSuchUpload")
         if request.method == "PUT":
-            part = Stored(request.body)
-            self.parts[number][_one(request, "partNumber")] = request.body
-            return Reply(200, b"", {"ETag": part.tag})
+            copies = "x-amz-copy-source" in request.headers
+            content = self._copied(request) if copies else request.body
+            if content is None:
+                return error(404, "NoSuchKey")
+            part = Stored(content)
+            self.parts[number][_one(request, "partNumber")] = content
+            return xml(f"<R><ETag>{part.tag}</ETag></R>") if copies else Reply(200, b"", {"ETag": part.tag})
         parts = self.parts.pop(number)
         if request.method == "POST":
             asked = [
@@ -164,8 +197,27 @@ class S3Dialect(ObjectStore):
         return xml("<CompleteMultipartUploadResult/>")
 
 
+_REWRITE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)")
+REWRITTEN_AT_ONCE = 4000
+"""Bytes above which a copy takes a second request, as for large objects between regions."""
+
+
 class GoogleDialect(S3Dialect):
-    """Cloud Storage compares generations, and ignores the conditions of S3."""
+    """Cloud Storage compares generations, and ignores the conditions of S3. Copies are made by its JSON interface."""
+
+    def answer(self, request: Request) -> Reply:
+        if not (match := _REWRITE.fullmatch(request.path)):
+            return super().answer(request)
+        if (refused := self.check(request)) is not None:
+            return refused
+        origin, key, target, name = (_unquoted(part) for part in match.groups())
+        store, content = self if target == self.bucket else self.others.get(target), self.copied(f"{origin}/{key}")
+        if request.method != "POST" or store is None or content is None:
+            return Reply.of_json({"error": {"code": 404, "message": "Not Found"}}, 404)
+        if len(content) > REWRITTEN_AT_ONCE and not _one(request, "rewriteToken"):
+            return Reply.of_json({"done": False, "rewriteToken": "go on"})
+        store.objects[name] = Stored(content, next(self.numbers) + 1)
+        return Reply.of_json({"done": True})
 
     def versions(self, stored: Stored) -> dict[str, str]:
         return {"ETag": stored.tag, "x-goog-generation": str(stored.generation)}
@@ -191,10 +243,10 @@ class AzureDialect(ObjectStore):
         return xml(f"<EnumerationResults><Blobs>{blobs}</Blobs>{marker}</EnumerationResults>")
 
     def of_object(self, request: Request, key: str) -> Reply:
-        if request.method == "GET":
-            return self.read(request, key)
-        if request.method == "DELETE":
-            return Reply(202) if self.objects.pop(key, None) else error(404, "BlobNotFound")
+        if request.method != "PUT":
+            return self._read_or_remove(request, key)
+        if "x-ms-copy-source" in request.headers:
+            return self._copy(request, key)
         operation = _one(request, "comp")
         if operation == "block":
             self.parts.setdefault(key, {})[_one(request, "blockid")] = request.body
@@ -208,6 +260,20 @@ class AzureDialect(ObjectStore):
         else:
             return error(400, "MissingRequiredHeader")
         return Reply(201)
+
+    def _read_or_remove(self, request: Request, key: str) -> Reply:
+        if request.method == "GET":
+            return self.read(request, key)
+        return Reply(202) if self.objects.pop(key, None) else error(404, "BlobNotFound")
+
+    def _copy(self, request: Request, key: str) -> Reply:
+        headers = dict(request.headers)
+        if headers.get("x-ms-copy-source-authorization") != headers["authorization"]:
+            return error(403, "CannotVerifyCopySource")
+        content = self.copied(urlsplit(headers.pop("x-ms-copy-source")).path, headers.get("x-ms-source-range", ""))
+        if content is None:
+            return error(404, "CannotVerifyCopySource")
+        return self.of_object(replace(request, body=content, headers=headers), key)
 
 
 def bearer(token: str, **headers: str) -> Check:
@@ -227,7 +293,8 @@ def aws_signed(url: str, key: str, secret: str, token: str, region: str) -> Chec
 
     def check(request: Request) -> Reply | None:
         query = "&".join(f"{name}={_quoted(values[0])}" for name, values in sorted(request.query.items()))
-        headers = {name: request.headers[name] for name in ("x-amz-content-sha256", "x-amz-security-token")}
+        own = (name for name in request.headers if name.startswith("x-amz-") and name != "x-amz-date")
+        headers = {name: request.headers[name] for name in own}
         if headers["x-amz-content-sha256"] != hashlib.sha256(request.body).hexdigest():
             return error(400, "XAmzContentSHA256Mismatch")
         ours = AWSRequest(request.method, f"{url}{request.path}{'?' * bool(query)}{query}", headers, request.body)

@@ -72,7 +72,7 @@ def test_data_that_no_job_has_used_for_long_is_removed(tmp_path: Path, monkeypat
         place = bucket.launched()
         uses = DataUses(tmp_path / "home" / "data")
         (use,) = uses.all()
-        uses.note(use.location, use.size, use.job, use.used - 31 * DAY)
+        uses.note(replace(use, used=use.used - 31 * DAY))
         monkeypatch.setattr(removing.remove_data, "__defaults__", (MACHINE,))
         found = spotctl("gc", "--json").json
         assert (found["removed"], found["resources"]) == (False, [])

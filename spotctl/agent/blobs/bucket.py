@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 PART_BYTES = 16 << 20
 """Bytes per part. The clouds allow at least 10,000 parts, so an object may have 160 GB."""
+
+
+COPY_BYTES = 256 << 20
+"""Bytes that a store copies with one request: seconds of its work, also between regions."""
 
 
 class StoreRefused(OSError):
@@ -78,3 +82,21 @@ class ObjectBucket(Protocol):
     def delete(self, key: str) -> None:
         """Removes an object; does nothing if there is none."""
         ...
+
+
+@runtime_checkable
+class CopyingBucket(Protocol):
+    """A bucket of a store that itself copies objects between its buckets, in whatever regions these are."""
+
+    def copy(self, key: str, source: Any, size: int) -> None:  # noqa: ANN401 - a bucket of the same store
+        """Copies the object of this name and size from another bucket of the store; it appears when it is whole.
+
+        NoSuchObject: one of the buckets, or the object, does not exist.
+        """
+        ...
+
+
+def copy_ranges(size: int) -> Iterator[tuple[int, int]]:
+    """The parts in which an object is copied: the first and the last byte of each."""
+    for first in range(0, size, COPY_BYTES):
+        yield first, min(first + COPY_BYTES, size) - 1

@@ -50,7 +50,7 @@ class Caller:
     """Makes requests to one store. `sleep` waits between attempts."""
 
     def __init__(self, authorize: Authorize, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._authorize, self._sleep = authorize, sleep
+        self.authorize, self._sleep = authorize, sleep
 
     def call(self, call: HttpCall) -> tuple[bytes, Mapping[str, str]]:
         """The answer's body, and its headers in lower case. Temporary failures are retried a few times."""
@@ -100,7 +100,7 @@ class Caller:
         raise AssertionError("the last attempt returns or raises")
 
     def _attempt(self, call: HttpCall) -> http.client.HTTPResponse:
-        headers = {**call.headers, **self._authorize(call)}
+        headers = {**call.headers, **self.authorize(call)}
         body = call.body if call.method in ("PUT", "POST") else None
         request = urllib.request.Request(call.address, body, headers, method=call.method)  # noqa: S310 - see `HttpCall`
         answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=CALL_SECONDS)  # noqa: S310

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from xml.sax.saxutils import escape
 
-from spotctl.agent.blobs.bucket import ETAGS, NoSuchObject, ObjectVersions, StoreRefused, Upload
+from spotctl.agent.blobs.bucket import (
+    COPY_BYTES,
+    ETAGS,
+    NoSuchObject,
+    ObjectVersions,
+    StoreRefused,
+    copy_ranges,
+)
 from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
 
 ABANDONED_AFTER = timedelta(days=1)
@@ -31,7 +38,29 @@ class S3Bucket:
         """See `VersionedBucket`."""
         return self.request("PUT", key, body=content)
 
-    def upload(self, key: str) -> Upload:
+    def copy(self, key: str, source: "S3Bucket", size: int) -> None:
+        """See `CopyingBucket`."""
+        origin = {"x-amz-copy-source": f"{source.name.partition('://')[2]}/{path_of(key)}"}
+        if size <= COPY_BYTES:
+            self.checked(self.request("PUT", key, headers=origin))
+            return
+        upload = self.upload(key)
+        try:
+            for number, (first, last) in enumerate(copy_ranges(size), start=1):
+                upload.copy_part(number, {**origin, "x-amz-copy-source-range": f"bytes={first}-{last}"})
+            upload.finish()
+        except BaseException:
+            upload.abort()
+            raise
+
+    def checked(self, request: HttpCall) -> bytes:
+        """The answer to a request that takes long, and may fail after the first byte: with status 200."""
+        answer, _ = self.caller.call(request)
+        if elements(answer, "Code"):
+            raise StoreRefused(f"{request.what}: {': '.join(elements(answer, 'Message'))}")
+        return answer
+
+    def upload(self, key: str) -> "S3Upload":
         # An identity that may not list uploads can still upload.
         with suppress(StoreRefused):
             self._drop_abandoned(key[: key.rfind("/") + 1])
@@ -67,11 +96,19 @@ class S3Bucket:
             if datetime.fromisoformat(begun) < before:
                 S3Upload(self, key, number).abort()
 
-    def request(self, method: str, key: str, query: dict[str, str] | None = None, body: bytes = b"") -> HttpCall:
+    def request(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str] | None = None,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> HttpCall:
         """A call about an object. The store checks what arrives against the checksum."""
         checksum = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-        headers = {"Content-MD5": checksum, "Content-Type": "application/octet-stream"} if body else {}
-        return HttpCall(method, f"{self.url}/{path_of(key)}", f"{self.name}/{key}", query or {}, headers, body)
+        of_body = {"Content-MD5": checksum, "Content-Type": "application/octet-stream"} if body else {}
+        all_headers = {**of_body, **(headers or {})}
+        return HttpCall(method, f"{self.url}/{path_of(key)}", f"{self.name}/{key}", query or {}, all_headers, body)
 
 
 @dataclass(slots=True)
@@ -88,17 +125,20 @@ class S3Upload:
         _, headers = self.bucket.caller.call(self.bucket.request("PUT", self.key, query, content))
         self.tags[number] = headers["etag"]
 
+    def copy_part(self, number: int, origin: dict[str, str]) -> None:
+        """Copies a part from the place that these headers name."""
+        query = {"partNumber": str(number), "uploadId": self.number}
+        (self.tags[number],) = elements(
+            self.bucket.checked(self.bucket.request("PUT", self.key, query, headers=origin)), "ETag"
+        )
+
     def finish(self) -> None:
         parts = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
             for number, tag in sorted(self.tags.items())
         )
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-        request = self.bucket.request("POST", self.key, {"uploadId": self.number}, body)
-        answer, _ = self.bucket.caller.call(request)
-        # The request may fail after the first byte of the answer, whose status is then 200.
-        if elements(answer, "Code"):
-            raise StoreRefused(f"{self.bucket.name}/{self.key}: {': '.join(elements(answer, 'Message'))}")
+        self.bucket.checked(self.bucket.request("POST", self.key, {"uploadId": self.number}, body))
 
     def abort(self) -> None:
         with suppress(StoreRefused):

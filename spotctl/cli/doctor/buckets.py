@@ -34,7 +34,7 @@ def findings(settings: Settings, identity: StoreIdentity = LAUNCHER) -> Iterator
 
 def _of_bucket(bucket: str, uses: list[DataUse], identity: StoreIdentity) -> Finding:
     try:
-        missing = missing_sets(bucket, [use.location for use in uses], identity)
+        missing = missing_sets(bucket, [use.location for use in uses if not use.may_lack], identity)
     except StoreRefused as error:
         level = Level.FAILS if isinstance(error, StoreUnavailable) else Level.NO_ACCESS
         return Finding("data", bucket, level, f"not in reach: {error}", _CURE)

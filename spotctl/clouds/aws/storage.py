@@ -74,7 +74,8 @@ def signature(call: HttpCall, keys: AwsKeys, region: str, now: datetime) -> dict
     """The headers that prove that the owner of these keys made this very call at this moment."""
     moment = now.strftime("%Y%m%dT%H%M%SZ")
     parts, digest = urlsplit(call.url), hashlib.sha256(call.body).hexdigest()
-    headers = {"host": parts.netloc, "x-amz-content-sha256": digest, "x-amz-date": moment}
+    own = {name: value for name, value in call.headers.items() if name.startswith("x-amz-")}
+    headers = {**own, "host": parts.netloc, "x-amz-content-sha256": digest, "x-amz-date": moment}
     if keys.token:
         headers["x-amz-security-token"] = keys.token
     names = ";".join(sorted(headers))

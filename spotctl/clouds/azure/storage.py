@@ -8,10 +8,19 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
-from spotctl.agent.blobs.bucket import ETAGS, NoSuchObject, ObjectBucket, ObjectVersions, StoreRefused, Upload
+from spotctl.agent.blobs.bucket import (
+    COPY_BYTES,
+    ETAGS,
+    NoSuchObject,
+    ObjectBucket,
+    ObjectVersions,
+    StoreRefused,
+    Upload,
+    copy_ranges,
+)
 from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
 from spotctl.agent.blobs.identity import BearerToken, TokenIdentity
 from spotctl.agent.self_deletion import fetch_metadata
@@ -36,6 +45,24 @@ class AzureContainer:
     def replacing(self, key: str, content: bytes) -> HttpCall:
         """See `VersionedBucket`."""
         return self.request("PUT", key, body=content, headers={"x-ms-blob-type": "BlockBlob"})
+
+    def copy(self, key: str, source: AzureContainer, size: int) -> None:
+        """See `CopyingBucket`. The identity that may read the source is shown with each request."""
+        origin = {"x-ms-copy-source": f"{source.url}/{path_of(key)}"}
+        if size <= COPY_BYTES:
+            self._copy(key, source, {**origin, "x-ms-blob-type": "BlockBlob"}, {})
+            return
+        upload = AzureUpload(self, key)
+        for number, (first, last) in enumerate(copy_ranges(size), start=1):
+            part = {**origin, "x-ms-source-range": f"bytes={first}-{last}"}
+            self._copy(key, source, part, {"comp": "block", "blockid": upload.new_block(number)})
+        upload.finish()
+
+    def _copy(self, key: str, source: AzureContainer, headers: dict[str, str], query: dict[str, str]) -> None:
+        asked = HttpCall("PUT", f"{self.url}/{path_of(key)}", f"{self.name}/{key}", query)
+        proof = source.caller.authorize(asked)["Authorization"]
+        sent = {"x-ms-version": VERSION, "x-ms-copy-source-authorization": proof, **headers}
+        self.caller.call(replace(asked, headers=sent))
 
     def upload(self, key: str) -> Upload:
         return AzureUpload(self, key)
@@ -84,11 +111,14 @@ class AzureUpload:
     blocks: dict[int, str] = field(default_factory=dict)
 
     def part(self, number: int, content: bytes) -> None:
-        # All block ids of a blob must have the same length, and differ from another writer's.
-        block = base64.b64encode(f"{self.prefix}-{number:08d}".encode()).decode()
-        query = {"comp": "block", "blockid": block}
+        query = {"comp": "block", "blockid": self.new_block(number)}
         self.container.caller.call(self.container.request("PUT", self.key, query, content))
-        self.blocks[number] = block
+
+    def new_block(self, number: int) -> str:
+        """The id of a part, which the object will contain."""
+        # All block ids of a blob must have the same length, and differ from another writer's.
+        self.blocks[number] = base64.b64encode(f"{self.prefix}-{number:08d}".encode()).decode()
+        return self.blocks[number]
 
     def finish(self) -> None:
         latest = "".join(f"<Latest>{block}</Latest>" for _, block in sorted(self.blocks.items()))

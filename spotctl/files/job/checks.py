@@ -11,6 +11,7 @@ from pricing_data.market import is_region_of
 from pricing_data.regions import similar
 from spotctl.files.job.app import app_problem, arguments_problem, model_problem
 from spotctl.files.job.conversions import AUTO
+from spotctl.files.job.data_buckets import problems_of_buckets
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.programs import Command, Parallel, Stop, Training
@@ -126,7 +127,7 @@ _PURCHASES = (
     "objective", "deadline", "hours", "budget", "value_of_time", "most", "throughputs", "image", "identity", "strategy",
     "local",
 )  # fmt: skip
-_MADE_ON_MACHINES = ("setup", "env", "secrets", "data")
+_MADE_ON_MACHINES = ("setup", "env", "secrets", "data", "data_buckets")
 
 
 def _of_engine(spec: JobSpec, given: Given) -> Iterator[Problem]:
@@ -206,6 +207,11 @@ def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG0
     for i, cloud in enumerate(clouds):
         if not any(is_region_of(cloud, region) for region in regions):
             yield Problem(("resources", "clouds", i), f"{cloud} has none of the regions; remove it, or add one of its")
+
+
+def _of_data_buckets(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    if not spec.on_ray:
+        yield from problems_of_buckets(spec)
 
 
 def _of_moves(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
@@ -356,6 +362,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_container,
     _of_signatures,
     _of_regions,
+    _of_data_buckets,
     _of_moves,
     _of_deadline_strategy,
     _of_machines,

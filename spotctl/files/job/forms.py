@@ -30,6 +30,8 @@ from spotctl.home.cloud import rented_clouds
 
 _STORES = sorted(clouds_by_scheme().items(), key=lambda store: rented_clouds().index(store[1]))
 _LOCATION = rf"({'|'.join(scheme for scheme, _ in _STORES)})://[^/\s]\S*|file:///\S(.*\S)?|(?!\w+://)\S(.*\S)?"
+_BUCKETS = [form_of(cloud).removesuffix("/...") for _, cloud in _STORES]
+_BUCKET = "|".join(re.sub(r"[A-Z]+", r"[^/\\s@]+", form) + "/?" for form in _BUCKETS)
 _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 _APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py(:[A-Za-z_]\w*)?"
 _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
@@ -135,6 +137,7 @@ ZONE = _text(r"[A-Za-z0-9][-A-Za-z0-9]*", "a zone's name such as us-east-1a")
 TYPE_NAME = _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.2xlarge")
 TYPE_GLOB = _text(r"[-A-Za-z0-9._+*?\[\]]+", "a type's name such as c6i.2xlarge, or a glob such as c6i.*")
 LOCATION = _text(_LOCATION, f"a path, file:///PATH, {either([form_of(cloud) for _, cloud in _STORES])}")
+BUCKET = _text(_BUCKET, f"a bucket without a folder: {either(_BUCKETS)}")
 PART_NAME = _text(r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter")
 RENTED_CLOUD = _text("|".join(rented_clouds()), f"a cloud: {either(rented_clouds())}")
 IMAGE = _text(r"[A-Za-z0-9/][-A-Za-z0-9._:/]*", "the name of an image as its cloud writes it, or auto")

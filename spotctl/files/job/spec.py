@@ -119,6 +119,13 @@ class JobSpec:
         {"corpus": "/data/corpus"},
         default={},
     )
+    data_buckets: Mapping[str, str] = key(
+        MapOf(forms.REGION, forms.BUCKET),
+        "Buckets in regions of the job: data that rented machines fetch from the bucket of the job's checkpoint or"
+        " outputs is copied there once, for all machines of the region.",
+        {"us-west-2": "s3://my-bucket-west"},
+        default={},
+    )
     outputs: Mapping[str, str] = key(
         MapOf(forms.PART_NAME, forms.LOCATION),
         "Where results are written. agileml writes `model`, to a local folder if left out; a command finds each path in"

@@ -102,7 +102,10 @@ def _serve(
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
     threading.Thread(target=attend, args=(fence, copier, admission, stop), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
-    failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)), on_alarm=_warn)
+    failure = ""
+    observer = RunObserver(
+        on_end=lambda *end: _note(notify_of_end(*end)), on_alarm=_warn, on_remark=lambda _, line: _note(line)
+    )
     try:
         runs.resume(start.job, settings, observer, stop_with, fenced, MACHINE)
     except Superseded:

@@ -9,7 +9,9 @@ from pricing_data.units import usd_text
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.cloud_parts import clouds_by_scheme
+from spotctl.agent.data_sets import SetLocation
 from spotctl.clouds.parts import bucket_region_of
+from spotctl.files.job.data_buckets import bucket_at
 from spotctl.files.job.reach import bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.values import JobPlan
@@ -23,15 +25,28 @@ def far_data(plan: JobPlan, region_of: RegionOf) -> Iterator[str]:
     """A line for each part of the data that is in another region than the machines that the plan rents first."""
     markets = [choice.rent.offer.market for choice in plan.choice] or [plan.decider.baseline.offer.market]
     here = Location(markets[0].cloud, markets[0].region)
-    for name, location in stored_data(plan.job.spec).items():
+    spec = plan.job.spec
+    near = bucket_at(spec, here.cloud, here.region)
+    for name, location in stored_data(spec).items():
         there = region_of(location)
         if there is None or _is_same(there, here):
             continue
         where = there.region if there.cloud == here.cloud else f"{there.cloud}/{there.region}"
+        is_copied = near and (name in stored_folders(spec) or SetLocation.parse(location))
+        how = "each of them reads it from there"
+        if is_copied:
+            how = f"it is copied to {near} once, and until then each of them reads it from there"
         yield (
-            f"data {name}: {location} is in {where}, and the machines are in {here.region}: each of them reads it from"
-            f" there{_price(there, here)}"
+            f"data {name}: {location} is in {where}, and the machines are in {here.region}: {how}{_price(there, here)}"
         )
+
+
+def misplaced_buckets(spec: JobSpec, region_of: RegionOf) -> Iterator[str]:
+    """A line for each of a job's `data_buckets` that is not in the region for which it is named."""
+    for region, bucket in spec.data_buckets.items():
+        there = region_of(bucket)
+        if there is not None and not _is_same(there, Location(there.cloud, region)):
+            yield f"data_buckets.{region}: {bucket} is in {there.region}; name a bucket in {region}"
 
 
 def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Location | None:

@@ -53,6 +53,7 @@ from spotctl.run.start.workloads import (
     prepare_checkpoints,
     workload_of,
 )
+from spotctl.run.stored_data.regional import RegionalCopies
 from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
@@ -271,15 +272,23 @@ def _conduct(
         # A command is planned for one number of nodes, so it could not use a larger part.
         watch = QuotaWatch(settings)
         rules = replace(rules, quotas=lambda state: watch(state, may_grow=may_grow()))
+    say = partial(observer.on_remark, spec.name)
     with (
         _connections(environment.provider),
         closing(workload_of(spec, environment, plan)) as workload,
         _fresh_prices(environment, plan, settings),
+        closing(RegionalCopies(spec, environment.installation, environment.identity, say)) as copies,
     ):
         runner = Runner(journal, environment, workload, rules)
         # The first turn orders machines, which may take long; from here on, users know which run they can stop.
         observer.on_turn(runner.state)
-        ended = runner.run(turn_reports(spec, runner, observer), wall_us)
+        report = turn_reports(spec, runner, observer)
+
+        def between_turns() -> None:
+            report()
+            copies.look(runner.state)
+
+        ended = runner.run(between_turns, wall_us)
     observer.on_turn(runner.state)
     keep_availability(runner.state, ended.wall_us, settings)
     if spec.kind is ProgramKind.AGILEML:

@@ -10,8 +10,9 @@ from pricing_data.units import DAY
 from spotctl.agent.blobs.bucket import ObjectBucket, StoreRefused
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.data_sets import CONNECTIONS, FILES, SETS, DataSet, read_whole
+from spotctl.agent.data_sets import CONNECTIONS, FILES, SETS, WHOLE, DataSet, read_whole
 from spotctl.clouds.installation import installation_id
+from spotctl.files.job.data_buckets import copy_in
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
@@ -30,11 +31,15 @@ def unused_data(settings: Settings, days: int) -> list[DataUse]:
     if log is None or log.damage:
         # A damaged log may have lost the run that uses the data.
         return []
+    going = [state.began.spec for state in log.latest if state.ended is None and state.began is not None]
     needed = {
-        location
-        for state in log.latest
-        if state.ended is None and state.began is not None
-        for location in state.began.spec.get("data", {}).values()
+        place
+        for spec in going
+        for location in spec.get("data", {}).values()
+        for place in (
+            location,
+            *(copy_in(bucket.rstrip("/"), location) for bucket in spec.get("data_buckets", {}).values()),
+        )
     }
     before = wall_us() - days * DAY
     return [use for use in uses if use.used < before and str(use.location) not in needed]
@@ -86,6 +91,7 @@ class _Removal:
                 shared = set[str]().union(*(self._files(digest) for digest in named & used))
                 for digest in abandoned:
                     # The list goes last: if this ends early, it says what is left.
+                    self.bucket.delete(WHOLE + digest)
                     self._delete([FILES + name for name in self._files(digest) - shared])
                     self.bucket.delete(SETS + digest)
         finally:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
 from pricing_data.units import counted
-from spotctl.agent.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
+from spotctl.agent.blobs.bucket import ObjectBucket, StoreRefused
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import place_of
 from spotctl.agent.blobs.objects import write
 from spotctl.agent.data_parts import describe
-from spotctl.agent.data_sets import CONNECTIONS, FILES, SETS, DataSet, SetLocation, gigabytes, read_whole
+from spotctl.agent.data_sets import CONNECTIONS, FILES, DataSet, SetLocation, gigabytes
 from spotctl.agent.errors import TransferFailed
 from spotctl.clouds.installation import installation_id
 from spotctl.files.job.reach import bucket_of, stored_folders
@@ -27,7 +27,8 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.stored_data.digests import DataChanged, KnownDigests
-from spotctl.run.stored_data.uses import COLLECTING, COLLECTING_SECONDS, DataUses, user_key, while_storing
+from spotctl.run.stored_data.regional import reserved
+from spotctl.run.stored_data.uses import DataUse, DataUses, claim, while_storing
 
 _ATTEMPTS = 3
 """How often a folder is described before it counts as one that keeps changing."""
@@ -45,13 +46,14 @@ def store_data(
     is_stopped: Callable[[], bool] = lambda: False,
     identity: StoreIdentity = LAUNCHER,
 ) -> JobSpec:
-    """The job with its local data in its bucket, where the machines fetch them; other jobs unchanged.
+    """The job with its local data in its bucket, where the machines fetch them, and with those of its `data_buckets`
+    where copies can be made; other jobs unchanged.
 
     TransferFailed: the data cannot be read or stored. Nothing has been rented then, and what is stored already is not
     sent again by the next launch.
     """
     folders = stored_folders(spec)
-    if not folders:
+    if not folders and not spec.data_buckets:
         return spec
 
     def check() -> None:
@@ -64,7 +66,7 @@ def store_data(
         for name, path in folders.items():
             storing = _Storing(name, Path(path), bucket_of(spec), own, uses, say, check, spec.image.disk_gib)
             stored[name] = str(storing.store(home, spec.name, identity))
-    return replace(spec, data={**spec.data, **stored})
+        return reserved(replace(spec, data={**spec.data, **stored}), home, own, say, identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class _Storing:
                 self._check_disk(listed)
                 location = SetLocation(self.bucket, listed.digest)
                 # Noted before anything is sent: `spotctl gc` then knows of it, however this ends.
-                self.uses.note(location, listed.size, job, wall_us())
+                self.uses.note(DataUse(location, listed.size, job, wall_us()))
                 place = place_of(self.bucket, identity)
                 assert place is not None
                 self._send(listed, place.bucket)
@@ -127,33 +129,17 @@ class _Storing:
         self.say(f"data {self.name}: {files}, {size}, in {self.bucket}; {sent}")
 
     def _claim(self, listed: DataSet, bucket: ObjectBucket) -> None:
-        """Names the data set as used by this home, so that no home removes files that it counts on.
+        is_said = False
 
-        A removal first says that it goes on, and then reads what is in use: one of the two sees the other.
-        """
-        digest, is_said = listed.digest, False
-        while True:
-            bucket.put(user_key(digest, self.installation), str(wall_us()).encode())
-            write(bucket, SETS + digest, [listed.content()])
-            if not _is_collecting(bucket):
-                return
+        def wait() -> None:
+            nonlocal is_said
             if not is_said:
                 self.say(f"data {self.name}: waits while old data is removed from {self.bucket}")
                 is_said = True
             self.check()
             time.sleep(_WAIT_SECONDS)
 
-
-def _is_collecting(bucket: ObjectBucket) -> bool:
-    return any(_since(bucket, key) > time.time() - COLLECTING_SECONDS for key in bucket.list(COLLECTING))
-
-
-def _since(bucket: ObjectBucket, key: str) -> float:
-    """When the removal that an object announces began; 0 once it has ended."""
-    try:
-        return int(read_whole(bucket, key))
-    except (NoSuchObject, ValueError):
-        return 0
+        claim(bucket, listed.digest, listed.content(), self.installation, wait)
 
 
 def _send_files(bucket: ObjectBucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:

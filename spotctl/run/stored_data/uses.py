@@ -3,16 +3,20 @@
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotctl.agent.blobs.bucket import NoSuchObject, ObjectBucket
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.data_sets import FOLDER, SETS, SetLocation
+from spotctl.agent.blobs.objects import write
+from spotctl.agent.data_sets import FOLDER, SETS, SetLocation, read_whole
 from spotctl.agent.files import exclusive, replace_json
 from spotctl.home.errors import BadRequest
+from spotctl.home.wall_clock import wall_us
 
 USERS = f"{FOLDER}/users/"
 """Below it, SHA256/INSTALLATION says that a home uses a data set."""
@@ -32,18 +36,48 @@ def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreI
     return sum(SETS + location.digest not in present for location in locations)
 
 
+def claim(bucket: ObjectBucket, digest: str, listed: bytes, installation: str, wait: Callable[[], object]) -> None:
+    """Names a data set, with the list of its files, as used by a home, so that no home removes files that this one
+    counts on. `wait` is called while a removal goes on.
+
+    A removal first says that it goes on, and then reads what is in use: one of the two sees the other.
+    """
+    while True:
+        bucket.put(user_key(digest, installation), str(wall_us()).encode())
+        write(bucket, SETS + digest, [listed])
+        if not _is_collecting(bucket):
+            return
+        wait()
+
+
+def _is_collecting(bucket: ObjectBucket) -> bool:
+    return any(_since(bucket, key) > time.time() - COLLECTING_SECONDS for key in bucket.list(COLLECTING))
+
+
+def _since(bucket: ObjectBucket, key: str) -> float:
+    """When the removal that an object announces began; 0 once it has ended."""
+    try:
+        return int(read_whole(bucket, key))
+    except (NoSuchObject, ValueError):
+        return 0
+
+
 def user_key(digest: str, installation: str) -> str:
     return f"{USERS}{digest}/{installation}"
 
 
 @dataclass(frozen=True, slots=True)
 class DataUse:
-    """A data set in a bucket: its bytes, the job that used it last, and when that was, in microseconds UTC."""
+    """A data set in a bucket: its bytes, the job that used it last, and when that was, in microseconds UTC.
+
+    `may_lack`: the bucket is one of a job's `data_buckets`, which get a copy when a machine is rented near them.
+    """
 
     location: SetLocation
     size: int
     job: str
     used: int
+    may_lack: bool = False
 
 
 class DataUses:
@@ -62,18 +96,21 @@ class DataUses:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadRequest(f"{self._file}: is damaged ({error}): remove it; launches write it again") from None
 
-    def note(self, location: SetLocation, size: int, job: str, used: int) -> None:
+    def note(self, use: DataUse) -> None:
         """Notes that a job uses a data set."""
         with exclusive(self._lock):
-            known = {use.location: use for use in self.all()}
-            self._write({**known, location: DataUse(location, size, job, used)})
+            known = {known.location: known for known in self.all()}
+            self._write({**known, use.location: use})
 
     def forget(self, locations: Collection[SetLocation]) -> None:
         with exclusive(self._lock):
             self._write({use.location: use for use in self.all() if use.location not in locations})
 
     def _write(self, uses: Mapping[SetLocation, DataUse]) -> None:
-        values = {str(use.location): {"size": use.size, "job": use.job, "used": use.used} for use in uses.values()}
+        values = {
+            str(use.location): {"size": use.size, "job": use.job, "used": use.used, "may_lack": use.may_lack}
+            for use in uses.values()
+        }
         replace_json(self._file, values, lasting=True)
 
 
@@ -81,7 +118,8 @@ def _use(text: str, value: Mapping[str, object]) -> DataUse:
     location = SetLocation.parse(text)
     if location is None:
         raise ValueError(f"{text!r} is no place of data")
-    return DataUse(location, int(str(value["size"])), str(value["job"]), int(str(value["used"])))
+    size, used, may_lack = int(str(value["size"])), int(str(value["used"])), value.get("may_lack") is True
+    return DataUse(location, size, str(value["job"]), used, may_lack)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotPermitted, ProviderError
+from spotctl.files.job.data_buckets import copies_near
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.log import events as ev
@@ -101,7 +102,7 @@ class CommandWorkload:
         if order.reliable or not self._shape.prepares:
             return None
         variables = dict(self._environment.variables)
-        task = NodeTask(PREPARE, setup=self._spec.setup or "", environment=variables, **self._files())
+        task = NodeTask(PREPARE, setup=self._spec.setup or "", environment=variables, **self._files(order.market))
         return self._payload(PREPARE, PREPARE, task)
 
     def supplies(self) -> MachineSupplies:
@@ -189,7 +190,8 @@ class CommandWorkload:
             "SPOTCTL_ATTEMPT": str(attempt.attempt),
             **node_variables(rank, nodes, attempt.port),
         }
-        if split := self._split_text(state.allocations[state.machines[machine].allocation].market):
+        market = state.allocations[state.machines[machine].allocation].market
+        if split := self._split_text(market):
             variables["SPOTCTL_PARALLEL"] = split
         task = NodeTask(
             self._start(attempt),
@@ -199,7 +201,7 @@ class CommandWorkload:
             environment={**variables, **self._environment.variables},
             checkpoint=self._checkpoint_policy(state, attempt),
             marks=self._marks,
-            **self._files(),
+            **self._files(market),
         )
         return self._payload(run_name(attempt.attempt), "run", task)
 
@@ -209,12 +211,13 @@ class CommandWorkload:
         command = (paths.python, "-P", "-m", "spotctl.agent.node", action, task.to_json())
         return Payload(name, command, folder=paths.folder, grace_seconds=GRACE_SECONDS)
 
-    def _files(self) -> dict[str, Any]:
+    def _files(self, market: Market) -> dict[str, Any]:
         spec = self._spec
         return {
             "cache": self._environment.on_machine.cache,
             "container": self._container,
             "data": {data_variable(name): path for name, path in spec.data.items()},
+            "near": copies_near(spec, market.cloud, market.region),
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
 

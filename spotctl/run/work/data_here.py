@@ -14,9 +14,11 @@ from spotctl.agent.store_patience import patiently
 class DataHere:
     """Copies data in a thread: it may take longer than a lease, and the run renews leases in its turns."""
 
-    def __init__(self, data: Mapping[str, str], cache: Path, who: StoreIdentity) -> None:
-        """`data` are the places by environment variables."""
-        self._data, self._cache, self._who = data, cache, who
+    def __init__(
+        self, data: Mapping[str, str], cache: Path, who: StoreIdentity, near: Mapping[str, str] | None = None
+    ) -> None:
+        """`data` are the places by environment variables, and `near` those of copies that are read if they exist."""
+        self._data, self._cache, self._who, self._near = data, cache, who, near or {}
         self._thread: Thread | None = None
         self._copies: dict[str, str] = {}
         self._failure: AgentError | None = None
@@ -40,7 +42,8 @@ class DataHere:
         try:
             for variable, location in self._data.items():
                 # What is wrong in the end, the run says.
-                copy = partial(local_copy, location, self._cache, self._who)
+                near = self._near.get(variable, "")
+                copy = partial(local_copy, location, self._cache, self._who, near)
                 self._copies[variable] = str(patiently(copy, lambda _: None))
         except AgentError as error:
             self._failure = error

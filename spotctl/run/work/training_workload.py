@@ -24,6 +24,7 @@ from agileml.runtime.secret_file import SECRET_VARIABLE
 from agileml.stopping import Convergence, Stopping
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
+from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.command import after_setup
 from spotctl.agent.container import NO_CONTAINER
@@ -33,6 +34,7 @@ from spotctl.agent.task import NodeTask
 from spotctl.clouds.base import Machine, MachineState, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
+from spotctl.files.job.data_buckets import copies_near
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec, data_variable
 from spotctl.files.model_file import check_nothing_lost, save_model
@@ -78,10 +80,13 @@ class TrainingWorkload:
     def __init__(self, spec: JobSpec, environment: RunEnvironment, least_stages: Callable[[], int] = lambda: 1) -> None:
         """`least_stages` is asked how many machines, at least, hold the model of a pipeline."""
         self._environment, self._least_stages = environment, least_stages
-        self._setup = spec.setup or ""
+        self._spec, self._setup = spec, spec.setup or ""
         self._container = container_of(spec)
         self._data = {data_variable(name): place for name, place in spec.data.items()} if environment.rented else {}
-        self._data_here = DataHere(self._data, environment.cache, environment.identity)
+        # All machines of a rented training are in one region, and the runner is on one of them, or far from any.
+        home = zip(spec.resources.clouds, spec.resources.regions, strict=False)
+        near = next((copies_near(spec, *place) for place in home if spec.data_buckets), {})
+        self._data_here = DataHere(self._data, environment.cache, environment.identity, near)
         assert isinstance(spec.program, Training)
         self._program, self._job = spec.program, training_job(spec)
         self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MOST_STAGES)
@@ -113,7 +118,7 @@ class TrainingWorkload:
         paths = self._environment.on_machine
         python = paths.python if self._container is None else "python3"
         node = self._nodes.command(python, patient=bool(self._data))
-        command = self._after_data(self._wrapped([*node, *(["--reliable"] if order.reliable else [])]))
+        command = self._after_data(self._wrapped([*node, *(["--reliable"] if order.reliable else [])]), order.market)
         # Machines of this computer share its processors; rented ones have their own.
         variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
         return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
@@ -127,12 +132,13 @@ class TrainingWorkload:
         container = replace(self._container, variables=variables, folders=folders)
         return container.runs(self._environment.on_machine.python, after_setup(self._setup, checked(node)))
 
-    def _after_data(self, node: list[str]) -> list[str]:
+    def _after_data(self, node: list[str], market: Market) -> list[str]:
         """The node, on a machine that first copies the job's data."""
         if not self._data:
             return node
         paths = self._environment.on_machine
-        task = NodeTask("node", cache=paths.cache, data=self._data)
+        near = copies_near(self._spec, market.cloud, market.region)
+        task = NodeTask("node", cache=paths.cache, data=self._data, near=near)
         return [paths.python, "-P", "-m", "spotctl.agent.node", "become", task.to_json(), *node]
 
     def supplies(self) -> MachineSupplies:

@@ -264,6 +264,19 @@ def test_an_order_of_close_machines_says_so(tmp_path: Path) -> None:
     assert [requested(spec, tmp_path).close for spec in specs] == [False, True]
 
 
+def test_an_order_of_machines_names_the_copies_near_them(tmp_path: Path) -> None:
+    stored = f"spotctl-data/sets/{'a' * 64}"
+    more = f"data: {{in: 's3://b/{stored}'}}\ndata_buckets: {{us-west-2: s3://west}}\n"
+    for text in (COMMAND, TRAINING):
+        rented = text.replace("clouds: [local]", "clouds: [aws]").replace("path: ckpt", "path: s3://b/ckpt")
+        spec = loads(rented + more, tmp_path / "job.yaml")
+        for region, near in (("us-west-2", {"DATA_IN": f"s3://west/{stored}"}), ("us-east-1", {})):
+            payload = requested(spec, tmp_path, Market("aws", region, f"{region}a", "c4.xlarge")).payload
+            assert payload is not None
+            (task,) = [json.loads(word) for word in payload.command if word.startswith("{")]
+            assert (task["data"], task.get("near", {})) == ({"DATA_IN": f"s3://b/{stored}"}, near)
+
+
 def test_a_launch_reads_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SET", "hidden")
     monkeypatch.delenv("UNSET", raising=False)
@@ -305,6 +318,8 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
     # test_an_order_of_close_machines_says_so.
     elsewhere += ["resources.placement", "resources.reservations"]
+    # test_an_order_of_machines_names_the_copies_near_them.
+    elsewhere += ["data_buckets"]
     # tests/spotctl/show/tracking/test_tracking.py logs to both trackers.
     elsewhere += ["track"]
     # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.

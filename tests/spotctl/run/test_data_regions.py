@@ -20,7 +20,7 @@ from spotctl.clouds.parts import bucket_region_of
 from spotctl.files.job.reader import load
 from spotctl.home.cloud import rented_clouds
 from spotctl.run.start import data_regions
-from spotctl.run.start.data_regions import bucket_location, far_data
+from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets
 from tests.servers.loopback import Reply, Request, serving
 
 JOB = """\
@@ -137,3 +137,35 @@ def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
 def test_a_plan_with_far_data_says_so(tmp_path: Path, data: str, place: Location | None, lines: list[str]) -> None:
     region_of: Callable[[str], Location | None] = lambda _: place  # noqa: E731
     assert list(far_data(plan(tmp_path, data), region_of)) == lines
+
+
+def test_a_region_with_a_bucket_gets_a_copy_once(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    reading = plan(tmp_path, "corpus")
+    reading.job.spec = replace(reading.job.spec, data_buckets={"us-east-1": "s3://near/"})
+    assert list(far_data(reading, lambda _: Location("aws", "us-west-2"))) == [
+        "data corpus: s3://far is in us-west-2, and the machines are in us-east-1: it is copied to s3://near once, and"
+        " until then each of them reads it from there, for about $0.02 per GB"
+    ]
+    # Objects below a prefix are not copied.
+    reading.job.spec = replace(reading.job.spec, data={"corpus": "s3://far/x/"})
+    (line,) = far_data(reading, lambda _: Location("aws", "us-west-2"))
+    assert "each of them reads it from there" in line
+
+
+@pytest.mark.parametrize(
+    ("place", "lines"),
+    [
+        (Location("aws", "us-east-1"), []),
+        (None, []),
+        (
+            Location("aws", "us-west-2"),
+            ["data_buckets.us-east-1: s3://near is in us-west-2; name a bucket in us-east-1"],
+        ),
+    ],
+)
+def test_a_bucket_in_another_region_than_its_own_is_said(
+    tmp_path: Path, place: Location | None, lines: list[str]
+) -> None:
+    spec = replace(plan(tmp_path, "s3://far/x/").job.spec, data_buckets={"us-east-1": "s3://near"})
+    assert list(misplaced_buckets(spec, lambda _: place)) == lines

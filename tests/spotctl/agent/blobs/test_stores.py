@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
-from spotctl.agent.blobs import http, objects
-from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
+from spotctl.agent.blobs import bucket as blobs_bucket, http, objects, s3
+from spotctl.agent.blobs.bucket import CopyingBucket, NoSuchObject, ObjectChanged, StoreRefused
 from spotctl.agent.blobs.conditional import Content, shared_object
 from spotctl.agent.blobs.locations import place_of, store_at
 from spotctl.agent.blobs.s3 import S3Bucket
@@ -123,6 +123,34 @@ class ObjectSuite(BlobStoreSuite):
             server.faults.append(Fault("/x", cut=100_000))
         assert content(store, "x") == blob
         assert "range" in server.requests[-1].headers
+
+    @pytest.mark.parametrize("size", [0, 900, 5000])
+    def test_the_store_copies_between_its_buckets(
+        self,
+        store: BlobStore,
+        bucket: ObjectStore,
+        server: LoopbackServer,
+        monkeypatch: pytest.MonkeyPatch,
+        size: int,
+    ) -> None:
+        """Nothing of the content passes through here, and each part of a large object is a request of its own."""
+        monkeypatch.setattr(blobs_bucket, "COPY_BYTES", 1000)
+        for module in (s3, azure):
+            monkeypatch.setattr(module, "COPY_BYTES", 1000)
+        store.put("x", [bytes(range(200)) * (size // 200)])
+        key, other = "jobs/a b/x", bucket.add("near")
+        source, target = (place_of(self.location.replace("bucket", name)) for name in ("bucket", "near"))
+        assert source is not None
+        assert target is not None
+        assert isinstance(target.bucket, CopyingBucket)
+        server.requests.clear()
+        target.bucket.copy(key, source.bucket, len(bucket.objects[key].content))
+        assert other.objects[key].content == bucket.objects[key].content
+        assert not [one for one in server.requests if one.method == "GET" and one.path.endswith("/x")]
+        assert max(len(one.body) for one in server.requests if not one.body.startswith(b"<")) == 0
+        del bucket.objects[key]
+        with pytest.raises(NoSuchObject):
+            target.bucket.copy(key, source.bucket, size)
 
     def test_a_store_that_is_not_there(self, store: BlobStore, bucket: ObjectStore) -> None:
         bucket.bucket = "another"

@@ -13,6 +13,7 @@ from spotctl.agent.blobs import http
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.data_sets import FILES
 from spotctl.files.job.reader import load
+from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.run.stored_data.storing import store_data
 from tests.servers.loopback import LoopbackServer, serving
@@ -50,10 +51,14 @@ class Bucket:
 
     def launched(self, name: str = "reading", home: str = "home", more: str = "") -> str:
         """The place of the data that a launch stores."""
+        return self.stored(name, home, more).data["corpus"]
+
+    def stored(self, name: str = "reading", home: str = "home", more: str = "") -> JobSpec:
+        """The job of a launch that stores its data."""
         path = self.folder / f"{name}.yaml"
         path.write_text(JOB.format(name=name, data=self.data, more=more))
         spec = load(path, to_launch=True)
-        return store_data(spec, self.settings(home), self.said.append, identity=MACHINE).data["corpus"]
+        return store_data(spec, self.settings(home), self.said.append, identity=MACHINE)
 
     def calls(self, method: str, path: str = FILES) -> list[int]:
         """The bytes of each request to files, in their order; then they are forgotten."""

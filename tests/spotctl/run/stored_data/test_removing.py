@@ -39,7 +39,7 @@ def aged(bucket: Bucket, place: str, days: int, home: str = "home") -> None:
     """Makes the last use of data older."""
     uses = DataUses(bucket.folder / home / "data")
     (use,) = (use for use in uses.all() if str(use.location) == place)
-    uses.note(use.location, use.size, use.job, use.used - days * DAY)
+    uses.note(replace(use, used=use.used - days * DAY))
 
 
 def left(bucket: Bucket) -> list[str]:
