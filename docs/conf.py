@@ -8,12 +8,13 @@ import reference
 
 PAGES = {
     "Start": "tutorial faq script-or-trainer which-strategy glossary",
-    "How to": "troubleshooting nightly budget-and-deadline tracking several-jobs teams training trainers own-strategy"
+    "How to": "troubleshooting nightly budget-and-deadline tracking several-jobs teams training trainers"
     " reports prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
     "Explanation": "planning guarantees proof machines remote-runner",
-    "For maintainers": "internals/architecture internals/write-a-cloud internals/test-clouds internals/forecast"
+    "For maintainers": "internals/architecture internals/own-strategy internals/write-a-cloud"
+    " internals/test-clouds internals/forecast"
     " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers internals/benchmarks"
     " internals/threats decisions/index",
 }
