@@ -46,7 +46,10 @@ COURSES = {
     gcp.NameTaken: Course.STOP_IF_REPEATED,
     ProviderError: Course.STOP_IF_REPEATED,
 }
-EXAMPLES = {r"max price .* is lower than the current spot price": "max price 1 is lower than the current spot price 2"}
+EXAMPLES = {
+    r"max price .* is lower than the current spot price": "max price 1 is lower than the current spot price 2",
+    r"capacity ?reservation": "the capacity reservation group has no such size",
+}
 
 
 def kinds() -> Iterator[tuple[str, type[SpotctlError]]]:
