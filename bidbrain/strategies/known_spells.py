@@ -142,9 +142,9 @@ def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
 def _looks(spans: Iterable[AvailabilitySpan], now: int) -> Iterator[tuple[int, bool, bool]]:
     """Moments in order, whether spot was there, and whether it stayed so until the next look.
 
-    Where one span begins when another ends, the one that begins says how it goes on.
+    Where one span begins when another ends, the one that begins says how it goes on; of several, the longest.
     """
-    known = [part for span in spans if (part := span.before(now)) is not None]
+    known = sorted(part for span in spans if (part := span.before(now)) is not None)
     ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
     begins = {span.since: (span.up, span.until > span.since) for span in known}
     for at, (up, lasts) in sorted({**ends, **begins}.items()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from typing import cast
 
 import numpy as np
@@ -81,6 +82,13 @@ def test_a_span_that_begins_when_another_ends_says_how_it_goes_on() -> None:
     part = AvailabilitySpan(MARKET, NOW - 4 * HOUR, NOW - 2 * HOUR, 8, 8, "evicted", "a test")
     rest = replace(part, since=part.until, until=NOW, machines=6, ended="")
     assert KnownSpells.of([part, rest], NOW).endings == (0, 0), "six of eight machines are still there"
+
+
+def test_what_several_runs_saw_at_a_moment_does_not_depend_on_their_order() -> None:
+    seen = [span(2, 1, up=True, ended="evicted"), span(2, 2, up=False, ended="refused"), span(3, 2, up=False)]
+    known = {KnownSpells.of([seen[i] for i in order], NOW) for order in permutations(range(3))}
+    (only,) = known
+    assert only.endings == pytest.approx((1, 1), abs=0.02)
 
 
 def test_older_observations_count_less() -> None:
