@@ -4,6 +4,8 @@ Prints the endings per hour of down and of up spells, by age class, over the ava
 `PUBLIC_PRIOR` is pooled over `*__1-node__*`. `REGIONS_PRIOR` is that of zones that differ, of the AWS traces of October
 2022 and April 2023 (`*__1-node__aws-10-*` and `*__1-node__aws-04-*`): the endings of each zone have a factor, drawn
 from a Gamma distribution of mean 1 whose shape is the strength. How likely the traces are is printed by strength.
+
+The last line compares forecasts with the traces: how often spot that is away at any moment is back within four hours.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from bidbrain.arrays import Bools, Floats
+from bidbrain.forecast.drawn_spells import drawn_capacity
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, spell_ages, spell_ends
+from bidbrain.strategies.known_spells import UNSEEN
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import read
 
 _STRENGTHS = (2.0, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, inf)
+_WITHIN, _DRAWS = 4 * HOUR, 5000
 _ROUNDS = 300
 """Until rates and factors agree with each other to more digits than are printed."""
 
@@ -39,6 +44,27 @@ def main(patterns: Sequence[str]) -> None:
         for kind, strength in (("pooled", inf), (f"apart, {best:g}", best)):
             rates = fit_rates(endings[:, side], hours[:, side], strength)
             print(f"{'':5}{kind}:", " ".join(f"{rate:.3g}" for rate in rates))
+    recorded = np.concatenate([returns(history.up, history.gap) for history in histories])
+    print(f"back within 4 hours: {recorded.mean():.0%} in the traces, {drawn_returns().mean():.0%} in forecasts")
+
+
+def returns(up: Bools, gap: int) -> Bools:
+    """Whether spot is back in time, for each tick of a history at which it is away and the time after is recorded."""
+    later = np.append(np.cumsum(up), np.full(_WITHIN // gap, -1))[_WITHIN // gap :][: up.size]
+    known = ~up & (later >= 0)
+    back: Bools = (later > np.cumsum(up))[known]
+    return back
+
+
+def drawn_returns() -> Bools:
+    """Whether spot is back in time, for the spells that a forecast draws where nothing is known and it is away."""
+    chance, back = np.random.default_rng(1), list[bool]()
+    for down, up in chance.random((_DRAWS, 2)).tolist():
+        times, opened = drawn_capacity(UNSEEN, 0, _WITHIN, (down, up), chance).openings
+        now = int(np.searchsorted(times, 0, side="right")) - 1
+        if not opened[now]:
+            back.append(bool(opened[now + 1 :][times[now + 1 :] <= _WITHIN].any()))
+    return np.array(back)
 
 
 def counted(histories: Sequence[tuple[Bools, int]]) -> tuple[Floats, Floats]:
