@@ -9,7 +9,7 @@ PART_BYTES = 16 << 20
 
 
 COPY_BYTES = 256 << 20
-"""Bytes that a store copies with one request: seconds of its work, also between regions."""
+"""Bytes that a store copies with one request, which must be answered within the time of a call."""
 
 
 class StoreRefused(OSError):

@@ -266,7 +266,7 @@ def test_what_one_job_does_not_need_is_left_to_the_others() -> None:
     assert held_by(plans) == [3, 1]
     ranged = [holding_reservations(short_gang(name, 4, 2), reserved(5)) for name in ("a", "b")]
     assert held_by(planned_together(*ranged)) == [3, 2]
-    # Nobody lacks a machine here, so nothing is divided.
+    # Both get all machines that they want, so nothing is divided.
     enough = planned_together(*(holding_reservations(short_gang(name, 2), reserved(4)) for name in ("a", "b")))
     assert (held_by(enough), [plan.job.reserved for plan in enough]) == ([2, 2], [None, None])
 

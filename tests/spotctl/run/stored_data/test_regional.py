@@ -76,7 +76,7 @@ def copied(place: str, installation: str = "home") -> int:
 
 
 def read(bucket: Bucket, place: str, machine: str) -> tuple[dict[str, str], list[str], list[str]]:
-    """What a machine reads, the buckets from which it fetches files, and what it says."""
+    """The data that a machine reads, the buckets from which it fetches files, and its messages."""
     said = list[str]()
     bucket.server.requests.clear()
     kept = local_copy(place, bucket.folder / machine, near=near_of(place), say=said.append)
@@ -96,7 +96,7 @@ def test_a_copy_is_made_once_and_read_near_the_machine(bucket: Bucket) -> None:
     assert line.endswith("reads it in gs://bucket")
     assert [copied(place), copied(place)] == [3, 0]
     assert read(bucket, place, "second") == (CORPUS, ["west"], [])
-    # A machine that has the data asks nobody.
+    # A machine that has the data sends no request.
     read(bucket, place, "second")
     assert bucket.server.requests == []
 
