@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -53,6 +54,24 @@ class Paced(Decades):
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         time.sleep(0.0006 * (hi - lo))
+        super().step(shard, lo, hi, params, clock, rng)
+
+
+class Gated(Paced):
+    """The same, at most `AHEAD` clocks ahead of the script that injects the faults, however busy the computer.
+
+    The size of a file is the last clock that the script has seen: `truncate` changes it in one step.
+    """
+
+    AHEAD = 2
+
+    def __init__(self, gate: str, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.gate = gate
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        while clock > os.stat(self.gate).st_size + self.AHEAD:
+            time.sleep(0.005)
         super().step(shard, lo, hi, params, clock, rng)
 
 

@@ -5,6 +5,7 @@ The job is the same for all: 16 shards whose updates cannot be reordered without
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,7 +21,7 @@ from agileml.job import Trained, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, reliable
-from tests.agileml.toys import Decades
+from tests.agileml.toys import Decades, Gated
 
 SAME = """
 from tests.agileml.toys import Paced
@@ -51,13 +52,20 @@ def undisturbed(clocks: int) -> str:
 
 @dataclass
 class Recorder:
-    """Passes a timetable on and records which machines the loop offered to it."""
+    """Passes a timetable on and records which machines the loop offered to it before the job could end.
+
+    Once the gate has let the last clock pass, machines leave because the job is over.
+    """
 
     timetable: Timetable
+    gate: Path
+    last: int
     seen: list[tuple[RunningMachine, ...]] = field(default_factory=list)
 
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
-        self.seen.append(tuple(machines))
+        if clock < self.last - Gated.AHEAD:
+            self.seen.append(tuple(machines))
+        os.truncate(self.gate, clock)
         return self.timetable.due(clock, seconds, machines)
 
 
@@ -72,9 +80,22 @@ class FleetSuite:
         raise NotImplementedError
 
     @pytest.fixture
-    def run(self, play: Callable[[TrainingJob, Script, Log], Trained]) -> Callable[..., tuple[Trained, Log, Recorder]]:
+    def gate(self, tmp_path: Path) -> Path:
+        path = tmp_path / "gate"
+        path.touch()
+        return path
+
+    @pytest.fixture
+    def source(self, gate: Path) -> TrainerSource:
+        return TrainerSource("tests.agileml.toys:Gated", {"lengths": LENGTHS, "gate": str(gate)})
+
+    @pytest.fixture
+    def run(
+        self, play: Callable[[TrainingJob, Script, Log], Trained], source: TrainerSource, gate: Path
+    ) -> Callable[..., tuple[Trained, Log, Recorder]]:
         def run(acts: dict[int, list[Choice]], job: TrainingJob = JOB) -> tuple[Trained, Log, Recorder]:
-            log, recorder = Log(), Recorder(Timetable(acts))
+            job = replace(job, source=source) if job.source == JOB.source else job
+            log, recorder = Log(), Recorder(Timetable(acts), gate, job.stopping.clocks or 0)
             trained = play(job, recorder, log)
             assert [iteration.clock for iteration in log] == list(range(1, trained.clocks + 1))
             assert reference.model_digest(trained.model) == undisturbed(trained.clocks)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.secret_file import SECRET_VARIABLE
-from tests.agileml.engines.fleet_suite import JOB, LENGTHS, FleetSuite, Log, ReplacingFleetSuite
+from tests.agileml.engines.fleet_suite import LENGTHS, FleetSuite, Log, ReplacingFleetSuite
 from tests.agileml.engines.forked_node import ForkedNode, start_fork_server
 from tests.agileml.engines.jobs import processes
 
@@ -36,13 +35,14 @@ LEAVE_SECONDS = 120.0
 
 class TestSimulated(ReplacingFleetSuite):
     @pytest.fixture
+    def source(self) -> TrainerSource:
+        # Virtual time needs no pace.
+        return TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS})
+
+    @pytest.fixture
     def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
         machines = Machines(seconds_per_item=0.01, loading=0.1)
-        # Virtual time needs no pace.
-        source = TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS})
-        return lambda job, script, log: SimulatedEngine(machines).play(
-            replace(job, source=source) if job.source == JOB.source else job, script, log.append
-        )
+        return lambda job, script, log: SimulatedEngine(machines).play(job, script, log.append)
 
 
 @pytest.mark.sampled(6)

@@ -176,11 +176,12 @@ if os.environ.get("SPOTCTL_TEST_RAY"):
 
     class TestRay(ReplacingFleetSuite):
         @pytest.fixture
+        def source(self) -> TrainerSource:
+            return TrainerSource("tests.agileml.toys:Slow", {"lengths": LENGTHS})
+
+        @pytest.fixture
         def play(self, play: Play) -> Play:
-            slow = TrainerSource("tests.agileml.toys:Slow", {"lengths": LENGTHS})
-            return lambda job, script, log: play(
-                replace(job, source=slow) if job.source == JOB.source else job, script, log
-            )
+            return play
 
         def test_a_node_that_runs_other_code_is_refused_and_the_job_goes_on(
             self, run: Callable[..., tuple[Trained, Log, Recorder]], tmp_path: Path
