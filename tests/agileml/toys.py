@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,12 +65,12 @@ class Gated(Paced):
 
     AHEAD = 2
 
-    def __init__(self, gate: str, **rest: Any) -> None:
-        super().__init__(**rest)
-        self.gate = gate
+    def __init__(self, gate: str, lengths: Sequence[int]) -> None:
+        super().__init__(lengths)
+        self.gate = Path(gate)
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
-        while clock > os.stat(self.gate).st_size + self.AHEAD:
+        while clock > self.gate.stat().st_size + self.AHEAD:
             time.sleep(0.005)
         super().step(shard, lo, hi, params, clock, rng)
 
