@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from agileml.params.deltas import nbytes
 from agileml.protocol.actions import CONTROLLER, Action, Send
-from agileml.protocol.balancing import ServerTimed
-from agileml.protocol.messages import PartitionUpdate, Snapshot
+from agileml.protocol.messages import PartitionUpdate, ServerTimed, Snapshot
 
 
 @dataclass(slots=True)
