@@ -31,9 +31,7 @@ class RunnableJob(Protocol):
         """Whether no node has to outlive the others, so that each may run on a machine of any kind."""
         ...
 
-    def controller_role(
-        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
-    ) -> ControllerRole:
+    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
         """The controller's role; `memory` is the file from which a restarted controller resumes."""
         ...
 
@@ -61,17 +59,13 @@ class PreparedJob:
     def nodes_are_alike(self) -> bool:
         return False
 
-    def controller_role(
-        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
-    ) -> ControllerRole:
+    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
         shape = self.shape
         return TrainerControllerRole(
             rendezvous=rendezvous,
             memory=memory,
             code=shape.code,
             job=self.job,
-            needs_all=needs_all,
-            may_lack_nodes=may_lack_nodes,
             plan=shape.plan,
             partition_bytes=shape.layout.partition_bytes(),
         )

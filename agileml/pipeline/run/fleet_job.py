@@ -59,17 +59,13 @@ class PreparedPipeline:
     def nodes_are_alike(self) -> bool:
         return True
 
-    def controller_role(
-        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
-    ) -> ControllerRole:
+    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
         """The controller's role; `memory` is the file from which a restarted controller resumes."""
         return PipelineControllerRole(
             rendezvous=rendezvous,
             memory=memory,
             code=self.code,
             job=self.job,
-            needs_all=needs_all,
-            may_lack_nodes=may_lack_nodes,
             settings=self.settings,
         )
 
