@@ -13,7 +13,6 @@ from typing import Any, Self, get_args
 
 from agileml.core.clock_progress import ClockProgress, ClockReport
 from agileml.core.epochs import Epochs, Mode
-from agileml.core.evaluation import FinalLoss
 from agileml.core.events import (
     ControllerInstruction,
     ControllerSettings,
@@ -25,7 +24,7 @@ from agileml.core.events import (
     StopJob,
 )
 from agileml.core.gathering import StartUp, can_start
-from agileml.core.last_clock import LastClock
+from agileml.core.last_clock import FinalLoss, LastClock
 from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.record import remember

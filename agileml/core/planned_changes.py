@@ -8,12 +8,48 @@ from typing import Any
 
 from agileml.core.assignment import Assignment
 from agileml.core.members import IN_EPOCH, Members, NodePhase
-from agileml.core.placement import Footprint, target_table
-from agileml.core.server_balance import ServerBalance
+from agileml.core.placement import Footprint, may_serve, target_table
 from agileml.policies.flexrr import help_groups
-from agileml.policies.psld import ServerPlace
+from agileml.policies.psld import PSLD, ServerPlace
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import HelpGroup, Move, Route, Table, Taken
+from agileml.protocol.messages import HelpGroup, Move, Route, ServerTimed, Table, Taken
+
+
+@dataclass(slots=True)
+class ServerBalance:
+    """The measurements so far, and where partitions are to be served because of them.
+
+    `placed` is the server of each partition, empty without measurements; `more` transient nodes than usual may serve.
+    """
+
+    policy: PSLD = field(default_factory=PSLD)
+    placed: tuple[str, ...] = ()
+    more: int = 0
+    _moving_since: float | None = None
+    """When partitions began to move to faster servers, or the last of them arrived; None if none is moving."""
+
+    def add(self, timed: ServerTimed) -> None:
+        """Adds a measurement."""
+        self.policy = self.policy.with_measurement(timed.server, timed.sent_bytes, timed.seconds)
+
+    def propose(
+        self, owners: Sequence[str], partition_bytes: Sequence[int], footprint: Footprint, stage: int, now: float
+    ) -> ServerPlace | None:
+        """Looks for faster servers; None if all partitions stay."""
+        servers = may_serve(footprint, stage, len(partition_bytes), self.more)
+        self.policy, place = self.policy.propose(owners, partition_bytes, servers)
+        if place is not None:
+            self.placed, self._moving_since = place.owners, now
+            self.more += place.short
+        return place
+
+    def seconds_of_move(self, now: float, *, moving: bool) -> float | None:
+        """The time that a partition took to arrive since the one before; None if it does not move for its server."""
+        since = self._moving_since
+        if since is None:
+            return None
+        self._moving_since = now if moving else None
+        return now - since
 
 
 @dataclass(frozen=True, slots=True)

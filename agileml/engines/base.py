@@ -162,7 +162,3 @@ class ControllerLink(Protocol):
     def forget(self, name: str) -> None:
         """A node has left as the controller told it to."""
         ...
-
-    def close(self) -> None:
-        """Ends the connection."""
-        ...

@@ -66,28 +66,7 @@ class RemoveNodes:
                 return min(number, present)
 
 
-@dataclass(frozen=True, slots=True)
-class AddNodes:
-    """Nodes join."""
-
-    count: int
-    reliable: bool
-
-    def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
-        """Does not depend on which machines are present."""
-        return Join(self.count, self.reliable)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveController:
-    """The controller is killed."""
-
-    def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
-        """Does not depend on which machines are present."""
-        return KillController()
-
-
-FaultKind = RemoveNodes | AddNodes | RemoveController
+FaultKind = RemoveNodes | Join | KillController
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +127,7 @@ class FaultSchedule:
             while self._fires(number, clock, seconds):
                 rng = _rng(self._chaos.seed, number, self._fired[number])
                 self._fired[number] += 1
-                act = rule.fault.act(rng, present) if rng.random() < rule.probability else None
+                act = _act(rule, rng, present) if rng.random() < rule.probability else None
                 if act is not None:
                     acts.append(act)
                     present = _after(act, present)
@@ -161,6 +140,11 @@ class FaultSchedule:
 
 def _rng(seed: int, rule: int, occurrence: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(rule, occurrence))))
+
+
+def _act(rule: Rule, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act | None:
+    fault = rule.fault
+    return fault.act(rng, present) if isinstance(fault, RemoveNodes) else fault
 
 
 def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
@@ -287,9 +271,9 @@ class _Parser:
         what = self._one_of("evict", "kill", "join")
         if what == "join":
             count = self._count("how many nodes join, such as 2")
-            return AddNodes(count, self._takes("reliable"))
+            return Join(count, self._takes("reliable"))
         if what == "kill" and self._takes("controller"):
-            return RemoveController()
+            return KillController()
         share = self._share(what)
         reliable = self._takes("reliable")
         warning = None

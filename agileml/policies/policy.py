@@ -1,8 +1,7 @@
 """The contract of a policy: the controller reports what happened, and the policy answers with proposals.
 
 A policy is an immutable value that performs no action itself. The controller decides what to do with a proposal and
-logs it, so that a run can be replayed without the policy. A new kind of policy adds its reports to `TrainingReport`,
-its proposals to `Proposal`, and one case to `Controller._apply`.
+logs it, so that a run can be replayed without the policy.
 """
 
 from __future__ import annotations
@@ -110,13 +109,10 @@ class UseStage:
     reason: str = ""
 
 
-Proposal = UseStage
-
-
 class TrainingPolicy(Protocol):
     """An immutable policy."""
 
-    def observe(self, report: TrainingReport) -> tuple[TrainingPolicy, tuple[Proposal, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[TrainingPolicy, tuple[UseStage, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         ...
 

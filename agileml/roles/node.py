@@ -53,11 +53,10 @@ from agileml.protocol.messages import (
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.departure import Departure
-from agileml.roles.node_states import NodeState
 from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
-from agileml.roles.server_times import ServerTimes
-from agileml.roles.transitions import Transition
+from agileml.roles.transitions import State, Transition
+from agileml.roles.version_requests import ServerTimes
 from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
@@ -106,6 +105,15 @@ class JobSettings:
             raise BadArgument(f"stragglers is {self.stragglers!r}; it must be a text such as 'reassign'")
         if self.wire is not None and self.wire not in WIRES:
             raise BadArgument(f"wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
+
+
+class NodeState(State):
+    """The states of a node."""
+
+    OUTSIDE = "in no epoch yet"
+    RESTORING = "waits for versions of its partitions, from which the epoch starts"
+    ACTIVE = "has all that it had at the start of the epoch"
+    DRAINING = "holds nothing; waits until no message is in flight"
 
 
 class Node:

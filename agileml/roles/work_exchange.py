@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherDeclined, OtherReported, OwnProgress
 from agileml.protocol.actions import CONTROLLER, Chunk
-from agileml.protocol.helping import (
+from agileml.protocol.messages import (
     BegunHelping,
     CancelHelp,
     DoThis,

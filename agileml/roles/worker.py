@@ -2,7 +2,7 @@
 
 Every shard has its own remaining work, so that a shard that changes hands continues where it was. The worker processes
 its messages between two pieces of work; only then does it give shards away, take them over, or roll back: see
-`WorkerState` and `TRANSITIONS`.
+`WorkerState` and `TRANSITIONS`. `Snapshot` and messages about help do not wait for the end of a chunk.
 """
 
 from collections import deque
@@ -30,12 +30,31 @@ from agileml.roles.context import WorkerContext
 from agileml.roles.contributions import Contributions
 from agileml.roles.remaining import HeldShards, Remaining, reusable
 from agileml.roles.shard_handovers import ShardHandovers
-from agileml.roles.transitions import Transition
+from agileml.roles.transitions import State, Transition
 from agileml.roles.version_requests import VersionRequests
 from agileml.roles.work_exchange import Helping, HelpMessage
-from agileml.roles.worker_states import AT_THE_END, AT_WORK, BUSY, WorkerMessage, WorkerState
 from agileml.transport import FrameLimits
 from agileml.work.counted import CountedWork
+
+WorkerMessage = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
+"""Messages that a worker processes."""
+
+
+class WorkerState(State):
+    """The states of a worker."""
+
+    IDLE = "has nothing to compute: no shard, none before the limit, or its clock is being decided without it"
+    WAITING = "waits for versions that it has requested"
+    COMPUTING = "computes a chunk"
+    FETCHING = "all clocks are done; waits for the final version"
+    EVALUATING = "computes a shard's part of the final loss"
+    EVALUATED = "has computed the final loss on all its shards"
+
+
+AT_WORK = frozenset({WorkerState.IDLE, WorkerState.WAITING, WorkerState.COMPUTING})
+AT_THE_END = frozenset({WorkerState.FETCHING, WorkerState.EVALUATING, WorkerState.EVALUATED})
+BUSY = frozenset({WorkerState.COMPUTING, WorkerState.EVALUATING})
+"""In these states the user's code runs."""
 
 
 @dataclass(slots=True)

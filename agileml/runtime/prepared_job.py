@@ -1,8 +1,8 @@
 """The roles of a job's processes, and the result for its caller."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from agileml.job import GaveUp, Trained, TrainingJob
 from agileml.runtime.blob_store import BlobStore
@@ -13,65 +13,48 @@ from agileml.runtime.results import Result, counted, model_of
 from agileml.runtime.role_specs import ControllerRole, NodeRole, TrainerControllerRole
 
 
-class RunnableJob(Protocol):
+@dataclass(frozen=True, slots=True)
+class RunnableJob(ABC):
     """A job with all that a fleet needs to start its processes."""
 
-    @property
-    def job(self) -> TrainingJob:
-        """The initial number of nodes, when to stop, and settings."""
-        ...
+    job: TrainingJob
 
     @property
     def least_nodes(self) -> int:
         """The model does not fit on fewer nodes."""
-        ...
-
-    @property
-    def nodes_are_alike(self) -> bool:
-        """Whether no node has to outlive the others, so that each may run on a machine of any kind."""
-        ...
-
-    def controller_role(
-        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
-    ) -> ControllerRole:
-        """The controller's role; `memory` is the file from which a restarted controller resumes."""
-        ...
-
-    def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
-        """A node's role."""
-        ...
-
-    def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:
-        """The result of the whole job. GaveUp: the job ended early, because nodes failed again and again."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedJob:
-    """A training with workers and servers, and its shape."""
-
-    job: TrainingJob
-    shape: JobShape
-
-    @property
-    def least_nodes(self) -> int:
         return 1
 
     @property
     def nodes_are_alike(self) -> bool:
+        """Whether no node has to outlive the others, so that each may run on a machine of any kind."""
         return False
 
-    def controller_role(
-        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
-    ) -> ControllerRole:
+    @abstractmethod
+    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
+        """The controller's role; `memory` is the file from which a restarted controller resumes."""
+
+    @abstractmethod
+    def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
+        """A node's role."""
+
+    @abstractmethod
+    def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:
+        """The result of the whole job. GaveUp: the job ended early, because nodes failed again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedJob(RunnableJob):
+    """A training with workers and servers, and its shape."""
+
+    shape: JobShape
+
+    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
         shape = self.shape
         return TrainerControllerRole(
             rendezvous=rendezvous,
             memory=memory,
             code=shape.code,
             job=self.job,
-            needs_all=needs_all,
-            may_lack_nodes=may_lack_nodes,
             plan=shape.plan,
             partition_bytes=shape.layout.partition_bytes(),
         )

@@ -8,50 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Protocol
 
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_link import FRAME_BYTES, LinkedBlobStore
-from agileml.runtime.blob_store import BlobStore, FileBlobStore
+from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import Address, TcpAddress, Tls, UnixAddress
 from agileml.transport.certificates import tls_of
-
-
-class Rendezvous(Protocol):
-    """An immutable value that can be pickled: roles carry it to other processes."""
-
-    @property
-    def secret(self) -> bytes:
-        """The key by which the job's processes authenticate each other; empty in a role that is published."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The version of the code, which both ends of a link must have in common; empty if it cannot differ."""
-        ...
-
-    @property
-    def tls(self) -> Tls | None:
-        """For links between computers."""
-        ...
-
-    @property
-    def blobs(self) -> BlobStore:
-        """Storage that every process of the job can read and write, and that survives all of them."""
-        ...
-
-    @property
-    def patience(self) -> float:
-        """Seconds without a controller after which a node gives up."""
-        ...
-
-    def listening(self, name: str) -> Sequence[Address]:
-        """Where the process of this name listens if it is this one."""
-        ...
-
-    def addresses(self, name: str) -> Sequence[Address]:
-        """Where to reach the process of this name, best first; empty if only the address book knows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +25,12 @@ class FolderRendezvous:
 
     folder: Path
     secret: bytes = field(repr=False)
+    """The key by which the job's processes authenticate each other; empty in a role that is published."""
     listen: TcpAddress | None = None
     version: str = ""
+    """The version of the code, which both ends of a link must have in common; empty if it cannot differ."""
     patience: float = inf
+    """Seconds without a controller after which a node gives up."""
 
     @property
     def tls(self) -> Tls | None:
@@ -82,12 +47,12 @@ class FolderRendezvous:
         return UnixAddress(str(self.folder / f"{name}.sock"))
 
     def listening(self, name: str) -> Sequence[Address]:
-        """The socket in the folder; for the controller also the TCP port."""
+        """Where a process listens: at the socket in the folder; the controller also at the TCP port."""
         socket = self.address(name)
         return (socket,) if self.listen is None or name != CONTROLLER else (socket, self.listen)
 
     def addresses(self, name: str) -> Sequence[Address]:
-        """The socket in the folder."""
+        """Where to reach a process: the socket in the folder."""
         return (self.address(name),)
 
 
@@ -125,3 +90,7 @@ class LinkedRendezvous:
     def addresses(self, name: str) -> Sequence[Address]:
         """The controller's; all others are in the address book."""
         return (self.controller,) if name == CONTROLLER else ()
+
+
+Rendezvous = FolderRendezvous | LinkedRendezvous
+"""Roles carry it to other processes, pickled."""

@@ -1,6 +1,6 @@
 """Errors of a link, split by what the caller can do about them."""
 
-from agileml.errors import AgileMLError, BadInput, BrokenConnection, PeerRefused
+from agileml.errors import AgileMLError, BadInput, BrokenConnection
 
 
 class BadAddress(BadInput, ValueError):
@@ -29,7 +29,3 @@ class BadFrame(BrokenConnection):
 
 class BadMessage(BrokenConnection):
     """A peer sent a valid frame whose fields do not fit its kind of message."""
-
-
-class HandshakeFailed(PeerRefused):
-    """Two processes cannot connect: their secrets, their versions or their expected names differ."""

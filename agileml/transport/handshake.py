@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from agileml.errors import BadArgument
-from agileml.transport.errors import BadSecret, HandshakeFailed
+from agileml.errors import BadArgument, PeerRefused
+from agileml.transport.errors import BadSecret
 
 NONCE_BYTES = MAC_BYTES = 32
 SHORTEST_SECRET = 16
@@ -101,7 +101,7 @@ def new_instance() -> str:
     return secrets.token_hex(8)
 
 
-class Failure(HandshakeFailed):
+class Failure(PeerRefused):
     """A failed handshake: its `reason`, and `refusal`, the bytes that inform the other side."""
 
     def __init__(self, text: str, reason: Reason, *, inform: bool = True) -> None:

@@ -11,7 +11,7 @@ from agileml.transport.framing import Frame, FrameReader
 from agileml.transport.handshake import Handshake
 from agileml.transport.loop import Loop
 from agileml.transport.settings import Tls
-from agileml.transport.streams import PlainStream, Stream, TlsStream
+from agileml.transport.streams import PlainStream, Stream
 
 _GATHERED = 64
 """Pieces of memory per system call."""
@@ -76,7 +76,7 @@ class Link:
     def __init__(
         self, stream: PlainStream, address: Address, peer: str | None, handshake: Handshake, began: float
     ) -> None:
-        self.stream: PlainStream | TlsStream = stream
+        self.stream: Stream = stream
         self.descriptor = stream.fileno()
         self.address = address
         self.peer = peer

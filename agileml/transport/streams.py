@@ -1,23 +1,15 @@
-"""Non-blocking streams: plain sockets with scatter and gather, and TLS."""
+"""Non-blocking streams: plain sockets with scatter and gather, and TLS.
+
+Methods return None if they would block, and raise OSError if the connection is broken.
+"""
 
 import os
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Protocol
 
 _TLS_RECORD = 16 << 10
 _TLS_MOST = 1 << 20
-
-
-class Stream(Protocol):
-    """A non-blocking connection. Methods return None if they would block, and raise OSError if it is broken."""
-
-    def receive_into(self, memory: memoryview) -> int | None:
-        """Number of bytes received; 0 at the end of the stream."""
-
-    def send(self, pieces: Sequence[memoryview]) -> int | None:
-        """Number of bytes sent."""
 
 
 class PlainStream:
@@ -119,6 +111,9 @@ class TlsStream:
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
+
+
+Stream = PlainStream | TlsStream
 
 
 def _record(pieces: Sequence[memoryview]) -> memoryview | bytes:

@@ -19,11 +19,11 @@ from agileml.errors import InvalidTransition
 from agileml.protocol import messages
 from agileml.roles import node, worker
 from agileml.roles.chunk_runner import WorkResult
-from agileml.roles.node_states import NodeState
+from agileml.roles.node import NodeState
 from agileml.roles.server import NOT_SERVED
 from agileml.roles.server_parts import PartitionMessage, Place
 from agileml.roles.transitions import State, Transition
-from agileml.roles.worker_states import WorkerMessage, WorkerState
+from agileml.roles.worker import WorkerMessage, WorkerState
 from tests.agileml.targets import VALUES
 
 ROOMS = ("core", "roles")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined
 from agileml.engines.local.processes import Processes
@@ -37,14 +38,10 @@ class LocalFleet:
         """Forks the controller."""
         memory = self._rendezvous.folder / CONTROLLER_MEMORY
         elsewhere = self._rendezvous.listen is not None
-        role = self._plan.controller_role(
-            # People can start another node in place of one that was lost.
-            self._rendezvous,
-            memory,
-            needs_all=elsewhere and not self.starts_nodes,
-            may_lack_nodes=elsewhere,
-        )
-        self._start(CONTROLLER, role)
+        role = self._plan.controller_role(self._rendezvous, memory)
+        # People can start another node in place of one that was lost.
+        needs_all = elsewhere and not self.starts_nodes
+        self._start(CONTROLLER, replace(role, needs_all=needs_all, may_lack_nodes=elsewhere))
 
     def start_node(self, name: str, *, reliable: bool) -> None:
         """Forks a node."""

@@ -166,6 +166,3 @@ class SimulatedLink:
 
     def forget(self, name: str) -> None:
         """Nothing to forget."""
-
-    def close(self) -> None:
-        """Nothing to close."""

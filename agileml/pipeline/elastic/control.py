@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+import msgspec
+
 from agileml.core.events import (
     ClockRepeated,
     ControllerInstruction,
@@ -31,9 +33,8 @@ from agileml.core.roll_call import (
 )
 from agileml.core.senders import may_send
 from agileml.errors import AgileMLError
-from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, Instructions
+from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, EpochRecord, Instructions
 from agileml.pipeline.elastic.messages import LeavePipeline, NodeGone, NodeJoined, NodeReport, NodeWarned, PipelineEvent
-from agileml.pipeline.elastic.update_details import UpdateDetails
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken, Leave
@@ -42,6 +43,24 @@ _SPARE_EPOCHS = 1_000_000
 """More than a controller begins between two records: a later one never uses the number of an epoch again."""
 
 _IN_JOB = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE, NodePhase.LEAVING)
+
+
+@dataclass(frozen=True)
+class UpdateDetails:
+    """More about an update than every job reports: for the process that has started the pipeline, with the iteration.
+
+    Losses of microbatches, also of updates that were done again, and the epochs that have begun to train.
+    """
+
+    losses: dict[int, float]
+    epochs: tuple[EpochRecord, ...]
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def details_of(iteration: Iteration) -> UpdateDetails:
+    return msgspec.json.decode(iteration.details, type=UpdateDetails)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from agileml.pipeline.run.saved_layers import model_of_layers
 from agileml.pipeline.run.training import PipelinePlan, elastic_settings
 from agileml.runtime.blob_store import BlobStore
 from agileml.runtime.checkpoints import ModelCheckpoints
+from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result
 from agileml.runtime.role_specs import UNLIMITED, ControllerRole
@@ -43,10 +44,9 @@ class PipelineControllerRole(ControllerRole):
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedPipeline:
+class PreparedPipeline(RunnableJob):
     """A pipeline's job. An update is a clock, and a layer is a partition of the model."""
 
-    job: TrainingJob
     code: str
     task: ModelSource
     settings: ElasticSettings
@@ -59,22 +59,16 @@ class PreparedPipeline:
     def nodes_are_alike(self) -> bool:
         return True
 
-    def controller_role(
-        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
-    ) -> ControllerRole:
-        """The controller's role; `memory` is the file from which a restarted controller resumes."""
+    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
         return PipelineControllerRole(
             rendezvous=rendezvous,
             memory=memory,
             code=self.code,
             job=self.job,
-            needs_all=needs_all,
-            may_lack_nodes=may_lack_nodes,
             settings=self.settings,
         )
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> PipelineRole:
-        """A node's role."""
         layers = len(self.settings.layer_bytes)
         return PipelineRole(
             name=name, reliable=reliable, rendezvous=rendezvous, job=self.job, task=self.task, layers=layers

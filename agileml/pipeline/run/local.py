@@ -15,8 +15,8 @@ from agileml.engines.local.fleet import CONTROLLER_MEMORY, LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.errors import JobFailed
 from agileml.job import GaveUp, TrainingJob
+from agileml.pipeline.elastic.control import details_of
 from agileml.pipeline.elastic.controller import EpochRecord
-from agileml.pipeline.elastic.update_details import details_of
 from agileml.pipeline.model.arrays import named_arrays
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.run.checkpoint_file import PipelineCheckpoint, load_checkpoint, save_checkpoint

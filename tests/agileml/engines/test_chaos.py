@@ -10,10 +10,8 @@ from hypothesis import given, strategies as st
 from agileml.engines.chaos import (
     EXAMPLE,
     WARNING_SECONDS,
-    AddNodes,
     Chaos,
     FaultSchedule,
-    RemoveController,
     RemoveNodes,
     Rule,
 )
@@ -31,7 +29,7 @@ def test_the_example_of_the_spec() -> None:
         (
             Rule(20, in_clocks=True, repeats=False, fault=RemoveNodes("half", reliable=False, warning=5)),
             Rule(30, in_clocks=False, repeats=False, fault=RemoveNodes(1, reliable=False, warning=None)),
-            Rule(50, in_clocks=True, repeats=False, fault=AddNodes(2, reliable=False)),
+            Rule(50, in_clocks=True, repeats=False, fault=Join(2, reliable=False)),
             Rule(
                 20, in_clocks=False, repeats=True, fault=RemoveNodes(1, reliable=False, warning=None), probability=0.3
             ),
@@ -49,8 +47,8 @@ def test_the_example_of_the_spec() -> None:
             Rule(0.25, in_clocks=False, repeats=False, fault=RemoveNodes(2, True, WARNING_SECONDS)),
         ),
         ("at 1.5min evict 2 warn 0s reliable", Rule(90, in_clocks=False, repeats=False, fault=RemoveNodes(2, True, 0))),
-        ("every 5 clocks join 1 reliable", Rule(5, in_clocks=True, repeats=True, fault=AddNodes(1, True))),
-        ("every 2h kill controller prob 1", Rule(7200, in_clocks=False, repeats=True, fault=RemoveController())),
+        ("every 5 clocks join 1 reliable", Rule(5, in_clocks=True, repeats=True, fault=Join(1, True))),
+        ("every 2h kill controller prob 1", Rule(7200, in_clocks=False, repeats=True, fault=KillController())),
         (";; at 2m kill half;", Rule(120, in_clocks=False, repeats=False, fault=RemoveNodes("half", False, None))),
     ],
 )

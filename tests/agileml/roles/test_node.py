@@ -26,8 +26,7 @@ from agileml.protocol.messages import (
     Tally,
     Version,
 )
-from agileml.roles.node import JobSettings, Node
-from agileml.roles.node_states import NodeState
+from agileml.roles.node import JobSettings, Node, NodeState
 from agileml.trainer import initial_model, plan_of
 from tests.agileml.toys import Decades
 

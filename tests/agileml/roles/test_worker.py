@@ -29,8 +29,7 @@ from agileml.protocol.messages import (
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.remaining import Position
-from agileml.roles.worker import Worker
-from agileml.roles.worker_states import WorkerState
+from agileml.roles.worker import Worker, WorkerState
 from agileml.trainer import initial_model, plan_of
 from agileml.work.counted import CountedWork
 from agileml.work.ranges import Ranges
