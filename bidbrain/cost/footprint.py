@@ -220,12 +220,12 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dep
     total = sum(
         (until - since) * hazard
         for together in by_market.values()
-        for since, until, hazard in largest_hazards(together)
+        for since, until, hazard in _largest_hazards(together)
     )
     return -math.expm1(-total)
 
 
-def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
+def _largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
     """For allocations that are evicted together: spans of time (microseconds) with the largest hazard still running in
     each."""
     ordered = [
