@@ -190,16 +190,11 @@ class CostPerWork:
         return self.explain()
 
 
-def evaluate(
-    footprint: Sequence[FootprintAllocation], application: Application, dependence: Dependence, *, shrinks: bool = False
-) -> CostPerWork:
-    """Cost per work of a footprint.
-
-    sigma counts if the footprint changes: an allocation is planned, or others are returned (`shrinks`).
-    """
+def evaluate(footprint: Sequence[FootprintAllocation], application: Application, dependence: Dependence) -> CostPerWork:
+    """Cost per work of a footprint. sigma counts if the footprint changes: if an allocation is planned."""
     eviction = chance_of_eviction(footprint, dependence)
     stall = eviction * application.lambda_ / HOUR
-    changes = shrinks or any(allocation.planned for allocation in footprint)
+    changes = any(allocation.planned for allocation in footprint)
     resize = application.sigma / HOUR if changes else 0.0
     phi = float(application.scaling(np.asarray(sum(allocation.rate for allocation in footprint), dtype=np.float64)))
 

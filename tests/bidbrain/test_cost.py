@@ -77,7 +77,6 @@ def test_sigma_counts_only_when_the_footprint_changes() -> None:
     held = FootprintAllocation(A, 1, 1000, nu=1)
     job = Application(sigma=6 * MINUTE)
     assert evaluate([held], job, APART).shares[0].useful_hours == pytest.approx(1)
-    assert evaluate([held], job, APART, shrinks=True).shares[0].useful_hours == pytest.approx(0.9)
     assert evaluate([held, FootprintAllocation(B, 1, 1, 1, planned=True)], job, APART).shares[
         0
     ].useful_hours == pytest.approx(0.9)
