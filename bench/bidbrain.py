@@ -1,4 +1,4 @@
-"""Decisions: exact eviction probabilities, the cost per work of all candidates, and bills, with their limits."""
+"""Decisions: exact eviction probabilities, the best of all candidates, and bills, with their limits."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numpy as np
 
 from bench.harness import Row, seconds, shown, table, times_faster
 from bidbrain.billing import BillingRule, End, Life, billing_rule, billing_rules
-from bidbrain.cost import Application, Candidates, Dependence, FootprintAllocation, with_each
 from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.strategies.base import REQUEST_VCPUS, Holding, Offer, Rent, Situation
+from bidbrain.strategies.odds import Odds
+from bidbrain.strategies.proteus import JobCosts, Proteus
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 
-MARKETS, DELTAS, COUNTS, HELD = 5_000, 32, 4, 6
+MARKETS, DELTAS, HELD = 5_000, 32, 6
 MOST_DECISION_SECONDS, LEAST_EVALUATIONS = 0.050, 20_000_000
 ZONES, MOST_REGIONS_SECONDS = 200, 0.005
 EVENTS, BILLED_EVENTS, DAYS, BILLS = 100_000, 10_000, 90, 10_000
@@ -38,32 +40,38 @@ def deltas() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.geomspace(100_000, 400_000_000, DELTAS).astype(np.int64)
 
 
-def offers(counts: int, seed: int = 0) -> Candidates:
-    """All markets at all bid deltas, in one or more counts."""
+def proteus(seed: int = 0) -> tuple[Proteus, Situation]:
+    """The published strategy over all markets at all bid deltas, and a job that holds some of them, with room for one
+    more request."""
     rng = np.random.default_rng(seed)
-    markets = tuple(
-        Market("aws", "us-east-1", f"us-east-1{'abcde'[i % 5]}", f"t{i // 5}.large") for i in range(MARKETS)
+    offers = tuple(
+        Offer(Market("aws", "us-east-1", f"us-east-1{'abcde'[i % 5]}", f"t{i // 5}.large"), vcpus, 900_000_000)
+        for i, vcpus in enumerate(rng.choice([4.0, 8.0, 16.0, 36.0], MARKETS).tolist())
     )
-    vcpus = rng.choice([4, 8, 16, 36], (MARKETS, 1, 1))
-    return Candidates(
-        markets,
-        machines=-(-128 // vcpus) * np.arange(1, counts + 1),
-        price=rng.integers(10_000_000, 900_000_000, (MARKETS, 1, 1)),
-        nu=vcpus.astype(np.float64),
-        left=np.full((1, 1, 1), HOUR),
-        beta=np.sort(rng.random((MARKETS, DELTAS, 1)) * 0.6, axis=1)[:, ::-1],
-        eviction_after=rng.random((MARKETS, DELTAS, 1)) * HOUR,
+    distances = tuple(deltas().tolist())
+    betas = np.sort(rng.random((MARKETS, DELTAS)) * 0.6, axis=1)[:, ::-1].tolist()
+    medians = rng.random((MARKETS, DELTAS)).tolist()
+    odds = {
+        offer.market: Odds(distances, tuple(beta), tuple(median))
+        for offer, beta, median in zip(offers, betas, medians, strict=True)
+    }
+    prices = dict(zip(offers, rng.integers(10_000_000, 900_000_000, MARKETS).tolist(), strict=True))
+    held = [Holding(i, Rent(offers[i], 8, prices[offers[i]] * 2), -7 * i * MINUTE, 0) for i in range(HELD)]
+    most_nu = sum(holding.nu for holding in held) + REQUEST_VCPUS
+    situation = Situation(
+        HOUR // 4, offers, prices.__getitem__, tuple(held), Rent(offers[0], 8, None), most_nu, work_left=1e15
     )
+    return Proteus(offers, odds, JobCosts(1 / 60, 1 / 120, 1 / 12, 0.6), deltas=distances), situation
 
 
 def run() -> str:
     """Measures everything and returns the section."""
     return table(
         f"Decisions over {MARKETS:,} markets x {DELTAS} bid deltas",
-        f"One core. The footprint holds {HELD} allocations, two of them in one market. Histories are synthetic, with"
+        f"One core. The footprint holds {HELD} allocations. Histories are synthetic, with"
         f" {EVENTS:,} events for eviction probabilities and {BILLED_EVENTS:,} for bills, over {DAYS} days. A delta is"
         " evaluated at every event of a history.",
-        [*_eviction_rows(), *_decision_rows(), _regions_row(), *_billing_rows()],
+        [*_eviction_rows(), _decision_row(), _regions_row(), *_billing_rows()],
     )
 
 
@@ -120,26 +128,11 @@ def _rate_row(what: str, action: Callable[[], object], limit: str) -> Row:
     )
 
 
-def _decision_rows() -> list[Row]:
-    rows = []
-    for counts in (1, COUNTS):
-        offered = offers(counts)
-        for dependence in Dependence:
-            taken = seconds(partial(_decide, offered, dependence), runs=21)
-            what = f"cheapest of {MARKETS * DELTAS * counts:,} candidates, evictions {dependence.value}"
-            limit = f"at most {shown(MOST_DECISION_SECONDS)}" if counts == 1 else "-"
-            rows.append(Row(what, shown(taken), limit, f"{MOST_DECISION_SECONDS / taken:.3g}x" if counts == 1 else ""))
-    return rows
-
-
-def _decide(offered: Candidates, dependence: Dependence) -> tuple[int, ...] | None:
-    held = [
-        FootprintAllocation(
-            offered.markets[max(i, 1)], 8, 50_000_000, 16, (60 - 7 * i) * MINUTE, 0.1 + i / 20, 9 * MINUTE
-        )
-        for i in range(HELD)
-    ]
-    return with_each(held, offered, Application(), dependence).best()
+def _decision_row() -> Row:
+    strategy, situation = proteus()
+    taken = seconds(lambda: strategy.decide(situation), runs=21)
+    what = f"decision of proteus over {MARKETS * DELTAS:,} candidates"
+    return Row(what, shown(taken), f"at most {shown(MOST_DECISION_SECONDS)}", f"{MOST_DECISION_SECONDS / taken:.3g}x")
 
 
 def _regions_row() -> Row:

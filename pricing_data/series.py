@@ -74,16 +74,6 @@ class PriceSeries:
         return np.diff(self.times) if self.watched is None else held(self.times, self.watched)
 
     @property
-    def observed(self) -> int:
-        """The total observed time, in microseconds."""
-        return int(self.held.sum())
-
-    @property
-    def coverage(self) -> float:
-        """The observed share of the span."""
-        return self.observed / (self.last - self.first) if self.last > self.first else 1.0
-
-    @property
     def seen(self) -> Ints:
         """The observed prices. That at the start of a window which begins in a hole is only assumed."""
         assumed = self.watched is not None and all(span.start > self.first for span in self.watched)

@@ -64,27 +64,6 @@ class EvictionModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ByPrice:
-    """Only a price above the bid evicts a machine: AWS until 2017."""
-
-    def replay(
-        self,
-        histories: Iterable[PriceSeries],
-        room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
-        spans: ScenarioSpans,  # noqa: ARG002 - the protocol's question
-    ) -> MarketReplay:
-        """Replays prices alone."""
-        return MarketReplay(histories)
-
-    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:  # noqa: ARG002 - the protocol's question
-        """No evidence: the strategies learn from prices directly."""
-        return EvictionEvidence()
-
-
-PRICE_ALONE = ByPrice()
-
-
-@dataclass(frozen=True, slots=True)
 class ByAvailability:
     """Markets have the capacity that traces show: n of N machines up is the share n / N of `machines`.
 
@@ -118,6 +97,10 @@ class ByAvailability:
         seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
         return EvictionEvidence(evidence, {market: ages for market, (_, ages) in seen.items()})
+
+
+PRICE_ALONE = ByAvailability({})
+"""Only a price above the bid evicts a machine: AWS until 2017. Strategies learn that from prices directly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,10 +9,11 @@ from bidbrain.backtest.bound import UnitPrices, least_cost
 from bidbrain.backtest.results import BOUND, JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.setup import decider_of, set_up_in
-from bidbrain.billing import Bill, Charge, End, Life, Prices, usd
+from bidbrain.billing import Bill, Charge, End, Life, usd
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.run import ReplayedJob, Run, Tenure
+from bidbrain.replay.spending import bill_of_machine
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.names import known
 from bidbrain.strategies.registry import StrategySetup
@@ -101,7 +102,7 @@ def _replayed(
     histories: dict[Market, PriceSeries],
 ) -> JobResult:
     run = run_job(job, chosen.strategy, market, scenario.overheads, chosen.recovery)
-    bills = [(tenure, _bill(scenario, tenure, histories)) for tenure in run.tenures]
+    bills = [(tenure, bill_of_machine(tenure.rent, tenure.life, scenario.billing, histories)) for tenure in run.tenures]
     cost = sum(usd(bill.amount) * tenure.rent.machines for tenure, bill in bills)
     ended = run.job.limit if run.end is None else run.end
     if chosen.reliable and scenario.reliable is not None:
@@ -122,12 +123,6 @@ def _replayed(
         (ended - job.start) / HOUR,
         chosen.note,
     )
-
-
-def _bill(scenario: Scenario, tenure: Tenure, histories: Mapping[Market, PriceSeries]) -> Bill:
-    rent = tenure.rent
-    prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
-    return scenario.billing.bill(tenure.life, prices)
 
 
 def _given(bill: Bill) -> float:

@@ -190,16 +190,11 @@ class CostPerWork:
         return self.explain()
 
 
-def evaluate(
-    footprint: Sequence[FootprintAllocation], application: Application, dependence: Dependence, *, shrinks: bool = False
-) -> CostPerWork:
-    """Cost per work of a footprint.
-
-    sigma counts if the footprint changes: an allocation is planned, or others are returned (`shrinks`).
-    """
+def evaluate(footprint: Sequence[FootprintAllocation], application: Application, dependence: Dependence) -> CostPerWork:
+    """Cost per work of a footprint. sigma counts if the footprint changes: if an allocation is planned."""
     eviction = chance_of_eviction(footprint, dependence)
     stall = eviction * application.lambda_ / HOUR
-    changes = shrinks or any(allocation.planned for allocation in footprint)
+    changes = any(allocation.planned for allocation in footprint)
     resize = application.sigma / HOUR if changes else 0.0
     phi = float(application.scaling(np.asarray(sum(allocation.rate for allocation in footprint), dtype=np.float64)))
 
@@ -220,12 +215,12 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dep
     total = sum(
         (until - since) * hazard
         for together in by_market.values()
-        for since, until, hazard in largest_hazards(together)
+        for since, until, hazard in _largest_hazards(together)
     )
     return -math.expm1(-total)
 
 
-def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
+def _largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
     """For allocations that are evicted together: spans of time (microseconds) with the largest hazard still running in
     each."""
     ordered = [

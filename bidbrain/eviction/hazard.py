@@ -13,6 +13,7 @@ with the rarest evictions would outweigh all others, because rare evictions come
 where the pieces contradict each other, and where the market's own observations contradict it.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,11 +25,12 @@ from scipy.special import gammaincinv, gammaln
 
 from bidbrain.billing.terms import terms_of
 from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, by_market, exposure_of_lives
+from pricing_data.availability import AvailabilitySpan
 from pricing_data.interruptions import Interruption
 from pricing_data.known_clouds import markets_of
 from pricing_data.lifetimes import Lifetime
 from pricing_data.market import Market
-from pricing_data.units import DAY, counted
+from pricing_data.units import DAY, HOUR, counted
 
 PUBLISHED = 4.0
 SIBLINGS = (4.0, 2.0, 1.0)
@@ -40,6 +42,8 @@ _JEFFREYS = 0.5
 UNRECORDED = Exposure(0.5, 10.0)
 """Used where nothing is recorded: wide, around one eviction in 20 hours."""
 _RECENT_DAYS = 30 * DAY
+_HALF_LIFE = 30 * DAY
+"""The time after which observed availability counts half."""
 _USUAL_BUCKET = 0.125
 """Share of machines interrupted in a month, the middle of AWS's buckets: it leaves the prior as it is."""
 # A band without an upper end (Azure's 20+) is assumed to reach this multiple of its lower end.
@@ -184,6 +188,17 @@ def evidence_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> 
         )
         for (cloud, zone, instance_type), known in by_market(lives).items()
     ]
+
+
+def evidence_of_spans(spans: Iterable[AvailabilitySpan], now: int) -> list[Evidence]:
+    """The evidence of each market at a moment; older spans count less. Machines held together count as one."""
+    seen: defaultdict[Market, Exposure] = defaultdict(Exposure)
+    for whole in spans:
+        span = whole.before(now)
+        if span is not None and span.up and span.until > span.since:
+            life = Exposure(float(span.ended == "evicted"), (span.until - span.since) / HOUR)
+            seen[span.market] += life.scaled(0.5 ** ((now - span.until) / _HALF_LIFE))
+    return [Evidence(market, exposure) for market, exposure in seen.items()]
 
 
 def family_of(instance_type: str) -> str:

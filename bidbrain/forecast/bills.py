@@ -7,7 +7,7 @@ from itertools import pairwise
 from bidbrain.billing import End, Life, usd
 from bidbrain.forecast.values import ForecastJob
 from bidbrain.replay.run import Run, Tenure
-from bidbrain.replay.spending import amount_of_machine
+from bidbrain.replay.spending import bill_of_machine
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -44,7 +44,7 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
 
 def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life) -> float:
     """The dollars that the machines of a purchase cost over a life."""
-    return usd(amount_of_machine(rent, life, job.billing, histories)) * rent.machines
+    return usd(bill_of_machine(rent, life, job.billing, histories).amount) * rent.machines
 
 
 def _places(run: Run) -> list[Market]:

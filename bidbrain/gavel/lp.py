@@ -8,10 +8,7 @@ import numpy as np
 from highspy import HighsBasisStatus, HighsModelStatus
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import (
-    FloatArray as FloatArray,  # noqa: PLC0414 - spotctl imports it from here
-    IntArray as IntArray,  # noqa: PLC0414 - spotctl imports it from here
-)
+from bidbrain.gavel.arrays import FloatArray, IntArray
 
 Label = Callable[[int], str]
 

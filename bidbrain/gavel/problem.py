@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import (
-    FloatArray as FloatArray,  # noqa: PLC0414 - spotctl imports it from here
-    IntArray as IntArray,  # noqa: PLC0414 - spotctl imports it from here
-)
+from bidbrain.gavel.arrays import FloatArray, IntArray
 
 ENTITY_POLICIES = ("fairness", "fifo")
 NO_TYPE = -1

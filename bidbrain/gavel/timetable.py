@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ _NO_HOURS = 1e-9
 _SAME = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPiece:
+class PlannedPiece(NamedTuple):
     """One piece of time."""
 
     row: int
@@ -27,20 +26,14 @@ class PlannedPiece:
     share: float
 
 
-_Part = tuple[int, int, float, float, float]
-"""The values of a piece."""
-
-
-def _parts(columns: Pieces) -> Iterator[_Part]:
+def _parts(columns: Pieces) -> Iterator[PlannedPiece]:
     """Pieces by row, type and start, without those of no length."""
     order = np.lexsort((columns.start, columns.type, columns.row))
     order = order[(columns.share * (columns.end - columns.start))[order] > _NO_HOURS * 3600]
-    return zip(
-        *(getattr(columns, name)[order].tolist() for name in ("row", "type", "start", "end", "share")), strict=True
-    )
+    return map(PlannedPiece, *(getattr(columns, name)[order].tolist() for name in PlannedPiece._fields))
 
 
-def _joined(parts: Iterable[_Part]) -> Iterator[PlannedPiece]:
+def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
     """The pieces, those that follow each other without a change as one."""
     ordered = iter(parts)
     first = next(ordered, None)
@@ -80,7 +73,7 @@ def _in_free_time(problem: AllocationProblem, hours: FloatArray, fixed: list[Pla
         begin = 0.0
         for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
             taken = free[kind].take(float(hours[row, kind]) * 3600, begin, float(scale[row]))
-            for piece in _joined((row, kind, *part) for part in taken):
+            for piece in _joined(PlannedPiece(row, kind, *part) for part in taken):
                 yield piece
                 begin = piece.end
 

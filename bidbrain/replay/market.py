@@ -92,11 +92,6 @@ class Capacity:
         """When the number changes, and whether it is positive from then on."""
         return np.array(self._times, dtype=np.int64), np.array(self._machines) > 0
 
-    def until(self, time: int) -> Capacity:
-        """The capacity as it was known at a time; the last number continues."""
-        known = max(bisect_right(self._times, time), 1)
-        return Capacity(np.array(self._times[:known], dtype=np.int64), np.array(self._machines[:known], dtype=np.int64))
-
     def at(self, time: int) -> int:
         """The number of machines available at a time."""
         return self._machines[max(bisect_right(self._times, time) - 1, 0)]
@@ -172,13 +167,11 @@ class MarketReplay:
     def at_most(self, machines: int) -> MarketReplay:
         """These markets, each with at most a number of machines."""
         always = Capacity(np.zeros(1, dtype=np.int64), np.full(1, machines, dtype=np.int64))
-        limited = MarketReplay((), lives=self._lives)
-        limited.tapes = self.tapes
-        limited._capacities = {
+        capacities = {
             market: self._capacities[market].at_most(machines) if market in self._capacities else always
             for market in self.tapes
         }
-        return limited
+        return self.with_capacities(capacities, self._lives)
 
     def price(self, market: Market, now: int) -> int:
         """Price of a machine per hour at a moment, in nano-dollars."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bidbrain.billing import BillingRule, End, Life, Prices, usd
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, usd
 from bidbrain.strategies.base import Holding, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -29,7 +29,7 @@ class ReplayedBudget:
         return rent.machines * usd(self._amount(rent, life))
 
     def _amount(self, rent: Rent, life: Life) -> int:
-        return amount_of_machine(rent, life, self.billing, self.histories)
+        return bill_of_machine(rent, life, self.billing, self.histories).amount
 
     def _so_far(self, rent: Rent, start: int, now: int) -> float:
         """The dollars owed if the machines are returned now; their hours but the last two are billed once."""
@@ -60,10 +60,10 @@ class ReplayedBudget:
         return rent.machines * usd(later - soon)
 
 
-def amount_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]) -> int:
-    """The amount that each machine of a purchase costs over a life, in nano-dollar-seconds."""
+def bill_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]) -> Bill:
+    """The bill of each machine of a purchase over a life."""
     prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
-    return billing.bill(life, prices).amount
+    return billing.bill(life, prices)
 
 
 def _settled(start: int, now: int) -> int:

@@ -4,10 +4,10 @@ each in one small Parquet file.
 A fact has a key; a newer fact replaces an older one with the same key.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 
@@ -24,20 +24,26 @@ from pricing_data.traits import MachineTraits
 F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection, AvailabilitySpan, LostPrices)
 _Fact = InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection | AvailabilitySpan | LostPrices
 
+_NUMBERS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+"""The types of columns by those of fields; all others are stored as text."""
+
 
 @dataclass(frozen=True)
 class FactTable(Generic[F]):
-    """The key and the columns of one kind of fact."""
+    """One kind of fact: its key, and how a row becomes a fact again. The columns are the fields of the fact's class."""
 
     name: str
+    kind: type[F]
     key: Callable[[F], object]
-    schema: pa.Schema
-    to_row: Callable[[F], tuple[Any, ...]]
     of_row: Callable[..., F]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(list(_columns(self.kind)))
 
     def write(self, path: Path, facts: Iterable[F], description: bytes) -> None:
         """Writes facts as a new file."""
-        write_rows(path, self.schema, map(self.to_row, facts), description)
+        write_rows(path, self.schema, map(_row, facts), description)
 
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
         """The facts of a file, optionally of one cloud only."""
@@ -56,139 +62,74 @@ def _order(fact: _Fact) -> tuple[str, ...]:
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
 
+def _stored(kind: type[_Fact | MachineTraits] | _Fact | MachineTraits) -> list[str]:
+    """The fields that are stored: those that make facts different."""
+    return [field.name for field in fields(kind) if field.compare]
+
+
+def _columns(kind: type[_Fact | MachineTraits]) -> Iterator[tuple[str, pa.DataType]]:
+    """The columns of a kind of fact; the traits of a machine type have columns of their own."""
+    hints = get_type_hints(kind)
+    for name in _stored(kind):
+        if hints[name] is MachineTraits:
+            yield from _columns(MachineTraits)
+        else:
+            types = get_args(hints[name]) or (hints[name],)
+            yield name, next((_NUMBERS[each] for each in types if each in _NUMBERS), pa.string())
+
+
+def _row(fact: _Fact | MachineTraits) -> tuple[Any, ...]:
+    values: list[Any] = []
+    for value in (getattr(fact, name) for name in _stored(fact)):
+        match value:
+            case MachineTraits():
+                values += _row(value)
+            case Market():
+                values.append(str(value))
+            case _:
+                values.append(value)
+    return tuple(values)
+
+
 _SIZES = 7
 """The fields of a type before its traits."""
 
-
-def _type_of_row(*row: Any) -> InstanceType:  # noqa: ANN401 - the columns of a table
-    """The type in a row; older files have no traits."""
-    cloud, name, vcpus, memory_gib, accelerator, accelerators, network_gbps, *traits = row
-    sizes = cloud, name, vcpus, memory_gib, accelerator, accelerators, network_gbps
-    return InstanceType(*sizes, MachineTraits(*traits))
-
-
 TYPES = FactTable[InstanceType](
     "types",
+    InstanceType,
     key=lambda fact: (fact.cloud, fact.name),
-    schema=pa.schema(
-        [
-            ("cloud", pa.string()),
-            ("name", pa.string()),
-            ("vcpus", pa.int64()),
-            ("memory_gib", pa.float64()),
-            ("accelerator", pa.string()),
-            ("accelerators", pa.int64()),
-            ("network_gbps", pa.float64()),
-            ("architecture", pa.string()),
-            ("baseline", pa.float64()),
-            ("hypervisor", pa.string()),
-            ("boots", pa.string()),
-            ("spot", pa.bool_()),
-            ("accelerator_gib", pa.float64()),
-            ("driver", pa.string()),
-            ("local_disk_gb", pa.float64()),
-            ("retires", pa.int64()),
-        ]
-    ),
-    to_row=lambda fact: (*astuple(fact)[:_SIZES], *astuple(fact.traits)),
-    of_row=_type_of_row,
+    # Older files have no traits.
+    of_row=lambda *row: InstanceType(*(*row[:_SIZES], MachineTraits(*row[_SIZES:]))),
 )
 
 ON_DEMAND = FactTable[OnDemandPrice](
     "on_demand",
+    OnDemandPrice,
     key=lambda fact: (fact.cloud, fact.region, fact.instance_type, fact.os, fact.as_of),
-    schema=pa.schema(
-        [
-            ("cloud", pa.string()),
-            ("region", pa.string()),
-            ("instance_type", pa.string()),
-            ("os", pa.string()),
-            ("as_of", pa.int64()),
-            ("price", pa.int64()),
-            ("source", pa.string()),
-        ]
-    ),
-    to_row=astuple,
     of_row=OnDemandPrice,
 )
 
 INTERRUPTIONS = FactTable[Interruption](
     "interruptions",
+    Interruption,
     key=lambda fact: (fact.market, fact.measure, fact.as_of),
-    schema=pa.schema(
-        [
-            ("market", pa.string()),
-            ("measure", pa.string()),
-            ("as_of", pa.int64()),
-            ("low", pa.float64()),
-            ("high", pa.float64()),
-            ("source", pa.string()),
-        ]
-    ),
-    to_row=lambda fact: (str(fact.market), fact.measure, fact.as_of, fact.low, fact.high, fact.source),
     of_row=lambda market, *rest: Interruption(Market.parse(market), *rest),
 )
 
-LIST_PRICES = FactTable[ListPrice](
-    "list_prices",
-    key=lambda fact: fact.key,
-    schema=pa.schema(
-        [
-            ("table", pa.string()),
-            ("as_of", pa.int64()),
-            ("cloud", pa.string()),
-            ("where", pa.string()),
-            ("what", pa.string()),
-            ("step", pa.float64()),
-            ("usd", pa.float64()),
-            ("certainty", pa.string()),
-            ("source", pa.string()),
-        ]
-    ),
-    to_row=astuple,
-    of_row=ListPrice,
-)
+LIST_PRICES = FactTable[ListPrice]("list_prices", ListPrice, key=lambda fact: fact.key, of_row=ListPrice)
 
 CORRECTIONS = FactTable[PriceCorrection](
     "corrections",
+    PriceCorrection,
     key=lambda fact: (fact.market, fact.time, fact.made),
-    schema=pa.schema(
-        [
-            ("market", pa.string()),
-            ("time", pa.int64()),
-            ("price", pa.int64()),
-            ("reason", pa.string()),
-            ("made", pa.int64()),
-        ]
-    ),
-    to_row=lambda fact: (str(fact.market), fact.time, fact.price, fact.reason, fact.made),
     of_row=lambda market, *rest: PriceCorrection(Market.parse(market), *rest),
 )
 
-LOST = FactTable[LostPrices](
-    "lost",
-    key=lambda fact: fact.file,
-    schema=pa.schema([("file", pa.string()), ("rows", pa.int64()), ("first", pa.int64()), ("last", pa.int64())]),
-    to_row=astuple,
-    of_row=LostPrices,
-)
+LOST = FactTable[LostPrices]("lost", LostPrices, key=lambda fact: fact.file, of_row=LostPrices)
 
 AVAILABILITY = FactTable[AvailabilitySpan](
     "availability",
+    AvailabilitySpan,
     key=lambda fact: (fact.market, fact.since, fact.until, fact.source),
-    schema=pa.schema(
-        [
-            ("market", pa.string()),
-            ("since", pa.int64()),
-            ("until", pa.int64()),
-            ("machines", pa.int64()),
-            ("wanted", pa.int64()),
-            ("ended", pa.string()),
-            ("source", pa.string()),
-        ]
-    ),
-    to_row=lambda fact: (
-        str(fact.market), fact.since, fact.until, fact.machines, fact.wanted, fact.ended, fact.source,
-    ),
     of_row=lambda market, *rest: AvailabilitySpan(Market.parse(market), *rest),
-)  # fmt: skip
+)

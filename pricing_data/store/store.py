@@ -21,7 +21,6 @@ from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.store import manifest as manifests
-from pricing_data.store.corrected import corrected
 from pricing_data.store.draft import Draft, facts_of, rows_of, watched_of
 from pricing_data.store.facts import (
     AVAILABILITY,
@@ -127,7 +126,7 @@ class PriceStore:
         names = None if markets is None else {str(market) for market in markets}
 
         def read(manifest: Manifest) -> PriceTable:
-            rows = corrected(rows_of(self.root, manifest, names), self._in_force(manifest))
+            rows = rows_of(self.root, manifest, names).corrected(self._in_force(manifest))
             return replace(rows, watched=watched_of(self.root, manifest, names))
 
         return self._snapshot(read)
@@ -140,7 +139,7 @@ class PriceStore:
             watched, in_force = watched_of(self.root, manifest, names), self._in_force(manifest)
             with ExitStack() as stack:
                 segments = [stack.enter_context(SegmentFile(self.root / entry.name)) for entry in manifest.segments]
-                tables = (corrected(table, in_force) for table in tables_of(segments, names))
+                tables = (table.corrected(in_force) for table in tables_of(segments, names))
                 return [compute(series) for table in tables for series in replace(table, watched=watched)]
 
         return self._snapshot(read)
@@ -279,7 +278,7 @@ class PriceStore:
         in_force = self._in_force(manifest)
         # A market whose every event may be withdrawn needs a look at its rows.
         doubtful = {name for name in in_force if rows[name] and None in in_force[name].values()}
-        rest = corrected(rows_of(self.root, manifest, doubtful), in_force) if doubtful else NO_ROWS
+        rest = rows_of(self.root, manifest, doubtful).corrected(in_force) if doubtful else NO_ROWS
         return sorted(rows.keys() - doubtful | {str(market) for market in rest.markets})
 
     def _in_force(self, manifest: Manifest) -> CorrectedPrices:

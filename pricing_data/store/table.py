@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pricing_data.corrections import CorrectedPrices
 from pricing_data.fetched_rows import NO_PRICES, PriceBatch
 from pricing_data.market import Market
 from pricing_data.observed import WatchRecord, joined, of_events
@@ -107,6 +108,25 @@ class PriceTable:
             times=np.insert(self.times, ends[later], seen[later]),
             prices=np.insert(self.prices, ends[later], self.prices[last_rows[later]]),
         )
+
+    def corrected(self, in_force: CorrectedPrices) -> PriceTable:
+        """The rows with their corrections: with other prices, and without what was withdrawn."""
+        affected = [i for i, market in enumerate(self.markets) if str(market) in in_force] if in_force else []
+        if not affected:
+            return self
+        prices, kept = self.prices.copy(), np.ones(len(self), dtype=np.bool_)
+        for i in affected:
+            start, end = int(self.starts[i]), int(self.starts[i + 1])
+            for time, price in in_force[str(self.markets[i])].items():
+                at = start + int(np.searchsorted(self.times[start:end], time))
+                if at == end or self.times[at] != time:
+                    continue
+                if price is None:
+                    kept[at] = False
+                else:
+                    prices[at] = price
+        rest = replace(self, prices=prices)
+        return rest if kept.all() else replace(rest.only(kept), watched=self.watched)
 
     def within(self, span: Span) -> PriceTable:
         """The rows in a span."""

@@ -32,8 +32,8 @@ def holdings_of(market: Market, disk: HeldDisk, lists: ListPrices, *, spot: bool
         price = listed.disk(cloud, region, disk.kind, disk.gib, lists=lists)
     except UnknownPrice:
         price = listed.disk(cloud, region, disk.usual, disk.gib, lists=lists)
-    held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else None
-    return Holdings(_nanos(price.usd_per_hour), 0 if held is None else _nanos(held.usd_per_hour))
+    held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else 0.0
+    return Holdings(_nanos(price), _nanos(held))
 
 
 def _nanos(usd: float) -> int:

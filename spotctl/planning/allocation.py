@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command
 from spotctl.home.quotas import Quota

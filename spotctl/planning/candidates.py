@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from pricing_data.series import Ints
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command

@@ -7,8 +7,8 @@ import numpy as np
 
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.regime import in_force
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
-from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.strategies.recovery import mean_time_to_failure

@@ -7,8 +7,7 @@ from datetime import tzinfo
 from types import MappingProxyType
 
 from agileml.pipeline.profile.model_profile import ModelProfile
-from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
-from bidbrain.eviction.observed import evidence_of_spans
+from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.values import Overheads

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.decision.mixture_solver import MixtureTerms, Schedule, frontier
 from bidbrain.decision.mixture_terms import Aim, Mixing
-from bidbrain.gavel.lp import FloatArray, IntArray
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective

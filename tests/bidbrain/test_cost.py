@@ -5,19 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.arrays import Floats
 from bidbrain.billing import SampledSurvival, billing_rule, billing_rules, expected_seconds
 from bidbrain.cost import (
     Application,
-    Candidates,
     Dependence,
     FootprintAllocation,
     ImpossibleAllocation,
     chance_of_eviction,
     evaluate,
-    with_each,
 )
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, parse_usd
@@ -79,7 +77,6 @@ def test_sigma_counts_only_when_the_footprint_changes() -> None:
     held = FootprintAllocation(A, 1, 1000, nu=1)
     job = Application(sigma=6 * MINUTE)
     assert evaluate([held], job, APART).shares[0].useful_hours == pytest.approx(1)
-    assert evaluate([held], job, APART, shrinks=True).shares[0].useful_hours == pytest.approx(0.9)
     assert evaluate([held, FootprintAllocation(B, 1, 1, 1, planned=True)], job, APART).shares[
         0
     ].useful_hours == pytest.approx(0.9)
@@ -180,79 +177,6 @@ def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
     assert refunded.cost_usd == pytest.approx(0.3 * 0.5)
 
 
-@st.composite
-def candidates(draw: st.DrawFn) -> Candidates:
-    rows, deltas, counts = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    beta = rng.choice([0.0, 1.0, *rng.random(4).tolist()], (rows, deltas, 1))
-    paid = rng.random((rows, 1, 1)) * 7200 if draw(st.booleans()) else None
-    return Candidates(
-        markets=tuple(draw(st.permutations((A, B, market("d.large"))))[:rows]),
-        machines=rng.integers(1, 100, (rows, 1, counts)),
-        price=rng.integers(1, 10**10, (rows, 1, 1)),
-        nu=rng.choice([0.0, 4.0, 36.0], (rows, 1, 1)),
-        left=rng.choice([HOUR, 10 * MINUTE, 7 * MINUTE + 1], (1, deltas, 1)),
-        beta=beta,
-        eviction_after=np.where(beta > 0, rng.random((rows, deltas, 1)) * HOUR, np.nan),
-        paid_seconds=paid,
-        startup=draw(st.sampled_from((0, 5 * MINUTE))),
-    )
-
-
-@settings(max_examples=300)
-@given(st.lists(allocations(), max_size=5), candidates(), applications, st.sampled_from(Dependence))
-def test_many_at_once_equal_each_alone(
-    footprint: list[FootprintAllocation], offered: Candidates, job: Application, dependence: Dependence
-) -> None:
-    found = with_each(footprint, offered, job, dependence)
-    assert found.usd_per_work.shape == offered.shape
-    for index in np.ndindex(offered.shape):
-        alone = evaluate([*footprint, offered.allocation(index)], job, dependence)
-        assert found.cost_usd[index] == pytest.approx(alone.cost_usd, rel=1e-9)
-        assert found.work[index] == pytest.approx(alone.work, rel=1e-9, abs=1e-9)
-        if alone.work > 1e-6 or alone.work == 0 == found.work[index]:
-            assert found.usd_per_work[index] == pytest.approx(alone.usd_per_work, rel=1e-9)
-
-
-@settings(max_examples=50)
-@given(candidates(), applications)
-def test_the_best_candidate_has_the_smallest_cost_per_work(offered: Candidates, job: Application) -> None:
-    found = with_each([], offered, job, TOGETHER)
-    best = found.best()
-    each = [evaluate([offered.allocation(index)], job, TOGETHER).usd_per_work for index in np.ndindex(offered.shape)]
-    if best is None:
-        assert min(each) == math.inf
-        return
-    assume(found.work[best] > 1e-6)
-    assert evaluate([offered.allocation(best)], job, TOGETHER).usd_per_work == pytest.approx(min(each))
-
-
-def offer(**changed: object) -> Candidates:
-    one = np.ones((2, 1))
-    whole = one.astype(np.int64)
-    fields = {"markets": (A, B), "machines": whole, "price": whole, "nu": one, "left": whole, "beta": one * 0.5}
-    return Candidates(**{**fields, "eviction_after": one, **changed})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "story"),
-    [
-        ({"markets": (A,)}, "candidates of 1 markets have arrays of shapes"),
-        ({"nu": np.ones(2)}, "the same number of axes, markets first"),
-        ({"paid_seconds": np.ones((2, 1, 1))}, "the same number of axes, markets first"),
-        ({"price": np.zeros((2, 1), dtype=np.int64)}, "prices and times left above 0"),
-        ({"left": np.zeros((2, 1), dtype=np.int64)}, "prices and times left above 0"),
-        ({"nu": np.full((2, 1), -1.0)}, "nu not below 0"),
-        ({"startup": -1}, "start up in -1"),
-        ({"beta": np.full((2, 1), 1.1)}, "not a probability"),
-        ({"beta": np.full((2, 1), np.nan)}, "not a probability"),
-    ],
-)
-def test_impossible_candidates_are_refused(wrong: dict[str, object], story: str) -> None:
-    with pytest.raises(ImpossibleAllocation, match=story):
-        offer(**wrong)
-
-
 @pytest.mark.parametrize(
     ("wrong", "story"),
     [
@@ -279,21 +203,6 @@ def test_impossible_jobs_are_refused() -> None:
     for phi in (0.0, -0.5, math.nan, lambda size: size * 0):
         with pytest.raises(ImpossibleAllocation, match="must be above 0"):
             evaluate([FootprintAllocation(A, 1, 1, 1)], Application(phi=phi), APART)
-
-
-def test_the_market_that_is_held_is_found_in_whatever_row() -> None:
-    held = FootprintAllocation(B, 1, 1, 1, HOUR, 0.5, MINUTE)
-    names = tuple(market(f"{letter}.large") for letter in "cab")
-    beta = np.full((3, 1), 0.3)
-    each = Candidates(
-        names, *(np.ones((3, 1), dtype=np.int64),) * 2, np.ones((3, 1)), np.full((3, 1), HOUR), beta, beta * 0
-    )
-    job = Application(lambda_=6 * MINUTE, sigma=0)
-    works = with_each([held], each, job, TOGETHER).work[:, 0]
-    alone = evaluate([held, each.allocation((2, 0))], job, TOGETHER)
-    assert alone.eviction == pytest.approx(0.5)
-    assert works[2] == pytest.approx(alone.work)
-    assert works[0] == works[1] == pytest.approx(works[2] - 2 * 0.15 * 0.1)
 
 
 def test_markets_are_told_apart_by_more_than_their_type() -> None:

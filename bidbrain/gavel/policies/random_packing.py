@@ -6,8 +6,10 @@ import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Warm, with_least_throughput
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import performing, rows_of, runnable
+
+_ROUNDS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +21,15 @@ class RandomPacking:
     """
 
     seed: int = 0
-    rounds: int = 64
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the least weighted normalized throughput, as in max-min fairness."""
-        if self.rounds < 1:
-            raise BadProblem(f"random-packing: rounds {self.rounds}: must be at least one")
         rng = np.random.default_rng(self.seed)
         shares = np.zeros((rows_of(problem), len(problem.cluster.types)))
         round_ = _Round(problem)
-        for _ in range(self.rounds):
+        for _ in range(_ROUNDS):
             round_.draw(rng, shares)
-        return with_least_throughput(problem, shares / self.rounds)
+        return with_least_throughput(problem, shares / _ROUNDS)
 
 
 class _Round:

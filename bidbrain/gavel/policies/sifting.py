@@ -117,13 +117,12 @@ class Sifted:
         return PriceStart(self.prices, self.z)
 
 
-def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None, *, once: bool = False) -> Sifted:
-    """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels; with `once` also if
-    that is only likely."""
-    return _sift_from(groups, objective, _from_samples(groups, objective, start), once=once)
+def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None) -> Sifted:
+    """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels."""
+    return _sift_from(groups, objective, _from_samples(groups, objective, start))
 
 
-def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart, *, once: bool = False) -> Sifted:
+def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> Sifted:
     count, sieve = len(groups.held), _Sieve(groups, objective)
     undecided = _undecided_of(groups) if count > _SOLVED_WHOLE else count
     while undecided < count:
@@ -131,8 +130,6 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart, *, 
             return sieve.solve(sieve.closest(undecided, start), start)
         except CannotHold:
             # There may be no solution with the others where they are, although the program has one.
-            if once:
-                raise
             undecided *= 4
     return sieve.solve(np.arange(count), start)
 

@@ -31,12 +31,7 @@ class JobType:
 
 @dataclass(frozen=True, slots=True)
 class PricedJob:
-    """One strategy for one job type and length: means over `jobs` starts, per accelerator.
-
-    `days` is the job's length on the baseline accelerator, `hours` its duration here, `reduction` the first strategy's
-    cost as a multiple of this one's, `moved_usd` the part of `usd` for moving data. `offers` counts the kinds of
-    machines that jobs started on.
-    """
+    """One strategy for one job type and length: means over `jobs` starts, per accelerator."""
 
     job: str
     """Job type."""

@@ -25,10 +25,7 @@ from pricing_data.market import Market
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A computed figure, next to the one printed in the paper; None where the paper prints none.
-
-    Several job types stand for one model of the paper, which prints no batch sizes: `case` distinguishes them.
-    """
+    """A computed figure, next to the one printed in the paper, which prints no batch sizes of its models."""
 
     table: str
     """Table or figure of the paper."""
@@ -79,10 +76,7 @@ def mean_usd(board: PriceBoard, chosen: Callable[[AcceleratorOffer], bool]) -> f
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """Cost of an accelerator-hour on a cloud: its mean price, per hour of lasting work, and with the dataset.
-
-    `usd_with_data` includes moving the dataset to that cloud for one job of `hours`.
-    """
+    """Cost of an accelerator-hour on a cloud: its mean price, per hour of lasting work, and with the dataset."""
 
     cloud: str
     """The cloud."""

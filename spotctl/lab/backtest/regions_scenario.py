@@ -16,7 +16,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.sources.files import read
-from pricing_data.sources.zones import ZonePrice, ZoneTrace, read_zone_prices, read_zones
+from pricing_data.sources.observations import ZonePrice, ZoneTrace, read_zone_prices, read_zones
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_duration
 from spotctl.home.errors import BadRequest

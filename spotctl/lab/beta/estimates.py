@@ -15,8 +15,7 @@ from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
 from bidbrain.eviction.calibration import Calibration, CalibrationPlan, Skill, calibrate
 from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
-from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard_of
-from bidbrain.eviction.observed import evidence_of_spans
+from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, evidence_of_spans, hazard_of
 from bidbrain.eviction.regime import in_force
 from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
 from pricing_data.catalog import Catalog

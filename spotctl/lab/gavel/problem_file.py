@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, FloatArray, Pairs
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
 from spotctl.home.errors import BadRequest
 
 # An unconsolidated type spreads a job over servers, which makes no difference to a job on a single worker.

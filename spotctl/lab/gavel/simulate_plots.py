@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.simulator.engine import SimulationOutcome
 from spotctl.show.outputs import output_folder
 from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, save_plot

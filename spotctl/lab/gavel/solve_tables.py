@@ -6,8 +6,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import usd_per_hour
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import best_throughput
 from bidbrain.gavel.timetable import PlannedPiece, timetable
 from spotctl.lab.gavel.problem_file import Estimates

@@ -13,7 +13,6 @@ from pricing_data.errors import PricingDataError, UnknownMarket
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.store import PriceStore
-from pricing_data.store.corrected import corrected
 from pricing_data.store.segments import SegmentFile
 from pricing_data.store.table import PriceTable
 from pricing_data.units import format_time, usd_text
@@ -111,7 +110,7 @@ def _series(prices: PriceStore, market: Market, made: Sequence[PriceCorrection])
                 tables.append(segment.read([str(market)]))
         return PriceTable.merged(tables)
 
-    table = corrected(prices.over_segments(lambda paths, _: read(paths)), in_force(made))
+    table = prices.over_segments(lambda paths, _: read(paths)).corrected(in_force(made))
     if not table.markets:
         raise UnknownMarket(f"no price history of {market} is stored")
     return next(iter(table))

@@ -13,8 +13,7 @@ from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.agnostic import Agnostic
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
-from bidbrain.gavel.simulator.dispatch import DispatchRules
-from bidbrain.gavel.simulator.pairs import good_pairs
+from bidbrain.gavel.simulator.dispatch import DispatchRules, good_pairs
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bidbrain.decision.mixture_solver import Schedule
-from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.values import Overheads
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
