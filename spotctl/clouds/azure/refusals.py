@@ -21,8 +21,6 @@ from spotctl.clouds.errors import (
 from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
-__all__ = ["REFUSALS", "AzureRefusal", "refused", "translated"]
-
 _DOCS: Final = "learn.microsoft.com/azure/"
 _ALLOCATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-sku-not-available"
 _CAPACITY: Final = _DOCS + "virtual-machines/troubleshooting/allocation-failure"
