@@ -15,7 +15,6 @@ from spotctl.agent.files import replace_json, sync_folder
 
 _LOG = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
-_CHUNK = 1 << 20
 _UNFINISHED = ".writing-"
 
 
@@ -107,11 +106,8 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_of(body: dict[str, Any]) -> str:

@@ -21,7 +21,6 @@ has already changes nothing.
 """
 
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -40,6 +39,7 @@ from spotctl.agent.output_times import EVERY_SECONDS, OutputTimes, times_file
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK
 from spotctl.agent.traffic import traffic
+from spotctl.agent.waking import WakeUps
 
 INDEX_VARIABLE, ID_VARIABLE = "SPOTCTL_INDEX", "SPOTCTL_MACHINE_ID"
 
@@ -102,11 +102,13 @@ class MachineAgent:
         self._exit_code: int | None = None
         self._notices: list[_HeardNotice] = []
         self._shut_down = self._ending = False
-        self._wake = os.pipe()
+        self._wake_ups = WakeUps()
 
     def run(self, ready: Callable[[], None]) -> int:
         """Serves until the machine is to end; returns one of the exit codes above. Calls `ready` once it serves."""
-        self._listen_to_signals()
+        # The death of a child wakes the loop; SIGTERM asks the agent to end.
+        self._wake_ups.listen(self._on_signal)
+        self._server.watch(self._wake_ups.descriptors[0])
         try:
             if self._settings.payload is not None:
                 self._assign(self._settings.payload)
@@ -276,16 +278,6 @@ class MachineAgent:
             return 0.0
         longest = EVERY_SECONDS if self._command is not None and self._exit_code is None else _LONGEST_WAIT
         return min(max(self._lease_end - time.monotonic(), 0.0), longest)
-
-    def _listen_to_signals(self) -> None:
-        """The death of a child wakes the loop; SIGTERM asks the agent to end."""
-        for end in self._wake:
-            os.set_blocking(end, False)
-        self._server.watch(self._wake[0])
-        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
         self._shut_down = True

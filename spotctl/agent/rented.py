@@ -194,10 +194,7 @@ class RentedMachine:
         self._wake_ups.listen(self._on_signal)
         self._write_lease(time.monotonic() + settings.lease_seconds)
         self._start_agent(settings, up)
-        started = Path(layout.STARTED)
-        new = started.with_name(".started")
-        new.write_text(f"{self._agent}\n")
-        new.replace(started)
+        _replace_text(Path(layout.STARTED), f"{self._agent}\n")
         os.write(up, b"1")
         os.close(up)
         poller = poller_of(str(machine["cloud"]), dict(os.environ))
@@ -268,17 +265,11 @@ class RentedMachine:
         self._written = end
         seconds = max(end - time.monotonic(), 0.0) + MARGIN_SECONDS
         uptime = float(Path("/proc/uptime").read_text().split()[0])
-        path = Path(layout.LEASE)
-        new = path.with_name(".lease")
-        new.write_text(f"{time.time() + seconds:.0f} {uptime + seconds:.0f}\n")
-        new.replace(path)
+        _replace_text(Path(layout.LEASE), f"{time.time() + seconds:.0f} {uptime + seconds:.0f}\n")
 
     def _note_end(self, status: int) -> None:
         reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "a shutdown was requested"}
-        path = Path(layout.ENDED)
-        new = path.with_name(".ended")
-        new.write_text(reasons.get(status, f"its agent failed with status {status}") + "\n")
-        new.replace(path)
+        _replace_text(Path(layout.ENDED), reasons.get(status, f"its agent failed with status {status}") + "\n")
 
     def _on_signal(self, *_: object) -> None:
         self._told_to_end = True
@@ -329,6 +320,12 @@ class NoticeRelay:
             return link.call(operation, **arguments)
         finally:
             link.close()
+
+
+def _replace_text(path: Path, text: str) -> None:
+    new = path.with_name(f".{path.name}")
+    new.write_text(text)
+    new.replace(path)
 
 
 def _replace_link(path: Path, target: Path) -> None:

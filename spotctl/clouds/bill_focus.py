@@ -8,11 +8,10 @@ lines.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from spotctl.clouds.bill_format import (
     NOT_MACHINE_TIME,
@@ -21,6 +20,7 @@ from spotctl.clouds.bill_format import (
     ExportFormat,
     amount_of,
     converted,
+    credits_in,
     normalized,
     not_before,
     run_in_tags,
@@ -163,14 +163,10 @@ def _run(cells: Cells) -> str | None:
 
 def _before_credits(line: BillLine, text: str) -> Iterator[BillLine]:
     """The line without the credits that are in its cost, and these as lines of their own."""
-    try:
-        credited = [{normalized(name): value for name, value in each.items()} for each in json.loads(text or "[]")]
-        amounts = [(str(each.get("type", "")), Decimal(str(each["amount"]))) for each in credited]
-    except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
-        raise BadCell(f"xcredits {text[:40]!r} are not a list of amounts") from None
-    yield replace(line, amount=line.amount - sum(amount for _, amount in amounts)) if amounts else line
-    for name, amount in amounts:
-        yield replace(line, amount=amount, kind=BillKind.DISCOUNT if "DISCOUNT" in name else BillKind.CREDIT)
+    credited = credits_in(text, "xcredits")
+    yield replace(line, amount=line.amount - sum(amount for _, amount in credited)) if credited else line
+    for kind, amount in credited:
+        yield replace(line, amount=amount, kind=kind)
 
 
 def _in_dollars(line: BillLine, cells: Cells) -> BillLine:

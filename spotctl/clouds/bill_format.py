@@ -16,7 +16,7 @@ from decimal import Decimal, InvalidOperation
 
 from pricing_data.errors import BadInput
 from pricing_data.units import parse_time, to_micros
-from spotctl.clouds.bill_lines import DOLLARS, BillLine
+from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine
 from spotctl.clouds.tags import RUN_TAG
 
 Cells = Mapping[str, str]
@@ -137,6 +137,18 @@ def not_before(begin: int, end: int) -> int:
     if end < begin:
         raise BadCell("the period ends before it begins")
     return end
+
+
+def credits_in(text: str, name: str) -> list[tuple[BillKind, Decimal]]:
+    """The credits and discounts in a cell, which is a JSON list of objects with a type and an amount."""
+    try:
+        credited = [
+            {normalized(key): value for key, value in each.items()} for each in json.loads(text.strip() or "[]")
+        ]
+        amounts = [(str(each.get("type", "")), Decimal(str(each["amount"]))) for each in credited]
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
+        raise BadCell(f"{name} {text[:40]!r} are not a list of amounts") from None
+    return [(BillKind.DISCOUNT if "DISCOUNT" in kind else BillKind.CREDIT, amount) for kind, amount in amounts]
 
 
 def run_in_tags(text: str, where: str) -> str:

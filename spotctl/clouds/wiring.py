@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pricing_data.sources.base import Source
     from pricing_data.store import PriceStore
     from spotctl.clouds.base import CloudProvider
-    from spotctl.clouds.local import LocalProvider
+    from spotctl.clouds.local.provider import LocalProvider
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
 
@@ -78,7 +78,7 @@ def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[
 def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
     """The local market, with a job's settings."""
     from pricing_data.units import SECOND
-    from spotctl.clouds.local import LocalProvider, LocalSettings
+    from spotctl.clouds.local.provider import LocalProvider, LocalSettings
     from spotctl.clouds.replayed import Replayed
 
     local, known = spec.local, library(settings)

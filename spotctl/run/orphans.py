@@ -75,7 +75,7 @@ def _cloud(settings: Settings, cloud: str, regions: Sequence[str]) -> CloudProvi
 
 def _local_market(settings: Settings) -> CloudProvider | None:
     """The local market, if it was ever started. Nothing is rented here, so no prices are needed."""
-    from spotctl.clouds.local import LocalProvider
+    from spotctl.clouds.local.provider import LocalProvider
     from spotctl.clouds.replayed import Replayed
 
     provider = LocalProvider(settings.home / LOCAL, lambda: Replayed.of(()))

@@ -28,23 +28,47 @@ _IDENTITY_VERSION: Final = "2023-01-31"
 _LOG_VERSION: Final = "2015-04-01"
 _AUTHORIZATION_VERSION: Final = "2022-04-01"
 
-_GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
-_DEPLOYMENTS = _GROUP + "/providers/Microsoft.Resources/deployments"
-_MACHINES = _GROUP + "/providers/Microsoft.Compute/virtualMachines"
+_SUBSCRIPTION = "/subscriptions/{subscription}"
+_GROUP = f"{_SUBSCRIPTION}/resourceGroups/{{group}}"
 _RESERVATIONS = (
     "/subscriptions/{owner}/resourceGroups/{group}/providers/Microsoft.Compute/capacityReservationGroups/{name}"
     "/capacityReservations"
 )
-_LOG = "/subscriptions/{subscription}/providers/Microsoft.Insights/eventtypes/management/values"
-
-_DELETE_MACHINE: Final = (
-    "Microsoft.Compute/virtualMachines/delete",
-    "Microsoft.Compute/disks/delete",
-    "Microsoft.Network/networkInterfaces/delete",
-    "Microsoft.Network/publicIPAddresses/delete",
+_DEPLOYMENTS, _MACHINES, _DISKS = (
+    "Microsoft.Resources/deployments",
+    "Microsoft.Compute/virtualMachines",
+    "Microsoft.Compute/disks",
 )
-MACHINE_PERMISSIONS: Final = _DELETE_MACHINE
+_INTERFACES, _ADDRESSES, _NETWORKS, _RULES = (
+    "Microsoft.Network/networkInterfaces",
+    "Microsoft.Network/publicIPAddresses",
+    "Microsoft.Network/virtualNetworks",
+    "Microsoft.Network/networkSecurityGroups",
+)
+_ROLES, _ASSIGNMENTS = "Microsoft.Authorization/roleDefinitions", "Microsoft.Authorization/roleAssignments"
+
+_READ_GROUPS = ("Microsoft.Resources/subscriptions/resourceGroups/read",)
+_READ_RESERVATIONS = ("Microsoft.Compute/capacityReservationGroups/capacityReservations/read",)
+MACHINE_PERMISSIONS: Final = tuple(f"{kind}/delete" for kind in (_MACHINES, _DISKS, _INTERFACES, _ADDRESSES))
 """Needed by the machines' managed identity, with which a machine deletes itself and its disk, interface and address."""
+
+_CallRow = tuple[str, str, str, tuple[str, ...]]
+_VERBS = {"GET": "read", "PUT": "write", "DELETE": "delete"}
+
+
+def _all(kind: str, version: str, scope: str = _GROUP) -> _CallRow:
+    """Lists the resources of a kind."""
+    return "GET", f"{scope}/providers/{kind}", version, (f"{kind}/read",)
+
+
+def _one(method: str, kind: str, version: str) -> _CallRow:
+    """Reads, writes or deletes a resource of a group."""
+    return method, f"{_GROUP}/providers/{kind}/{{name}}", version, (f"{kind}/{_VERBS[method]}",)
+
+
+def _act(kind: str, action: str, version: str) -> _CallRow:
+    """Has a resource of a group do something."""
+    return "POST", f"{_GROUP}/providers/{kind}/{{name}}/{action}", version, (f"{kind}/{action}/action",)
 
 
 class ArmCall(Enum):
@@ -57,174 +81,79 @@ class ArmCall(Enum):
 class TrialOperation(ArmCall):
     """The calls that only `spotctl try --full` makes."""
 
-    VALIDATE = (
-        "POST",
-        _DEPLOYMENTS + "/{name}/validate",
-        _DEPLOYMENTS_VERSION,
-        ("Microsoft.Resources/deployments/validate/action",),
-    )
-    SIMULATE_EVICTION = (
-        "POST",
-        _MACHINES + "/{name}/simulateEviction",
-        COMPUTE_VERSION,
-        ("Microsoft.Compute/virtualMachines/simulateEviction/action",),
-    )
+    VALIDATE = _act(_DEPLOYMENTS, "validate", _DEPLOYMENTS_VERSION)
+    SIMULATE_EVICTION = _act(_MACHINES, "simulateEviction", COMPUTE_VERSION)
 
 
 class Operation(ArmCall):
-    """A method, a path, the version of its API, and the permissions that the call needs."""
+    """All other calls."""
 
-    LIST_GROUPS = (
-        "GET",
-        "/subscriptions/{subscription}/resourceGroups",
-        _RESOURCES_VERSION,
-        ("Microsoft.Resources/subscriptions/resourceGroups/read",),
-    )
-    GET_GROUP = ("GET", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/read",))
+    LIST_GROUPS = ("GET", f"{_SUBSCRIPTION}/resourceGroups", _RESOURCES_VERSION, _READ_GROUPS)
+    GET_GROUP = ("GET", _GROUP, _RESOURCES_VERSION, _READ_GROUPS)
     PUT_GROUP = ("PUT", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/write",))
     DELETE_GROUP = ("DELETE", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/delete",))
-    LIST_RESOURCES = (
-        "GET",
-        _GROUP + "/resources",
-        _RESOURCES_VERSION,
-        ("Microsoft.Resources/subscriptions/resourceGroups/read",),
-    )
-    LIST_DEPLOYMENTS = ("GET", _DEPLOYMENTS, _DEPLOYMENTS_VERSION, ("Microsoft.Resources/deployments/read",))
-    GET_DEPLOYMENT = ("GET", _DEPLOYMENTS + "/{name}", _DEPLOYMENTS_VERSION, ("Microsoft.Resources/deployments/read",))
+    LIST_RESOURCES = ("GET", f"{_GROUP}/resources", _RESOURCES_VERSION, _READ_GROUPS)
+    LIST_DEPLOYMENTS = _all(_DEPLOYMENTS, _DEPLOYMENTS_VERSION)
+    GET_DEPLOYMENT = _one("GET", _DEPLOYMENTS, _DEPLOYMENTS_VERSION)
     LIST_STEPS = (
         "GET",
-        _GROUP + "/deployments/{name}/operations",
+        f"{_GROUP}/deployments/{{name}}/operations",
         _DEPLOYMENTS_VERSION,
-        ("Microsoft.Resources/deployments/operations/read",),
+        (f"{_DEPLOYMENTS}/operations/read",),
     )
     DEPLOY = (
         "PUT",
-        _DEPLOYMENTS + "/{name}",
+        f"{_GROUP}/providers/{_DEPLOYMENTS}/{{name}}",
         _DEPLOYMENTS_VERSION,
         (
-            "Microsoft.Resources/deployments/write",
-            "Microsoft.Compute/virtualMachines/write",
-            "Microsoft.Compute/disks/write",
+            f"{_DEPLOYMENTS}/write",
+            f"{_MACHINES}/write",
+            f"{_DISKS}/write",
             "Microsoft.Compute/proximityPlacementGroups/write",
             "Microsoft.Compute/capacityReservationGroups/deploy/action",
             "Microsoft.Compute/diskEncryptionSets/read",
             "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
-            "Microsoft.Network/networkInterfaces/write",
-            "Microsoft.Network/networkInterfaces/join/action",
-            "Microsoft.Network/networkSecurityGroups/write",
-            "Microsoft.Network/networkSecurityGroups/join/action",
-            "Microsoft.Network/publicIPAddresses/write",
-            "Microsoft.Network/publicIPAddresses/join/action",
-            "Microsoft.Network/virtualNetworks/write",
-            "Microsoft.Network/virtualNetworks/subnets/join/action",
+            f"{_INTERFACES}/write",
+            f"{_INTERFACES}/join/action",
+            f"{_RULES}/write",
+            f"{_RULES}/join/action",
+            f"{_ADDRESSES}/write",
+            f"{_ADDRESSES}/join/action",
+            f"{_NETWORKS}/write",
+            f"{_NETWORKS}/subnets/join/action",
         ),
     )
-    LIST_RESERVATIONS = (
-        "GET",
-        _RESERVATIONS,
-        COMPUTE_VERSION,
-        ("Microsoft.Compute/capacityReservationGroups/capacityReservations/read",),
-    )
-    GET_RESERVATION = (
-        "GET",
-        _RESERVATIONS + "/{member}",
-        COMPUTE_VERSION,
-        ("Microsoft.Compute/capacityReservationGroups/capacityReservations/read",),
-    )
-    LIST_MACHINES = ("GET", _MACHINES, COMPUTE_VERSION, ("Microsoft.Compute/virtualMachines/read",))
-    GET_MACHINE = ("GET", _MACHINES + "/{name}", COMPUTE_VERSION, ("Microsoft.Compute/virtualMachines/read",))
-    DELETE_MACHINE = ("DELETE", _MACHINES + "/{name}", COMPUTE_VERSION, _DELETE_MACHINE)
-    CONSOLE = (
-        "POST",
-        _MACHINES + "/{name}/retrieveBootDiagnosticsData",
-        COMPUTE_VERSION,
-        ("Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",),
-    )
-    LIST_INTERFACES = (
-        "GET",
-        _GROUP + "/providers/Microsoft.Network/networkInterfaces",
-        NETWORK_VERSION,
-        ("Microsoft.Network/networkInterfaces/read",),
-    )
-    LIST_ADDRESSES = (
-        "GET",
-        _GROUP + "/providers/Microsoft.Network/publicIPAddresses",
-        NETWORK_VERSION,
-        ("Microsoft.Network/publicIPAddresses/read",),
-    )
-    GET_NETWORK = (
-        "GET",
-        _GROUP + "/providers/Microsoft.Network/virtualNetworks/{name}",
-        NETWORK_VERSION,
-        ("Microsoft.Network/virtualNetworks/read",),
-    )
-    DELETE_DISK = (
-        "DELETE",
-        _GROUP + "/providers/Microsoft.Compute/disks/{name}",
-        _DISKS_VERSION,
-        ("Microsoft.Compute/disks/delete",),
-    )
-    DELETE_INTERFACE = (
-        "DELETE",
-        _GROUP + "/providers/Microsoft.Network/networkInterfaces/{name}",
-        NETWORK_VERSION,
-        ("Microsoft.Network/networkInterfaces/delete",),
-    )
-    DELETE_ADDRESS = (
-        "DELETE",
-        _GROUP + "/providers/Microsoft.Network/publicIPAddresses/{name}",
-        NETWORK_VERSION,
-        ("Microsoft.Network/publicIPAddresses/delete",),
-    )
-    DELETE_NETWORK = (
-        "DELETE",
-        _GROUP + "/providers/Microsoft.Network/virtualNetworks/{name}",
-        NETWORK_VERSION,
-        ("Microsoft.Network/virtualNetworks/delete",),
-    )
-    GET_RULES = (
-        "GET",
-        _GROUP + "/providers/Microsoft.Network/networkSecurityGroups/{name}",
-        NETWORK_VERSION,
-        ("Microsoft.Network/networkSecurityGroups/read",),
-    )
-    PUT_RULES = (
-        "PUT",
-        _GROUP + "/providers/Microsoft.Network/networkSecurityGroups/{name}",
-        NETWORK_VERSION,
-        ("Microsoft.Network/networkSecurityGroups/write",),
-    )
-    DELETE_RULES = (
-        "DELETE",
-        _GROUP + "/providers/Microsoft.Network/networkSecurityGroups/{name}",
-        NETWORK_VERSION,
-        ("Microsoft.Network/networkSecurityGroups/delete",),
-    )
+    LIST_RESERVATIONS = ("GET", _RESERVATIONS, COMPUTE_VERSION, _READ_RESERVATIONS)
+    GET_RESERVATION = ("GET", f"{_RESERVATIONS}/{{member}}", COMPUTE_VERSION, _READ_RESERVATIONS)
+    LIST_MACHINES = _all(_MACHINES, COMPUTE_VERSION)
+    GET_MACHINE = _one("GET", _MACHINES, COMPUTE_VERSION)
+    DELETE_MACHINE = ("DELETE", f"{_GROUP}/providers/{_MACHINES}/{{name}}", COMPUTE_VERSION, MACHINE_PERMISSIONS)
+    CONSOLE = _act(_MACHINES, "retrieveBootDiagnosticsData", COMPUTE_VERSION)
+    LIST_INTERFACES = _all(_INTERFACES, NETWORK_VERSION)
+    LIST_ADDRESSES = _all(_ADDRESSES, NETWORK_VERSION)
+    GET_NETWORK = _one("GET", _NETWORKS, NETWORK_VERSION)
+    DELETE_DISK = _one("DELETE", _DISKS, _DISKS_VERSION)
+    DELETE_INTERFACE = _one("DELETE", _INTERFACES, NETWORK_VERSION)
+    DELETE_ADDRESS = _one("DELETE", _ADDRESSES, NETWORK_VERSION)
+    DELETE_NETWORK = _one("DELETE", _NETWORKS, NETWORK_VERSION)
+    GET_RULES = _one("GET", _RULES, NETWORK_VERSION)
+    PUT_RULES = _one("PUT", _RULES, NETWORK_VERSION)
+    DELETE_RULES = _one("DELETE", _RULES, NETWORK_VERSION)
     LIST_USAGES = (
         "GET",
-        "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/usages",
+        f"{_SUBSCRIPTION}/providers/Microsoft.Compute/locations/{{region}}/usages",
         COMPUTE_VERSION,
         ("Microsoft.Compute/locations/usages/read",),
     )
-    READ_LOG = ("GET", _LOG, _LOG_VERSION, ("Microsoft.Insights/eventtypes/values/read",))
-    LIST_ROLES = (
+    READ_LOG = (
         "GET",
-        "/subscriptions/{subscription}/providers/Microsoft.Authorization/roleDefinitions",
-        _AUTHORIZATION_VERSION,
-        ("Microsoft.Authorization/roleDefinitions/read",),
+        f"{_SUBSCRIPTION}/providers/Microsoft.Insights/eventtypes/management/values",
+        _LOG_VERSION,
+        ("Microsoft.Insights/eventtypes/values/read",),
     )
-    LIST_ASSIGNMENTS = (
-        "GET",
-        "/subscriptions/{subscription}/providers/Microsoft.Authorization/roleAssignments",
-        _AUTHORIZATION_VERSION,
-        ("Microsoft.Authorization/roleAssignments/read",),
-    )
-    ASSIGN_ROLE = (
-        "PUT",
-        _GROUP + "/providers/Microsoft.Authorization/roleAssignments/{name}",
-        _AUTHORIZATION_VERSION,
-        ("Microsoft.Authorization/roleAssignments/write",),
-    )
+    LIST_ROLES = _all(_ROLES, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
+    LIST_ASSIGNMENTS = _all(_ASSIGNMENTS, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
+    ASSIGN_ROLE = _one("PUT", _ASSIGNMENTS, _AUTHORIZATION_VERSION)
     GET_IDENTITY = (
         "GET",
         "{identity}",

@@ -21,8 +21,6 @@ from spotctl.clouds.errors import (
 from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
-__all__ = ["REFUSALS", "AzureRefusal", "refused", "translated"]
-
 _DOCS: Final = "learn.microsoft.com/azure/"
 _ALLOCATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-sku-not-available"
 _CAPACITY: Final = _DOCS + "virtual-machines/troubleshooting/allocation-failure"
@@ -52,74 +50,61 @@ class AzureRefusal(NamedTuple):
     cure: str = ""
 
 
-REFUSALS: Final = (
-    # No machine of this kind, here and now.
-    AzureRefusal("SkuNotAvailable", NoCapacity, _ALLOCATION),
-    AzureRefusal("AllocationFailed", NoCapacity, _CAPACITY),
-    AzureRefusal("ZonalAllocationFailed", NoCapacity, _CAPACITY),
-    AzureRefusal("OverconstrainedAllocationRequest", NoCapacity, _CAPACITY),
-    AzureRefusal("OverconstrainedZonalAllocationRequest", NoCapacity, _CAPACITY),
-    AzureRefusal("VMSizeIsNotPermittedToEnableSpot", NoCapacity, _SPOT),
-    AzureRefusal("AzureSpotIsNotSupportedForThisVMSize", NoCapacity, _SPOT),
-    AzureRefusal("SpotPriceGreaterThanProvidedMaxPrice", NoCapacity, _SPOT),
+_IN_DETAIL: Final = (
     AzureRefusal("OperationNotAllowed", NoCapacity, _SPOT, r"max price .* is lower than the current spot price"),
-    # No machine of this kind, ever.
     AzureRefusal("BadRequest", NotFound, _GENERATIONS, r"hypervisor generation"),
     AzureRefusal("InvalidParameter", NotFound, _GENERATIONS, r"hypervisor generation"),
-    AzureRefusal("LocationNotAvailableForResourceType", NotFound, _COMMON),
     # Azure does not document its codes for reservations that do not have what the machine needs.
     *(
         AzureRefusal(code, NotFound, _RESERVATIONS, r"capacity ?reservation", "correct the job's reservations")
         for code in ("OperationNotAllowed", "BadRequest", "InvalidParameter", "Conflict")
     ),
-    # The account's limits.
-    AzureRefusal("QuotaExceeded", QuotaReached, _QUOTA),
     AzureRefusal("OperationNotAllowed", QuotaReached, _QUOTA, r"quota"),
-    AzureRefusal("ResourceQuotaExceeded", QuotaReached, _QUOTA),
-    AzureRefusal("PublicIPCountLimitReached", QuotaReached, _QUOTA),
-    AzureRefusal("ResourceGroupQuotaExceeded", QuotaReached, _QUOTA),
-    AzureRefusal("DeploymentQuotaExceeded", QuotaReached, _COMMON),
-    AzureRefusal("NotAvailableForSubscription", QuotaReached, _ALLOCATION),
-    AzureRefusal("AzureSpotFeatureNotEnabledForSubscription", QuotaReached, _SPOT),
-    # The account's rights.
-    AzureRefusal("AuthorizationFailed", NotPermitted, _COMMON),
-    AzureRefusal("LinkedAuthorizationFailed", NotPermitted, _COMMON),
-    AzureRefusal("RequestDisallowedByPolicy", NotPermitted, _COMMON),
-    AzureRefusal("RequestDisallowedByAzure", NotPermitted, _REGIONS),
-    AzureRefusal("ScopeLocked", NotPermitted, _COMMON),
-    AzureRefusal("ReadOnlyDisabledSubscription", NotPermitted, _COMMON),
-    AzureRefusal("DisallowedOperation", NotPermitted, _COMMON),
     AzureRefusal("MissingSubscriptionRegistration", NotPermitted, _REGISTRATION, cure=REGISTER),
     AzureRefusal("SubscriptionNotRegistered", NotPermitted, _REGISTRATION, cure=REGISTER),
-    AzureRefusal("SubscriptionNotFound", NotPermitted, _COMMON),
-    AzureRefusal("InvalidAuthenticationToken", LoginNeeded, _COMMON),
-    AzureRefusal("ExpiredAuthenticationToken", LoginNeeded, _COMMON),
-    # The same call succeeds after a pause.
-    AzureRefusal("TooManyRequests", Throttled, _THROTTLING),
-    AzureRefusal("SubscriptionRequestsThrottled", Throttled, _THROTTLING),
     AzureRefusal("OperationNotAllowed", Throttled, _THROTTLING, r"too many requests|rate limit"),
-    AzureRefusal("ResourceGroupBeingDeleted", Throttled, _COMMON),
-    AzureRefusal("AnotherOperationInProgress", Throttled, _COMMON),
-    AzureRefusal("RetryableError", Throttled, _COMMON),
-    AzureRefusal("Conflict", Throttled, _COMMON),
-    # It may have been carried out.
-    AzureRefusal("DeploymentActive", Unanswered, _COMMON),
-    AzureRefusal("InternalServerError", Unanswered, _COMPUTE),
-    AzureRefusal("InternalExecutionError", Unanswered, _COMPUTE),
-    AzureRefusal("NetworkingInternalOperationError", Unanswered, _COMPUTE),
-    AzureRefusal("OperationPreempted", Unanswered, _COMPUTE),
-    # What the request or the settings name does not exist, or cannot be had together.
-    AzureRefusal("InvalidParameter", BadRequest, _COMPUTE),
-    AzureRefusal("BadRequest", BadRequest, _COMMON),
-    AzureRefusal("PropertyChangeNotAllowed", BadRequest, _COMPUTE),
-    AzureRefusal("PlatformImageNotFound", BadRequest, _COMPUTE),
-    AzureRefusal("ImageNotFound", BadRequest, _COMPUTE),
-    AzureRefusal("VMMarketplaceInvalidInput", BadRequest, _COMPUTE),
-    AzureRefusal("InvalidResourceReference", BadRequest, _COMMON),
-    AzureRefusal("LinkedInvalidPropertyId", BadRequest, _COMMON),
-    AzureRefusal("FailedIdentityOperation", BadRequest, _COMMON),
-    AzureRefusal("MaxPriceValueInvalid", BadRequest, _SPOT),
 )
+_CODES: Final = {
+    # No machine of this kind, here and now, or ever.
+    (NoCapacity, _ALLOCATION): "SkuNotAvailable",
+    (NoCapacity, _CAPACITY): """
+        AllocationFailed ZonalAllocationFailed OverconstrainedAllocationRequest OverconstrainedZonalAllocationRequest
+    """,
+    (NoCapacity, _SPOT): """
+        VMSizeIsNotPermittedToEnableSpot AzureSpotIsNotSupportedForThisVMSize SpotPriceGreaterThanProvidedMaxPrice
+    """,
+    (NotFound, _COMMON): "LocationNotAvailableForResourceType",
+    # The account's limits and rights.
+    (QuotaReached, _QUOTA): "QuotaExceeded ResourceQuotaExceeded PublicIPCountLimitReached ResourceGroupQuotaExceeded",
+    (QuotaReached, _COMMON): "DeploymentQuotaExceeded",
+    (QuotaReached, _ALLOCATION): "NotAvailableForSubscription",
+    (QuotaReached, _SPOT): "AzureSpotFeatureNotEnabledForSubscription",
+    (NotPermitted, _COMMON): """
+        AuthorizationFailed LinkedAuthorizationFailed RequestDisallowedByPolicy ScopeLocked ReadOnlyDisabledSubscription
+        DisallowedOperation SubscriptionNotFound
+    """,
+    (NotPermitted, _REGIONS): "RequestDisallowedByAzure",
+    (LoginNeeded, _COMMON): "InvalidAuthenticationToken ExpiredAuthenticationToken",
+    # The same call succeeds after a pause.
+    (Throttled, _THROTTLING): "TooManyRequests SubscriptionRequestsThrottled",
+    (Throttled, _COMMON): "ResourceGroupBeingDeleted AnotherOperationInProgress RetryableError Conflict",
+    # It may have been carried out.
+    (Unanswered, _COMMON): "DeploymentActive",
+    (Unanswered, _COMPUTE): """
+        InternalServerError InternalExecutionError NetworkingInternalOperationError OperationPreempted
+    """,
+    # What the request or the settings name does not exist, or cannot be had together.
+    (BadRequest, _COMPUTE): """
+        InvalidParameter PropertyChangeNotAllowed PlatformImageNotFound ImageNotFound VMMarketplaceInvalidInput
+    """,
+    (BadRequest, _COMMON): "BadRequest InvalidResourceReference LinkedInvalidPropertyId FailedIdentityOperation",
+    (BadRequest, _SPOT): "MaxPriceValueInvalid",
+}
+REFUSALS: Final = (
+    *_IN_DETAIL,
+    *(AzureRefusal(code, meaning, source) for (meaning, source), codes in _CODES.items() for code in codes.split()),
+)
+"""The first that fits decides, so those that depend on a text come first."""
 
 
 def refused(code: str, text: str) -> SpotctlError:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 
 from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bill_format import (
     NOT_MACHINE_TIME,
-    BadCell,
     Cells,
     ExportFormat,
     amount_of,
     converted,
+    credits_in,
     normalized,
     not_before,
     run_in_tags,
@@ -44,23 +42,10 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
         run_in_tags(cells["labels"], "the column labels") if "labels" in cells else None,
         kind,
     )
-    credited = (replace(line, kind=kind, amount=amount) for kind, amount in _credits(cells.get("credits", "")))
+    credited = (
+        replace(line, kind=kind, amount=amount) for kind, amount in credits_in(cells.get("credits", ""), "credits")
+    )
     return [converted(charge, cells, "currencyconversionrate") for charge in (line, *credited)]
-
-
-def _credits(text: str) -> list[tuple[BillKind, Decimal]]:
-    if not text.strip():
-        return []
-    try:
-        return [
-            (
-                BillKind.DISCOUNT if "DISCOUNT" in credit.get("type", "") else BillKind.CREDIT,
-                Decimal(str(credit["amount"])),
-            )
-            for credit in json.loads(text)
-        ]
-    except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
-        raise BadCell(f"credits {text[:40]!r} are not a list of amounts") from None
 
 
 FORMAT = ExportFormat(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from pricing_data.market import Market
 from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.gcp.cards import card, split_type
-from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, labels_of
+from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, description_of, labels_of
 from spotctl.clouds.gcp.names import network_tag, policy_path, region_of
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import HeldDisk
@@ -191,7 +190,7 @@ def firewalls(
     """
     tag = network_tag(scope)
     common: dict[str, Any] = {"network": network_path(network), "direction": "INGRESS", "target_tags": [tag]}
-    described = {"description": json.dumps(dict(tags), sort_keys=True), **common}
+    described = {"description": description_of(tags), **common}
     inside = {"name": f"{tag}-inside", **described, "source_tags": [tag], "allowed": [{"I_p_protocol": "all"}]}
     if not ssh_from:
         return (inside,)

@@ -1,4 +1,4 @@
-"""Tags as labels and back. Pure.
+"""Tags as labels, or as the description of what has no labels, and back. Pure.
 
 A label's value may have 63 lowercase letters, digits, _ and -. Any other character of a tag's value is written as _ and
 the hexadecimal digits of its bytes, so that no two tags become the same label.
@@ -6,6 +6,7 @@ the hexadecimal digits of its bytes, so that no two tags become the same label.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -41,6 +42,21 @@ def selection(tags: Mapping[str, str]) -> str:
     """A filter for resources with these tags that spotctl created."""
     conditions = [f'labels.{_checked_key(key)} = "{label_value(key, value)}"' for key, value in sorted(tags.items())]
     return " ".join(f"({condition})" for condition in [f"labels.{REQUEST_LABEL}:*", *conditions])
+
+
+def description_of(tags: Mapping[str, str]) -> str:
+    """The description of a resource that has no labels."""
+    return json.dumps(dict(tags), sort_keys=True)
+
+
+def described(description: str) -> dict[str, str] | None:
+    """The tags in a description; None if spotctl did not write it."""
+    try:
+        tags = json.loads(description)
+    except ValueError:
+        return None
+    is_ours = isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values())
+    return tags if is_ours else None
 
 
 def _checked_key(key: str) -> str:

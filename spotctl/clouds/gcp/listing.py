@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from pricing_data.units import parse_time
 from spotctl.clouds.base import Machine, MachineState, Resource
 from spotctl.clouds.gcp.history import MachineEnd, Past
-from spotctl.clouds.gcp.labels import BID_LABEL, tags_of
+from spotctl.clouds.gcp.labels import BID_LABEL, described, tags_of
 from spotctl.clouds.gcp.names import CLOUD, machine_id, parsed
 from spotctl.clouds.tags import INTENT_TAG
 
@@ -89,11 +88,7 @@ def resource_of(kind: str, item: Any, mandatory: Mapping[str, str], detail: str 
 
 def rule_of(firewall: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages are not annotated
     """A firewall rule that spotctl created: its description holds its tags. None for any other."""
-    try:
-        tags = json.loads(firewall.description)
-    except ValueError:
-        return None
-    if not isinstance(tags, dict) or not all(isinstance(value, str) for value in tags.values()):
+    if (tags := described(firewall.description)) is None:
         return None
     return Resource("firewall rule", f"{CLOUD}:global:{firewall.name}", tags, last_part(firewall.network))
 

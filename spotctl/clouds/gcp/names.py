@@ -76,16 +76,8 @@ def parsed(name: str) -> tuple[OrderName, int] | None:
     """The parts of a machine's name, and its index; None if the name is not one of spotctl's."""
     if (match := _NAME.fullmatch(name)) is None:
         return None
-    order = OrderName(
-        match["spot"] == "s",
-        match["zonal"] == "z",
-        match["type"],
-        match["scope"],
-        match["intent"],
-        match["token"],
-        match["print"],
-    )
-    return order, int(match["index"])
+    parts = match.group("type", "scope", "intent", "token", "print")
+    return OrderName(match["spot"] == "s", match["zonal"] == "z", *parts), int(match["index"])
 
 
 def index_of(name: str) -> int:

@@ -20,29 +20,18 @@ MACHINES = ("compute.instances.delete",)
 
 def machine_role() -> dict[str, Any]:
     """The role of the machines' service account, as `gcloud iam roles create spotctlMachine` reads it."""
-    return {
-        "title": "spotctl-machine",
-        "description": "Lets spotctl's machines delete themselves.",
-        "stage": "GA",
-        "includedPermissions": list(MACHINES),
-    }
+    return _role("spotctl-machine", "Lets spotctl's machines delete themselves.", MACHINES)
 
 
 def trial_role() -> dict[str, Any]:
     """The custom role that `spotctl try --full` needs besides `role`."""
-    return {
-        "title": "spotctl-try",
-        "description": "Lets spotctl try look up images and simulate evictions.",
-        "stage": "GA",
-        "includedPermissions": list(methods.TRIAL_PERMISSIONS),
-    }
+    return _role("spotctl-try", "Lets spotctl try look up images and simulate evictions.", methods.TRIAL_PERMISSIONS)
 
 
 def role() -> dict[str, Any]:
     """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it."""
-    return {
-        "title": "spotctl",
-        "description": "The minimal permissions that spotctl needs to rent machines.",
-        "stage": "GA",
-        "includedPermissions": list(ALL),
-    }
+    return _role("spotctl", "The minimal permissions that spotctl needs to rent machines.", ALL)
+
+
+def _role(title: str, description: str, permissions: tuple[str, ...]) -> dict[str, Any]:
+    return {"title": title, "description": description, "stage": "GA", "includedPermissions": list(permissions)}

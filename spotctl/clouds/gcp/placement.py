@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +10,7 @@ from spotctl.clouds.base import MachineRequest, Resource
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.gcp import methods, names
 from spotctl.clouds.gcp.calls import GcpCalls
+from spotctl.clouds.gcp.labels import described, description_of
 from spotctl.clouds.gcp.refusals import NameTaken
 from spotctl.clouds.tags import INTENT_TAG
 
@@ -33,7 +32,9 @@ def check_type(request: MachineRequest) -> None:
 def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: str) -> None:
     """Makes the policy of a run in a zone, unless the run has made it before."""
     name, region = names.placement_policy(scope, zone), names.region_of(zone)
-    body = policy(name, {key: value for key, value in request.tags.items() if key != INTENT_TAG})
+    # Policies have no labels.
+    tags = description_of({key: value for key, value in request.tags.items() if key != INTENT_TAG})
+    body = {"name": name, "description": tags, "group_placement_policy": {"collocation": "COLLOCATED"}}
     what = f"{KIND} {name}"
     # An id that Google knows would be answered with the policy that was removed since; the name is never taken twice.
     with suppress(NameTaken):
@@ -43,19 +44,9 @@ def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: st
         calls.finish(operation.name, what, region)
 
 
-def policy(name: str, tags: Mapping[str, str]) -> dict[str, Any]:
-    """The body. Policies have no labels, so the description identifies the run."""
-    described = json.dumps(dict(tags), sort_keys=True)
-    return {"name": name, "description": described, "group_placement_policy": {"collocation": "COLLOCATED"}}
-
-
 def policy_of(item: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages are not annotated
     """A policy that spotctl made; None for any other."""
-    try:
-        tags = json.loads(item.description)
-    except ValueError:
-        return None
-    if not isinstance(tags, dict) or not all(isinstance(value, str) for value in tags.values()):
+    if (tags := described(item.description)) is None:
         return None
     region = item.region.rpartition("/")[2]
     return Resource(KIND, f"{names.CLOUD}:{region}:{item.name}", tags, region)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pricing_data.library import Library, Selection
 from pricing_data.units import HOUR, format_time
-from spotctl.clouds.local import LocalProvider
+from spotctl.clouds.local.provider import LocalProvider
 from spotctl.clouds.wiring import library, local_provider
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
@@ -72,7 +72,7 @@ def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:
 
 def _start_market(provider: LocalProvider, moment: int, spec: JobSpec, settings: Settings) -> bool:
     """Starts the market at a moment; False if other jobs run on it."""
-    from spotctl.clouds.local import MarketBusy
+    from spotctl.clouds.local.provider import MarketBusy
 
     if _is_used(settings, spec.name):
         return False
@@ -85,7 +85,7 @@ def _start_market(provider: LocalProvider, moment: int, spec: JobSpec, settings:
 
 def _is_used(settings: Settings, job: str = "") -> bool:
     """Whether processes attend to runs on the local market, other than of a `job`. A run may hold no machine now."""
-    from spotctl.clouds.local import LocalProvider
+    from spotctl.clouds.local.provider import LocalProvider
 
     paths = Paths(settings.home)
     if not store.exists(paths.log):

@@ -24,7 +24,7 @@ import spotctl.agent
 import spotctl.clouds.link
 import spotctl.clouds.local
 from spotctl.clouds.base import EndReason, MachineLink, MachineRequest, MachineState, Payload
-from spotctl.clouds.local import LocalProvider, LocalSettings
+from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.waiting import eventually

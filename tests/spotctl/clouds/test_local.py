@@ -22,9 +22,9 @@ from spotctl.agent.processes import MARK
 from spotctl.clouds.base import EndReason, Machine, MachineNotice, MachineRequest, MachineState, Payload
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, QuotaReached
 from spotctl.clouds.link import with_status
-from spotctl.clouds.local import LocalProvider, LocalSettings, MarketBusy
 from spotctl.clouds.local.folders import AllocationFolders
 from spotctl.clouds.local.processes import TAGS_VARIABLE, is_alive
+from spotctl.clouds.local.provider import LocalProvider, LocalSettings, MarketBusy
 from spotctl.home.errors import BadSettings
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.contract import LinkContract, ProviderContract, Setting

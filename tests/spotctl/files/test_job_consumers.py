@@ -142,7 +142,7 @@ REPLAYED = {
 @pytest.mark.parametrize("key", REPLAYED)
 def test_the_local_market_reads(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    monkeypatch.setattr("spotctl.clouds.local.LocalProvider", lambda _, __, settings: made.append(settings))
+    monkeypatch.setattr("spotctl.clouds.local.provider.LocalProvider", lambda _, __, settings: made.append(settings))
     for text in (TRAINING, TRAINING, f"{TRAINING}local: {{{REPLAYED[key]}}}\n"):
         local_provider(Settings(home=tmp_path), loads(text, tmp_path / "job.yaml"))
     assert made[0] == made[1] != made[2]

@@ -21,7 +21,7 @@ import pytest
 
 from pricing_data.units import HOUR, SECOND
 from spotctl.clouds.errors import NotPermitted
-from spotctl.clouds.local import LocalProvider
+from spotctl.clouds.local.provider import LocalProvider
 from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import load

@@ -16,7 +16,7 @@ from pricing_data.units import DAY
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, Resource
 from spotctl.clouds.capabilities import Invocation, MachineSupplies
 from spotctl.clouds.errors import NotPermitted, Unanswered
-from spotctl.clouds.local import LocalProvider, LocalSettings
+from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.replayed import Replayed
 from spotctl.clouds.requests import check_settings
 from spotctl.home.errors import BadRequest

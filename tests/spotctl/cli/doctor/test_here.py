@@ -18,7 +18,7 @@ from spotctl.cli.doctor import here
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.findings import Finding, Level, exit_code
 from spotctl.clouds.installation import installation_id
-from spotctl.clouds.local import LocalProvider
+from spotctl.clouds.local.provider import LocalProvider
 from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.config import Settings
 from tests.spotctl.clouds.leaving import kill_all

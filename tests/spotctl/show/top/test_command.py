@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.local import LocalProvider, LocalSettings
+from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.replayed import Replayed
 from spotctl.files.job.reader import load, written
 from spotctl.log import events as ev
