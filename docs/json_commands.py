@@ -78,8 +78,8 @@ JSON_COMMANDS = {
     "lab parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048"
     " --devices 32": "spotctl.cli.parallel.transformer:transformer",
 }
-"""Commands of a clone without any account, in this order, and what writes the JSON that they print. The docstrings of
-these functions say what its fields mean."""
+"""Commands of a clone without any account, in this order, and what writes the JSON that they print. These functions
+say what its fields mean."""
 
 RECORDED = Path(__file__).with_name("json_of_clouds.json")
 """Answers of the commands that need a cloud."""
