@@ -23,7 +23,7 @@ JSON_COMMANDS = {
     "exec napping -- true": "spotctl.cli.remote:exec_",
     "ssh napping": "spotctl.cli.remote:ssh",
     "stop napping": "spotctl.cli.returning:stop",
-    "down greeting": "spotctl.cli.returning:down",
+    "down greeting": "spotctl.cli.returning:stop",
     "gc": "spotctl.cli.returning:gc",
     "report cost": "spotctl.show.costs.answers:as_json",
     "report reconcile --bill bill.csv": "spotctl.show.costs.bills.views:as_json",
