@@ -23,7 +23,7 @@ JSON_COMMANDS = {
     "exec napping -- true": "spotctl.cli.remote:exec_",
     "ssh napping": "spotctl.cli.remote:ssh",
     "stop napping": "spotctl.cli.returning:stop",
-    "down greeting": "spotctl.cli.returning:down",
+    "down greeting": "spotctl.cli.returning:stop",
     "gc": "spotctl.cli.returning:gc",
     "report cost": "spotctl.show.costs.answers:as_json",
     "report reconcile --bill bill.csv": "spotctl.show.costs.bills.views:as_json",
@@ -78,8 +78,8 @@ JSON_COMMANDS = {
     "lab parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048"
     " --devices 32": "spotctl.cli.parallel.transformer:transformer",
 }
-"""Commands of a clone without any account, in this order, and what writes the JSON that they print. The docstrings of
-these functions say what its fields mean."""
+"""Commands of a clone without any account, in this order, and what writes the JSON that they print. These functions
+say what its fields mean."""
 
 RECORDED = Path(__file__).with_name("json_of_clouds.json")
 """Answers of the commands that need a cloud."""

@@ -1,8 +1,10 @@
-"""Meanings of the fields that `--json` prints, from the docstrings of the functions and dataclasses that write them.
+"""Meanings of the fields that `--json` prints, from the functions and dataclasses that write them.
 
-The docstring of a function lists them below `Fields:`, one `key: meaning` a line; in a dataclass, a text follows each
-field. `*` stands for names that are data. `key[] -> name` says that another function or class writes the elements of
-`key`, and `-> name` that it writes further keys of the same object.
+A comment `#: meaning` stands behind each key of a dict that a function writes, or above it; in a dataclass, a text
+follows each field. `#: meaning -> name` says that another function or class writes the value, and `, each -> name` that
+it writes the elements of a list. Below `Fields:`, the docstring of a function lists what it writes in another way, one
+`key: meaning` a line. There, `*` stands for names that are data, `key[] -> name` says who writes the elements of `key`,
+and `-> name` who writes further keys of the same object.
 """
 
 from __future__ import annotations
@@ -23,8 +25,14 @@ _OTHER = re.compile(r"(?:(?P<key>[\w.\[\]*-]+) )?-> (?P<name>[\w.:]+)")
 
 
 def meanings(writer: str) -> dict[str, str]:
-    """By key, what it means, in what a writer (`module:name`) writes."""
-    return dict(_written(_named(writer), ""))
+    """By key, what it means, in what a writer (`module:name`) writes; keys of one object stand together."""
+    known = dict(_written(_named(writer), ""))
+    place = {_outermost(key): number for number, key in reversed(list(enumerate(known)))}
+    return {key: known[key] for key in sorted(known, key=lambda key: place[_outermost(key)])}
+
+
+def _outermost(key: str) -> str:
+    return key.partition(".")[0].removesuffix("[]")
 
 
 def documented(key: str, known: Iterable[str]) -> str | None:
@@ -46,6 +54,13 @@ def _written(writer: Any, prefix: str) -> Iterator[tuple[str, str]]:
         return
     if inspect.isclass(writer):
         yield from ((_joined(prefix, key), meaning) for key, meaning in _attributes(writer))
+    if inspect.isfunction(writer):
+        for key, text in _commented(writer):
+            meaning, _, other = text.partition(" -> ")
+            inner = _joined(prefix, key)
+            yield inner, meaning.removesuffix(", each")
+            if other:
+                yield from _written(_other(writer, other), f"{inner}[]" if meaning.endswith(", each") else inner)
     for line in _lines(inspect.getdoc(writer) or ""):
         if other := _OTHER.fullmatch(line):
             yield from _written(_other(writer, other["name"]), _joined(prefix, other["key"] or ""))
@@ -74,6 +89,35 @@ def _attributes(kind: type) -> Iterator[tuple[str, str]]:
     for one, after in pairwise(definition.body):
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(after, ast.Expr):
             yield one.target.id, " ".join(ast.literal_eval(after.value).split())
+
+
+def _commented(function: Any) -> Iterator[tuple[str, str]]:
+    """The keys of the dicts that a function writes with the comments behind them, or above them."""
+    source = textwrap.dedent(inspect.getsource(function))
+    comments = {number: line.partition("#: ")[2] for number, line in enumerate(source.splitlines(), 1) if "#: " in line}
+    for key, number in _keys_below(ast.parse(source), ""):
+        # What stands behind another key, above this one, is about that key.
+        first = number
+        while first - 1 in comments and source.splitlines()[first - 2].lstrip().startswith("#: "):
+            first -= 1
+        texts = [comments[line] for line in range(first, number + 1) if line in comments]
+        if texts:
+            yield key, " ".join(texts)
+
+
+def _keys_below(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
+    """The keys of all dicts in a piece of code, below the key of which it is the value, with their lines."""
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            named = isinstance(key, ast.Constant) and isinstance(key.value, str)
+            inner = _joined(prefix, key.value) if named else prefix
+            if named:
+                yield inner, key.lineno
+            yield from _keys_below(value, inner)
+        return
+    inner = f"{prefix}[]" if prefix and isinstance(node, ast.List | ast.ListComp) else prefix
+    for child in ast.iter_child_nodes(node):
+        yield from _keys_below(child, inner)
 
 
 def _joined(prefix: str, key: str) -> str:

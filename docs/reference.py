@@ -125,7 +125,7 @@ def json_output() -> Iterator[str]:
 
 def _table(command: str, writer: str, answer: Any) -> Iterator[str]:
     if unknown := without_meaning(writer, answer):
-        raise SystemExit(f"spotctl {command} --json: the docstring of {writer} has no meaning for {', '.join(unknown)}")
+        raise SystemExit(f"spotctl {command} --json: {writer} has no meaning for {', '.join(unknown)}")
     yield f"\n## spotctl {_heading(command)}\n\n`spotctl {command} --json`\n"
     yield "| key | type | meaning |\n| --- | --- | --- |"
     known, types = meanings(writer), dict[str, set[str]]()
@@ -144,7 +144,7 @@ def writers() -> dict[str, str]:
 
 
 def without_meaning(writer: str, answer: Any) -> list[str]:
-    """The keys of an answer that the docstring of what writes it does not explain."""
+    """The keys of an answer that what writes it does not explain."""
     known = meanings(writer)
     return [key for key in types_of(answer) if not key.endswith("[]") and documented(key, known) is None]
 

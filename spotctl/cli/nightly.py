@@ -236,27 +236,16 @@ def _job(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
     """A nightly job, its next start and its last night. If its installation cannot be read, most of it is null.
 
     Fields:
-        name: name of the job
         file: job file
         at: time of the start
         deadline: time at which the job is stopped; null if there is none
         scheduler: what starts it: `systemd` or `cron`
         metrics: file or port where each night publishes metrics; empty for none
-        next: next start in this computer's time zone
-        next_utc: next start in UTC
-        zone: time zone of this computer
-        last_night: the last night; null before the first
         last_night.night: day on which it began
         last_night.outcome: how it ended; running or interrupted if it has not been reported
         last_night.cost_usd: its cost; null if unknown
         last_night.replayed: whether the night was on the local market: then its cost was replayed, and nothing was
             billed; null if unknown
-        trouble: what would prevent the next night from running; empty if nothing would
-        problem: the first of `problems`; empty if all is well
-        problems: what would prevent the next night, and what went wrong with the last ones, each with its cure
-        renew: how to renew a timer that an older version installed; empty if it is up to date
-        environment: file with secrets and credentials
-        logs: folder of the logs
     """
     from spotctl.nightly.check import check
 
@@ -265,18 +254,19 @@ def _job(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
     nightly = checked.nightly
     kept = {} if nightly is None else nightly.to_json()
     return {
-        "name": state_dir.name,
+        "name": state_dir.name,  #: name of the job
         **{key: kept.get(key) for key in ("file", "at", "deadline", "scheduler", "metrics")},
-        "next": None if nightly is None else _next(nightly, zone),
-        "next_utc": None if nightly is None else format_time(nightly.hours.next_begin(now, zone)),
-        "zone": zone_name,
-        "last_night": _last_night(state_dir),
-        "trouble": checked.trouble,
-        "problem": next(iter(checked.problems), ""),
+        "next": None if nightly is None else _next(nightly, zone),  #: next start in this computer's time zone
+        "next_utc": None if nightly is None else format_time(nightly.hours.next_begin(now, zone)),  #: next start in UTC
+        "zone": zone_name,  #: time zone of this computer
+        "last_night": _last_night(state_dir),  #: the last night; null before the first
+        "trouble": checked.trouble,  #: what would prevent the next night from running; empty if nothing would
+        "problem": next(iter(checked.problems), ""),  #: the first of `problems`; empty if all is well
+        #: what would prevent the next night, and what went wrong with the last ones, each with its cure
         "problems": checked.problems,
-        "renew": checked.renew,
-        "environment": str(state_dir.environment),
-        "logs": str(state_dir.logs),
+        "renew": checked.renew,  #: how to renew a timer that an older version installed; empty if it is up to date
+        "environment": str(state_dir.environment),  #: file with secrets and credentials
+        "logs": str(state_dir.logs),  #: folder of the logs
     }
 
 

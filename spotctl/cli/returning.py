@@ -47,32 +47,9 @@ def stop(
         -> spotctl.log.ledger.final_figures:without_run
         -> _emergency
     """
-    _stop("stop", context.obj, job, all_=all_, json_=json_)
-
-
-def down(
-    context: typer.Context,
-    job: OptionalJobArgument = "",
-    all_: Annotated[bool, typer.Option("--all", help="Stop all jobs.")] = False,
-    json_: JsonOption = False,
-) -> None:
-    """Stop one job, or all jobs, and return the machines. With --all, --json prints a list.
-
-    Example: spotctl stop --all
-
-    \f
-
-    Fields:
-        -> spotctl.log.ledger.final_figures:final_figures
-        -> spotctl.log.ledger.final_figures:without_run
-        -> _emergency
-    """
-    _stop("down", context.obj, job, all_=all_, json_=json_)
-
-
-def _stop(command: str, session: Session, job: str, *, all_: bool, json_: bool) -> None:
+    session: Session = context.obj
     if bool(job) == all_:
-        raise BadRequest(f"spotctl {command}: name one job, or give --all")
+        raise BadRequest(f"spotctl {context.info_name}: name one job, or give --all")
     if all_:
         _end_all(session, json_=json_)
     else:

@@ -134,27 +134,20 @@ def answer(script: TrainingScript, answers: ScriptAnswers, fill_in: Sequence[str
     """The report on a script.
 
     Fields:
-        path: the script, relative to the folder in which the job runs it
-        framework: the library that trains
-        resumes: whether it goes on after an eviction as it is
-        cost: what an eviction costs it; null if it resumes
         changes: changes to the script so that evictions lose no work
         changes[].line: line of the unchanged script
         changes[].act: `replace` the line, or `insert` before it
         changes[].text: the new line
-        start_again: plain values that start again after an eviction
-        fill_in: values that only a person can give
-        assumed: true if nothing was asked
     """
     return {
-        "path": str(script.path),
-        "framework": script.libraries.framework,
-        "resumes": script.resumes,
-        "cost": cost,
+        "path": str(script.path),  #: the script, relative to the folder in which the job runs it
+        "framework": script.libraries.framework,  #: the library that trains
+        "resumes": script.resumes,  #: whether it goes on after an eviction as it is
+        "cost": cost,  #: what an eviction costs it; null if it resumes
         "changes": [{"line": change.line, "act": change.act, "text": change.text} for change in script.changes],
-        "start_again": list(_start_again(script)),
-        "fill_in": list(fill_in),
-        "assumed": answers.assumed,
+        "start_again": list(_start_again(script)),  #: plain values that start again after an eviction
+        "fill_in": list(fill_in),  #: values that only a person can give
+        "assumed": answers.assumed,  #: true if nothing was asked
     }
 
 

@@ -72,14 +72,7 @@ def status(
 
 
 def _damaged_status(session: Session, read: Standings, *, json_: bool) -> NoReturn:
-    """Shows what can be read of a damaged log, and the machines that the providers list.
-
-    Fields:
-        log_damage: what cannot be read of the event log
-        shown: machines that the clouds show
-        shown[] -> spotctl.run.emergency:ShownMachine
-        failures: clouds that could not be searched
-    """
+    """Shows what can be read of a damaged log, and the machines that the providers list."""
     from spotctl.log.waiting import waiting_jobs
     from spotctl.run.emergency import shown_machines
     from spotctl.show.runs.standing import status_answer, status_table, waiting_json
@@ -89,9 +82,10 @@ def _damaged_status(session: Session, read: Standings, *, json_: bool) -> NoRetu
     waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
     if json_:
         shown = {
-            "log_damage": list(read.damage),
+            "log_damage": list(read.damage),  #: what cannot be read of the event log
+            #: machines that the clouds show, each -> spotctl.run.emergency:ShownMachine
             "shown": [asdict(machine) for machine in machines],
-            "failures": failures,
+            "failures": failures,  #: clouds that could not be searched
         }
         session.answer_json({**status_answer(read.runs, read.lost, waits), **shown})
         raise typer.Exit(1)

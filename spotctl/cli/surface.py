@@ -46,6 +46,10 @@ EARLIER = {
 }
 """Names that help does not show, with all their options, and the name that it shows. `log` is for damaged logs only."""
 
+_DOWN = """Stop one job, or all jobs, and return the machines. With --all, --json prints a list.
+
+Example: spotctl stop --all"""
+
 
 _COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
     (_START, "init", jobfile.init, "Write a job file for your training script."),
@@ -82,13 +86,13 @@ def add_commands(app: typer.Typer) -> None:
     price_analyses = _without_analyses(prices.app, _DAILY_PRICES)
     app.add_typer(prices.app, name="prices", rich_help_panel=_MONEY, cls=CommandGroup)
     app.add_typer(_lab(price_analyses), name="lab", rich_help_panel=_MONEY, cls=CommandGroup)
-    for name, command in (
-        ("down", returning.down),
-        ("top", top.top),
-        ("attach", elsewhere.attach),
-        ("train", train.train),
+    for name, command, help_text in (
+        ("down", returning.stop, _DOWN),
+        ("top", top.top, None),
+        ("attach", elsewhere.attach, None),
+        ("train", train.train, None),
     ):
-        app.command(name, hidden=name in EARLIER)(command)
+        app.command(name, hidden=name in EARLIER, help=help_text)(command)
     for name, group in (("log", event_log.app), *_ANALYSES):
         app.add_typer(group, name=name, hidden=True, cls=CommandGroup)
 

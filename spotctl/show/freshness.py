@@ -34,25 +34,19 @@ def fetch_command(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str
 
 
 def freshness_json(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> dict[str, Any]:
-    """How current prices are, for programs.
-
-    Fields:
-        clouds: rented clouds that were asked for
-        clouds[].cloud: the cloud
-        clouds[].newest: moment of its newest stored price; null if none is stored
-        clouds[].age_seconds: age of that price; null if none is stored
-        clouds[].state: fresh, old or missing
-        fetch: command that fetches what is missing or old; null if nothing is
-    """
+    """How current prices are, for programs."""
     return {
-        "clouds": [
+        "clouds": [  #: rented clouds that were asked for
             {
-                "cloud": prices.cloud,
+                "cloud": prices.cloud,  #: the cloud
+                #: moment of its newest stored price; null if none is stored
                 "newest": None if prices.newest is None else format_time(prices.newest),
+                #: age of that price; null if none is stored
                 "age_seconds": None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND),
-                "state": prices.state(now),
+                "state": prices.state(now),  #: fresh, old or missing
             }
             for prices in clouds
         ],
+        #: command that fetches what is missing or old; null if nothing is
         "fetch": fetch_command(clouds, now, regions),
     }

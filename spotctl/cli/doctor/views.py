@@ -19,26 +19,16 @@ _MARKS = {
 
 
 def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The answer of `doctor --json`.
-
-    Fields:
-        exit_code: exit code of the command
-        findings: the checks
-        findings[].about: what it belongs to: here, runs, prices, data, or a cloud
-        findings[].what: what was checked
-        findings[].level: `good`, `note`, `fails`, or `no access` (to a cloud)
-        findings[].told: what was found
-        findings[].cure: how to fix it; null if there is nothing to fix
-    """
+    """The answer of `doctor --json`."""
     return {
-        "exit_code": exit_code(findings),
-        "findings": [
+        "exit_code": exit_code(findings),  #: exit code of the command
+        "findings": [  #: the checks
             {
-                "about": finding.about,
-                "what": finding.what,
-                "level": finding.level.value,
-                "told": finding.detail,
-                "cure": finding.cure or None,
+                "about": finding.about,  #: what it belongs to: here, runs, prices, data, or a cloud
+                "what": finding.what,  #: what was checked
+                "level": finding.level.value,  #: `good`, `note`, `fails`, or `no access` (to a cloud)
+                "told": finding.detail,  #: what was found
+                "cure": finding.cure or None,  #: how to fix it; null if there is nothing to fix
             }
             for finding in findings
         ],

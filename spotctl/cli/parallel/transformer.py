@@ -33,18 +33,6 @@ def transformer(
 
     Example: spotctl lab parallel transformer --layers 96 --hidden 12288 --vocabulary 51200 --sequence 2048
     --devices 1536 --tflops 141
-
-    \f
-
-    Fields:
-        parameters: number of parameters
-        operations_per_sample: floating-point operations per sample, forward and backward
-        training_days: days of training
-        tensor: devices that share each layer
-        stages: pipeline stages
-        replicas: pipelines that train in parallel
-        elements: tensor elements that a device sends
-        elements -> agileml.pipeline.profile.transformer:TransformerTraffic
     """
     from agileml.checks import check_number, check_whole
     from agileml.pipeline.profile.transformer import TransformerShape, layout_by_rule, traffic
@@ -58,12 +46,14 @@ def transformer(
     shape = TransformerShape(layers, hidden, vocabulary, sequence)
     layout = layout_by_rule(shape, devices, server, parse_bytes(memory), bytes_per_parameter)
     answer = {
-        "parameters": shape.parameters,
+        "parameters": shape.parameters,  #: number of parameters
+        #: floating-point operations per sample, forward and backward
         "operations_per_sample": shape.batch_operations(1),
-        "training_days": shape.training_days(tokens, devices, tflops * 1e12),
-        "tensor": layout.tensor,
-        "stages": layout.stages,
-        "replicas": layout.pipelines,
+        "training_days": shape.training_days(tokens, devices, tflops * 1e12),  #: days of training
+        "tensor": layout.tensor,  #: devices that share each layer
+        "stages": layout.stages,  #: pipeline stages
+        "replicas": layout.pipelines,  #: pipelines that train in parallel
+        #: tensor elements that a device sends -> agileml.pipeline.profile.transformer:TransformerTraffic
         "elements": traffic(shape, layout, microbatch, chunks, scatter=scatter).to_json(),
     }
     session.answer(json_, answer, parallel_tables.transformer_table(answer))

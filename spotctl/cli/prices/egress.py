@@ -28,16 +28,9 @@ def egress(
     \f
 
     Fields:
-        origin: region from which data is sent
-        target: region to which it is sent, or internet
-        gb: gigabytes
-        usd: cost
         tiers: price list
         tiers[].above_gb: gigabytes per month above which this price holds
         tiers[].usd_per_gb: price of a gigabyte
-        as_of: date of the price list
-        source: where the price list is published
-        approximate: whether a price of similar regions stands in for an unknown one
     """
     from pricing_data.egress import Location, egress as price_of
     from spotctl.show import terminal
@@ -52,13 +45,13 @@ def egress(
         return
     session.answer_json(
         {
-            "origin": origin,
-            "target": target,
-            "gb": gb,
-            "usd": usd,
+            "origin": origin,  #: region from which data is sent
+            "target": target,  #: region to which it is sent, or internet
+            "gb": gb,  #: gigabytes
+            "usd": usd,  #: cost
             "tiers": [{"above_gb": above, "usd_per_gb": each} for above, each in price.tiers],
-            "as_of": format_time(price.as_of),
-            "source": price.source,
-            "approximate": price.approximate,
+            "as_of": format_time(price.as_of),  #: date of the price list
+            "source": price.source,  #: where the price list is published
+            "approximate": price.approximate,  #: whether a price of similar regions stands in for an unknown one
         }
     )

@@ -98,33 +98,20 @@ def _judged(points: Sequence[FrontierPoint], billing: str) -> dict[str, Any]:
 
 
 def _row(point: FrontierPoint) -> dict[str, Any]:
-    """A strategy over all jobs of one length.
-
-    Fields:
-        scheme: name of the strategy
-        hours: length of the jobs on the baseline's machines
-        jobs: number of jobs
-        unfinished: number of these that did not finish
-        cost_pct: mean cost in percent of on-demand
-        cost_low: lower end of its 95% interval
-        cost_high: upper end of its 95% interval
-        gross_pct: cost without refunds and unbilled time, to compare with `bound_pct`
-        runtime_ratio: mean run time as a share of the baseline's
-        bound_pct: least cost without refunds that any strategy can reach in that run time
-        on_frontier: whether no other strategy is clearly cheaper and as fast
-        beaten_by: cheapest strategy that is clearly cheaper and as fast; null on the frontier
-    """
+    """A strategy over all jobs of one length."""
     return {
-        "scheme": point.scheme,
-        "hours": point.hours,
-        "jobs": point.jobs,
-        "unfinished": point.unfinished,
-        "cost_pct": finite(point.cost_pct.mean),
-        "cost_low": point.cost_pct.low,
-        "cost_high": point.cost_pct.high,
-        "gross_pct": finite(point.gross_pct),
-        "runtime_ratio": finite(point.runtime_ratio),
+        "scheme": point.scheme,  #: name of the strategy
+        "hours": point.hours,  #: length of the jobs on the baseline's machines
+        "jobs": point.jobs,  #: number of jobs
+        "unfinished": point.unfinished,  #: number of these that did not finish
+        "cost_pct": finite(point.cost_pct.mean),  #: mean cost in percent of on-demand
+        "cost_low": point.cost_pct.low,  #: lower end of its 95% interval
+        "cost_high": point.cost_pct.high,  #: upper end of its 95% interval
+        "gross_pct": finite(point.gross_pct),  #: cost without refunds and unbilled time, to compare with `bound_pct`
+        "runtime_ratio": finite(point.runtime_ratio),  #: mean run time as a share of the baseline's
+        #: least cost without refunds that any strategy can reach in that run time
         "bound_pct": finite(point.bound_pct),
+        #: whether no other strategy is clearly cheaper and as fast
         "on_frontier": point.beaten_by is None and not point.unfinished,
-        "beaten_by": point.beaten_by,
+        "beaten_by": point.beaten_by,  #: cheapest strategy that is clearly cheaper and as fast; null on the frontier
     }

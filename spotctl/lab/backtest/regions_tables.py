@@ -29,61 +29,36 @@ def table(summaries: Sequence[PolicySummary]) -> Table:
 
 
 def answer(results: Sequence[PlayedWindow], summaries: Sequence[PolicySummary], seconds: float) -> dict[str, Any]:
-    """The JSON of `--json`.
-
-    Fields:
-        results: results by policy and window
-        results[] -> _row
-        policies: means over all windows by policy
-        policies[] -> spotctl.lab.backtest.regions:PolicySummary
-        wall_seconds: time that the command took
-    """
+    """The JSON of `--json`."""
     return {
-        "results": [_row(result) for result in results],
+        "results": [_row(result) for result in results],  #: results by policy and window, each -> _row
+        #: means over all windows by policy, each -> spotctl.lab.backtest.regions:PolicySummary
         "policies": [asdict(summary) for summary in summaries],
-        "wall_seconds": seconds,
+        "wall_seconds": seconds,  #: time that the command took
     }
 
 
 def _row(played: PlayedWindow) -> dict[str, Any]:
-    """A policy in one window.
-
-    Fields:
-        policy: name of the policy
-        window: zones, start and length of the window in words
-        start_hours: its start in the record
-        work_hours: work of the job
-        deadline_hours: time until the deadline
-        checkpoint_gb: size of the checkpoint
-        zones: zones that the policy may use
-        cost_usd: cost of the job
-        machines_usd: part for machines
-        moving_usd: part for moving checkpoints
-        probing_usd: part for probing whether spot is available
-        moves: number of moves
-        probes: number of probes
-        spot_hours: hours on spot
-        on_demand_hours: hours on demand
-        missed: whether the deadline was missed
-    """
+    """A policy in one window."""
     window, outcome = played.window, played.outcome
     record, job, bill = window.record, window.job, outcome.bill
     start = window.start * record.gap / HOUR
     return {
-        "policy": played.policy,
+        "policy": played.policy,  #: name of the policy
+        #: zones, start and length of the window in words
         "window": f"{','.join(record.zones)} from {start:.2f} h, {job.work / HOUR:.2f} of {job.deadline / HOUR:.2f} h",
-        "start_hours": start,
-        "work_hours": job.work / HOUR,
-        "deadline_hours": job.deadline / HOUR,
-        "checkpoint_gb": job.checkpoint_gb,
-        "zones": list(record.zones),
-        "cost_usd": bill.total,
-        "machines_usd": bill.machines,
-        "moving_usd": bill.moving,
-        "probing_usd": bill.probing,
-        "moves": bill.moves,
-        "probes": bill.probes,
-        "spot_hours": outcome.spot_steps * record.gap / HOUR,
-        "on_demand_hours": outcome.on_demand_steps * record.gap / HOUR,
-        "missed": outcome.missed,
+        "start_hours": start,  #: its start in the record
+        "work_hours": job.work / HOUR,  #: work of the job
+        "deadline_hours": job.deadline / HOUR,  #: time until the deadline
+        "checkpoint_gb": job.checkpoint_gb,  #: size of the checkpoint
+        "zones": list(record.zones),  #: zones that the policy may use
+        "cost_usd": bill.total,  #: cost of the job
+        "machines_usd": bill.machines,  #: part for machines
+        "moving_usd": bill.moving,  #: part for moving checkpoints
+        "probing_usd": bill.probing,  #: part for probing whether spot is available
+        "moves": bill.moves,  #: number of moves
+        "probes": bill.probes,  #: number of probes
+        "spot_hours": outcome.spot_steps * record.gap / HOUR,  #: hours on spot
+        "on_demand_hours": outcome.on_demand_steps * record.gap / HOUR,  #: hours on demand
+        "missed": outcome.missed,  #: whether the deadline was missed
     }

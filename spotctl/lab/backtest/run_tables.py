@@ -43,14 +43,8 @@ def answer(
     """The JSON of `--json`; figures are null where no job finished.
 
     Fields:
-        results: results by strategy and job length
-        results[] -> BacktestSummary
-        cheapest: cheapest strategy that is as fast as the baseline; null if none is
-        default: strategy that plans use under this billing rule
         default.scheme: its name
         default.reason: why
-        notes: notes on strategies
-        wall_seconds: time that the command took
     """
     rows = [
         {name: finite(value) if isinstance(value, float) else value for name, value in asdict(summary).items()}
@@ -59,11 +53,11 @@ def answer(
     chosen = default_for(billing)
     default = {"scheme": chosen.name, "reason": chosen.reason}
     return {
-        "results": rows,
-        "cheapest": cheapest(summaries),
-        "default": default,
-        "notes": list(remarks),
-        "wall_seconds": wall_seconds,
+        "results": rows,  #: results by strategy and job length, each -> BacktestSummary
+        "cheapest": cheapest(summaries),  #: cheapest strategy that is as fast as the baseline; null if none is
+        "default": default,  #: strategy that plans use under this billing rule
+        "notes": list(remarks),  #: notes on strategies
+        "wall_seconds": wall_seconds,  #: time that the command took
     }
 
 

@@ -268,53 +268,34 @@ class _InterruptionFigures:
 
 
 def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
-    """An offer for programs. Keys may be added but never change.
-
-    Fields:
-        market: the market
-        usd_per_hour: current price of a machine
-        usd_per_gpu_hour: price per GPU; null without GPUs
-        usd_per_vcpu_hour: price per vCPU
-        usd_per_useful_hour: price per hour of work that evictions do not destroy; null if the eviction rate is unknown
-        eviction: probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing
-        band: published band of interruptions or evictions; null if none is published
-        age_seconds: age of the price
-        as_of: moment at which the price was last known to hold, or the date of the list that it is from
-        source: where the price is from
-        estimated: whether the price was estimated from a published discount
-        placement_score: published placement score, 1 to 10; null if none is stored
-        discount: price reduction against on demand, as a share
-        on_demand: on-demand price in dollars per hour
-        vcpus: number of vCPUs of a machine
-        memory_gib: memory of a machine
-        gpu: model of its GPUs; null without
-        gpus: number of its GPUs
-        gpu_memory_gib: memory of one GPU
-        machine_as_of: date of the shipped description of the machine; null if the cloud itself described it
-        synthetic: whether the prices are generated
-    """
+    """An offer for programs. Keys may be added but never change."""
     return {
-        "market": str(offer.market),
-        "usd_per_hour": offer.usd_per_hour,
-        "usd_per_gpu_hour": offer.usd_per_gpu_hour,
-        "usd_per_vcpu_hour": offer.usd_per_vcpu_hour,
+        "market": str(offer.market),  #: the market
+        "usd_per_hour": offer.usd_per_hour,  #: current price of a machine
+        "usd_per_gpu_hour": offer.usd_per_gpu_hour,  #: price per GPU; null without GPUs
+        "usd_per_vcpu_hour": offer.usd_per_vcpu_hour,  #: price per vCPU
+        #: price per hour of work that evictions do not destroy; null if the eviction rate is unknown
         "usd_per_useful_hour": offer.usd_per_useful_hour,
+        #: probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing
         "eviction": offer.eviction,
-        "band": offer.band,
-        "age_seconds": offer.age_seconds(now),
+        "band": offer.band,  #: published band of interruptions or evictions; null if none is published
+        "age_seconds": offer.age_seconds(now),  #: age of the price
+        #: moment at which the price was last known to hold, or the date of the list that it is from
         "as_of": format_time(offer.seen),
-        "source": offer.source,
-        "estimated": offer.estimated,
-        "placement_score": offer.score,
-        "discount": offer.discount,
+        "source": offer.source,  #: where the price is from
+        "estimated": offer.estimated,  #: whether the price was estimated from a published discount
+        "placement_score": offer.score,  #: published placement score, 1 to 10; null if none is stored
+        "discount": offer.discount,  #: price reduction against on demand, as a share
+        #: on-demand price in dollars per hour
         "on_demand": None if offer.on_demand is None else to_usd(offer.on_demand),
-        "vcpus": offer.machine.vcpus,
-        "memory_gib": offer.machine.memory_gib,
-        "gpu": offer.machine.accelerator,
-        "gpus": offer.machine.accelerators,
-        "gpu_memory_gib": offer.gpu_memory_gib,
+        "vcpus": offer.machine.vcpus,  #: number of vCPUs of a machine
+        "memory_gib": offer.machine.memory_gib,  #: memory of a machine
+        "gpu": offer.machine.accelerator,  #: model of its GPUs; null without
+        "gpus": offer.machine.accelerators,  #: number of its GPUs
+        "gpu_memory_gib": offer.gpu_memory_gib,  #: memory of one GPU
+        #: date of the shipped description of the machine; null if the cloud itself described it
         "machine_as_of": None if offer.machine.as_of is None else format_time(offer.machine.as_of),
-        "synthetic": offer.market.is_synthetic,
+        "synthetic": offer.market.is_synthetic,  #: whether the prices are generated
     }
 
 

@@ -295,42 +295,27 @@ def _named(life: Lifetime, query: BetaQuery) -> Lifetime:
 
 
 def to_json(bid_estimate: BidEstimate) -> dict[str, Any]:
-    """The JSON of `beta show --json`.
-
-    Fields:
-        market: the market
-        probability: beta: probability of an eviction within the window, at this bid
-        low: lower end of its 95% interval
-        high: upper end of its 95% interval
-        historical_share: share of past windows in which the price rose above the bid
-        median_seconds_to_eviction: median time to the eviction of the machines that are evicted; null if none are
-        observations: number of observations behind the estimate
-        basis: how it was estimated, and from what
-        bid: the bid: relative to the price at the start, or absolute
-        window_seconds: length of the window
-        at: moment from which the window begins
-        evidence: what the rate of evictions for other reasons than the price rests on
-        price_probability: probability that the price rises above the bid within the window
-        price_low: lower end of its 95% interval
-        price_high: upper end of its 95% interval
-    """
+    """The JSON of `beta show --json`."""
     estimate = bid_estimate.estimate
     return {
-        "market": str(bid_estimate.market),
-        "probability": estimate.probability,
-        "low": estimate.low,
-        "high": estimate.high,
+        "market": str(bid_estimate.market),  #: the market
+        "probability": estimate.probability,  #: beta: probability of an eviction within the window, at this bid
+        "low": estimate.low,  #: lower end of its 95% interval
+        "high": estimate.high,  #: upper end of its 95% interval
+        #: share of past windows in which the price rose above the bid
         "historical_share": bid_estimate.historical_share,
+        #: median time to the eviction of the machines that are evicted; null if none are
         "median_seconds_to_eviction": estimate.median_seconds_to_eviction,
-        "observations": estimate.observations,
-        "basis": estimate.basis,
-        "bid": str(bid_estimate.bid),
-        "window_seconds": bid_estimate.window / 1e6,
-        "at": format_time(bid_estimate.at),
-        "evidence": bid_estimate.evidence,
+        "observations": estimate.observations,  #: number of observations behind the estimate
+        "basis": estimate.basis,  #: how it was estimated, and from what
+        "bid": str(bid_estimate.bid),  #: the bid: relative to the price at the start, or absolute
+        "window_seconds": bid_estimate.window / 1e6,  #: length of the window
+        "at": format_time(bid_estimate.at),  #: moment from which the window begins
+        "evidence": bid_estimate.evidence,  #: what the rate of evictions for other reasons than the price rests on
+        #: probability that the price rises above the bid within the window
         "price_probability": bid_estimate.crossing.probability,
-        "price_low": bid_estimate.crossing.low,
-        "price_high": bid_estimate.crossing.high,
+        "price_low": bid_estimate.crossing.low,  #: lower end of its 95% interval
+        "price_high": bid_estimate.crossing.high,  #: upper end of its 95% interval
     }
 
 
@@ -338,35 +323,23 @@ def calibration_json(bid: str, calibration: Calibration) -> dict[str, Any]:
     """The scores of one bid in the JSON of `beta calibrate --json`.
 
     Fields:
-        bid: the bid
-        origins: number of moments at which the model was fitted and then tested
-        starts: number of windows predicted
-        crossed: share of windows in which the price rose above the bid
-        brier: Brier score of the model (mean squared error of the probability; less is better)
-        brier_own_share: Brier score of predicting the market's own past share
-        brier_pooled_share: Brier score of predicting the past share of all markets
-        against_own_share: how much better the model is than the market's own past share
-        against_own_share -> _skill_json
-        against_pooled_share: how much better the model is than the past share of all markets
-        against_pooled_share -> _skill_json
-        beats_both: whether both intervals are above 0
-        relied_on: how often the model relied on each method
         relied_on.*: number of origins with this method
-        reliability: predictions by band
-        reliability[] -> bidbrain.eviction.calibration:Bin
     """
     return {
-        "bid": bid,
-        "origins": calibration.origins,
-        "starts": calibration.starts,
-        "crossed": calibration.crossed,
-        "brier": calibration.brier,
-        "brier_own_share": calibration.brier_own,
-        "brier_pooled_share": calibration.brier_pooled,
+        "bid": bid,  #: the bid
+        "origins": calibration.origins,  #: number of moments at which the model was fitted and then tested
+        "starts": calibration.starts,  #: number of windows predicted
+        "crossed": calibration.crossed,  #: share of windows in which the price rose above the bid
+        "brier": calibration.brier,  #: Brier score of the model (mean squared error of the probability; less is better)
+        "brier_own_share": calibration.brier_own,  #: Brier score of predicting the market's own past share
+        "brier_pooled_share": calibration.brier_pooled,  #: Brier score of predicting the past share of all markets
+        #: how much better the model is than the market's own past share -> _skill_json
         "against_own_share": _skill_json(calibration.against_own),
+        #: how much better the model is than the past share of all markets -> _skill_json
         "against_pooled_share": _skill_json(calibration.against_pooled),
-        "beats_both": calibration.beats_both,
-        "relied_on": calibration.methods,
+        "beats_both": calibration.beats_both,  #: whether both intervals are above 0
+        "relied_on": calibration.methods,  #: how often the model relied on each method
+        #: predictions by band, each -> bidbrain.eviction.calibration:Bin
         "reliability": [band._asdict() for band in calibration.reliability],
     }
 

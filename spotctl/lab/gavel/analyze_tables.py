@@ -25,29 +25,21 @@ def answer(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
     """The JSON of `--json`.
 
     Fields:
-        begin: first moment with prices
-        end: last moment with prices
-        markets: number of markets
-        prices: cost of an accelerator-hour by cloud and accelerator
-        prices[] -> Effective
-        results: costs by job type, length and strategy
-        results[] -> PricedJob
         results[].offers.*: number of jobs that started on this kind
-        figures: figures next to those printed in the paper
-        figures[] -> Figure
-        remarks: remarks on the data
-        wall_seconds: time that the command took
     """
     board = analysis.board
     return {
-        "begin": format_time(board.begin),
-        "end": format_time(board.end),
-        "markets": len(board.offers),
+        "begin": format_time(board.begin),  #: first moment with prices
+        "end": format_time(board.end),  #: last moment with prices
+        "markets": len(board.offers),  #: number of markets
+        #: cost of an accelerator-hour by cloud and accelerator, each -> Effective
         "prices": [asdict(price) for price in _prices(analysis)],
+        #: costs by job type, length and strategy, each -> PricedJob
         "results": [asdict(result) for result in analysis.results],
+        #: figures next to those printed in the paper, each -> Figure
         "figures": [asdict(figure) for figure in analysis.figures],
-        "remarks": list(analysis.remarks),
-        "wall_seconds": wall_seconds,
+        "remarks": list(analysis.remarks),  #: remarks on the data
+        "wall_seconds": wall_seconds,  #: time that the command took
     }
 
 

@@ -18,25 +18,19 @@ def answer(summary: SimulationSummary, wall_seconds: float) -> dict[str, Any]:
     """The JSON of `--json`. The cost is null without prices, violations are null without deadlines.
 
     Fields:
-        average_jct_seconds: mean time from a job's arrival to its end
-        makespan_seconds: time from the first arrival of a measured job to the last end of one
-        utilization: share of the cluster's time in use
-        cost_usd: cost; null without prices
-        slo_violations: number of deadlines missed; null without deadlines
-        jobs: number of jobs measured
         groups: jobs by entity, or by priority
         groups[] -> bidbrain.gavel.simulator.results:JobGroup
-        wall_seconds: time that the command took
     """
     return {
-        "average_jct_seconds": summary.average_jct_seconds,
+        "average_jct_seconds": summary.average_jct_seconds,  #: mean time from a job's arrival to its end
+        #: time from the first arrival of a measured job to the last end of one
         "makespan_seconds": summary.makespan_seconds,
-        "utilization": summary.utilization,
-        "cost_usd": summary.cost_usd,
-        "slo_violations": summary.slo_violations,
-        "jobs": summary.jobs,
+        "utilization": summary.utilization,  #: share of the cluster's time in use
+        "cost_usd": summary.cost_usd,  #: cost; null without prices
+        "slo_violations": summary.slo_violations,  #: number of deadlines missed; null without deadlines
+        "jobs": summary.jobs,  #: number of jobs measured
         **({"groups": [asdict(group) for group in summary.groups]} if summary.groups else {}),
-        "wall_seconds": wall_seconds,
+        "wall_seconds": wall_seconds,  #: time that the command took
     }
 
 

@@ -28,16 +28,9 @@ def answer(
     """The JSON of `--json`.
 
     Fields:
-        status: `optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan may exist
-        objective: value of the policy's objective; null if it is infinite
-        allocation: share of time on each type, by job; pairs of jobs as a+b
         allocation.*: one job or pair
         allocation.*.*: share of its time on this type
-        effective_throughput: steps per second of each job with this allocation
         effective_throughput.*: steps per second of this job
-        cost_usd_per_hour: cost per hour; null without prices
-        infeasible: constraints that could not be kept, and how to fix them
-        solve_seconds: time that solving took
         estimates: estimated throughputs, by job and type
         estimates.*: one job
         estimates.*.* -> spotctl.lab.gavel.problem_file:EstimatePart
@@ -57,13 +50,16 @@ def answer(
         notes.*: value of this figure
     """
     answer_: dict[str, Any] = {
+        #: `optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan may exist
         "status": "relaxed" if allocation.infeasible else "optimal" if allocation.exact else "approximate",
+        #: value of the policy's objective; null if it is infinite
         "objective": allocation.objective if isfinite(allocation.objective) else None,
-        "allocation": _by_row(problem, allocation.shares),
+        "allocation": _by_row(problem, allocation.shares),  #: share of time on each type, by job; pairs of jobs as a+b
+        #: steps per second of each job with this allocation
         "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
-        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),
-        "infeasible": list(allocation.infeasible),
-        "solve_seconds": seconds,
+        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),  #: cost per hour; null without prices
+        "infeasible": list(allocation.infeasible),  #: constraints that could not be kept, and how to fix them
+        "solve_seconds": seconds,  #: time that solving took
     }
     if estimates:
         answer_["estimates"] = {

@@ -85,26 +85,19 @@ def played_answer(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | N
     """The JSON of `spotctl lab parallel simulate --json`.
 
     Fields:
-        seconds: simulated time
-        samples_per_second: speed in the simulation
-        planned_samples_per_second: speed that the plan expects
-        bubble: time lost to filling and draining the pipeline, relative to the ideal time
-        idle: share of device time without computation
-        extra_inputs: inputs in flight beyond the plan, because replicas are unequal
-        stages: the pipeline stages in order
         stages[].peak_in_flight: most inputs in flight at a time
         stages[].peak_versions: most versions of the weights kept at a time
         fleet: with --trace, what the plan reaches on the recorded fleet
         fleet -> agileml.pipeline.elastic.simulate_fleet:FleetResult
     """
     return {
-        "seconds": played.run.seconds,
-        "samples_per_second": played.samples_per_second,
-        "planned_samples_per_second": plan.samples_per_second,
-        "bubble": played.bubble,
-        "idle": played.run.idle,
-        "extra_inputs": played.extra,
-        "stages": [
+        "seconds": played.run.seconds,  #: simulated time
+        "samples_per_second": played.samples_per_second,  #: speed in the simulation
+        "planned_samples_per_second": plan.samples_per_second,  #: speed that the plan expects
+        "bubble": played.bubble,  #: time lost to filling and draining the pipeline, relative to the ideal time
+        "idle": played.run.idle,  #: share of device time without computation
+        "extra_inputs": played.extra,  #: inputs in flight beyond the plan, because replicas are unequal
+        "stages": [  #: the pipeline stages in order
             {"peak_in_flight": flying, "peak_versions": versions}
             for flying, versions in zip(played.peak_in_flight, played.peak_versions, strict=True)
         ],
@@ -172,29 +165,19 @@ def profile_table(profiles: Sequence[ModelProfile]) -> Table:
 
 
 def trained_answer(trained: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]:
-    """The JSON of `spotctl lab parallel train --json`.
-
-    Fields:
-        loss: mean loss of each batch
-        redone: updates redone after the only copy of a layer was lost
-        plans: plans that were used one after another
-        plans[].batch: first batch
-        plans[].nodes: nodes that took part
-        plans[].pipelines: for each pipeline, the layers of each stage
-        plans[].microbatches: microbatches of a batch, by pipeline
-        plans[].tensor: devices that share each layer
-        plans[].pause_seconds: time without training while the nodes changed to this plan; null if they never did
-    """
+    """The JSON of `spotctl lab parallel train --json`."""
     return {
-        "loss": _losses_by_batch(trained, plan),
-        "redone": trained.redone,
-        "plans": [
+        "loss": _losses_by_batch(trained, plan),  #: mean loss of each batch
+        "redone": trained.redone,  #: updates redone after the only copy of a layer was lost
+        "plans": [  #: plans that were used one after another
             {
-                "batch": epoch.batch,
-                "nodes": list(epoch.nodes),
+                "batch": epoch.batch,  #: first batch
+                "nodes": list(epoch.nodes),  #: nodes that took part
+                #: for each pipeline, the layers of each stage
                 "pipelines": [[list(span) for span in spans] for spans in epoch.layout.pipelines],
-                "microbatches": list(epoch.layout.shares),
-                "tensor": epoch.layout.tensor,
+                "microbatches": list(epoch.layout.shares),  #: microbatches of a batch, by pipeline
+                "tensor": epoch.layout.tensor,  #: devices that share each layer
+                #: time without training while the nodes changed to this plan; null if they never did
                 "pause_seconds": None if epoch.running is None else epoch.running - epoch.began,
             }
             for epoch in trained.history

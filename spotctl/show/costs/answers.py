@@ -18,33 +18,23 @@ def as_json(report: Report) -> dict[str, Any]:
 
     Fields:
         -> JSON_WHOLE
-        saving: where the difference to on-demand prices comes from
-        saving -> saving
-        trend: cost of a unit of work, by job with two successful runs or more
-        trend[] -> UnitTrend
         trend[].change_pct: change from before to the latest runs in percent
-        month: the current month
-        month -> _month
         months_of_tags: the current month of each tag that has a budget of its own
         months_of_tags[].tag: the tag, as in user=ada
         months_of_tags[] -> _month
-        replayed: runs on the local market, which bills nothing
-        replayed -> _replayed
-        time_zone: time zone of days and months in groups
-        groups: the report by the values of --by
-        groups[] -> _group
         corrections: runs whose prices were corrected after they had ended; absent if there are none
         corrections[] -> spotctl.show.costs.later_corrections:correction_json
     """
     return {
         **{column.name: column.json(report.whole) for column in JSON_WHOLE},
-        "saving": saving(report.whole),
+        "saving": saving(report.whole),  #: where the difference to on-demand prices comes from -> saving
+        #: cost of a unit of work, by job with two successful runs or more, each -> UnitTrend
         "trend": [_trend(trend) for trend in trends_of(report)],
-        "month": _month(report.month),
+        "month": _month(report.month),  #: the current month -> _month
         "months_of_tags": [{"tag": month.tag, **_month(month)} for month in report.months_of_tags],
-        "replayed": _replayed(report),
-        "time_zone": str(report.zone),
-        "groups": [_group(group) for group in report.groups],
+        "replayed": _replayed(report),  #: runs on the local market, which bills nothing -> _replayed
+        "time_zone": str(report.zone),  #: time zone of days and months in groups
+        "groups": [_group(group) for group in report.groups],  #: the report by the values of --by, each -> _group
     }
 
 
@@ -53,43 +43,27 @@ def _trend(trend: UnitTrend) -> dict[str, Any]:
 
 
 def _month(month: Month) -> dict[str, Any]:
-    """The present month: what it has cost, and what it is expected to cost, without runs on the local market.
-
-    Fields:
-        month: the month, as in 2026-06
-        paid_usd: cost so far
-        forecast_usd: expected cost of the whole month
-        forecast_low_usd: lower end of the 80% interval of the forecast
-        forecast_high_usd: upper end of the 80% interval of the forecast
-        budget_usd: monthly budget; null if none is set
-        paid_low_usd: the least that it has cost so far
-        paid_high_usd: the most that it has cost so far; null if that is unknown, because rows or prices are lost
-    """
+    """The present month: what it has cost, and what it is expected to cost, without runs on the local market."""
     return {
-        "month": month.name,
-        "paid_usd": usd(month.paid),
-        "forecast_usd": usd(month.forecast),
-        "forecast_low_usd": usd(month.low),
-        "forecast_high_usd": usd(month.high),
-        "budget_usd": month.budget,
-        "paid_low_usd": usd(month.paid - month.doubtful),
+        "month": month.name,  #: the month, as in 2026-06
+        "paid_usd": usd(month.paid),  #: cost so far
+        "forecast_usd": usd(month.forecast),  #: expected cost of the whole month
+        "forecast_low_usd": usd(month.low),  #: lower end of the 80% interval of the forecast
+        "forecast_high_usd": usd(month.high),  #: upper end of the 80% interval of the forecast
+        "budget_usd": month.budget,  #: monthly budget; null if none is set
+        "paid_low_usd": usd(month.paid - month.doubtful),  #: the least that it has cost so far
+        #: the most that it has cost so far; null if that is unknown, because rows or prices are lost
         "paid_high_usd": None if month.is_least else usd(month.paid),
     }
 
 
 def _replayed(report: Report) -> dict[str, Any]:
-    """The runs on the local market. No other amount contains theirs, unless the report is on them alone.
-
-    Fields:
-        reported: whether the report is on these runs: then nothing in it was billed
-        runs: number of these runs in the period
-        total_usd: their cost at the replayed prices
-        on_demand_usd: cost of the same work on on-demand machines at the replayed prices
-    """
+    """The runs on the local market. No other amount contains theirs, unless the report is on them alone."""
     return {
-        "reported": report.is_replayed,
-        "runs": report.replayed.runs,
-        "total_usd": usd(report.replayed.total),
+        "reported": report.is_replayed,  #: whether the report is on these runs: then nothing in it was billed
+        "runs": report.replayed.runs,  #: number of these runs in the period
+        "total_usd": usd(report.replayed.total),  #: their cost at the replayed prices
+        #: cost of the same work on on-demand machines at the replayed prices
         "on_demand_usd": usd(report.replayed.on_demand),
     }
 
@@ -98,20 +72,16 @@ def saving(figures: Figures) -> dict[str, Any]:
     """The on-demand cost of the same work with its interval, and the steps from there to what was paid.
 
     Fields:
-        on_demand_usd: on-demand cost of the same work
-        on_demand_low_usd: lower end of its interval
-        on_demand_high_usd: upper end of its interval
         steps: amounts that lead from the on-demand cost to the cost paid
         steps[].name: what saved money, or cost it
         steps[].usd: amount saved; negative if it cost money
-        paid_usd: cost paid
     """
     return {
-        "on_demand_usd": usd(figures.on_demand),
-        "on_demand_low_usd": usd(figures.on_demand_low),
-        "on_demand_high_usd": usd(figures.on_demand_high),
+        "on_demand_usd": usd(figures.on_demand),  #: on-demand cost of the same work
+        "on_demand_low_usd": usd(figures.on_demand_low),  #: lower end of its interval
+        "on_demand_high_usd": usd(figures.on_demand_high),  #: upper end of its interval
         "steps": [{"name": name, "usd": usd(amount)} for name, amount in figures.steps],
-        "paid_usd": usd(figures.total),
+        "paid_usd": usd(figures.total),  #: cost paid
     }
 
 

@@ -233,87 +233,35 @@ def _ratio(amount: int, divisor: int) -> str:
     return f"{sign}{whole}.{f'{decimals:0{_PLACES}}'.rstrip('0') or '0'}"
 
 
-COLUMNS = (
-    "AvailabilityZone",
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingAccountType",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "CapacityReservationId",
-    "CapacityReservationStatus",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargeFrequency",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "CommitmentDiscountCategory",
-    "CommitmentDiscountId",
-    "CommitmentDiscountName",
-    "CommitmentDiscountQuantity",
-    "CommitmentDiscountStatus",
-    "CommitmentDiscountType",
-    "CommitmentDiscountUnit",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedCost",
-    "ContractedUnitPrice",
-    "EffectiveCost",
-    "InvoiceId",
-    "InvoiceIssuerName",
-    "ListCost",
-    "ListUnitPrice",
-    "PricingCategory",
-    "PricingCurrency",
-    "PricingCurrencyContractedUnitPrice",
-    "PricingCurrencyEffectiveCost",
-    "PricingCurrencyListUnitPrice",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "RegionId",
-    "RegionName",
-    "ResourceId",
-    "ResourceName",
-    "ResourceType",
-    "ServiceCategory",
-    "ServiceName",
-    "ServiceSubcategory",
-    "SkuId",
-    "SkuMeter",
-    "SkuPriceDetails",
-    "SkuPriceId",
-    "SubAccountId",
-    "SubAccountName",
-    "SubAccountType",
-    "Tags",
-    "x_SpotctlKind",
-    "x_SpotctlSettled",
-    "x_SpotctlUse",
+COLUMNS = tuple(
+    """
+    AvailabilityZone
+    BilledCost BillingAccountId BillingAccountName BillingAccountType BillingCurrency BillingPeriodEnd
+    BillingPeriodStart
+    CapacityReservationId CapacityReservationStatus ChargeCategory ChargeClass ChargeDescription ChargeFrequency
+    ChargePeriodEnd ChargePeriodStart CommitmentDiscountCategory CommitmentDiscountId CommitmentDiscountName
+    CommitmentDiscountQuantity CommitmentDiscountStatus CommitmentDiscountType CommitmentDiscountUnit ConsumedQuantity
+    ConsumedUnit ContractedCost ContractedUnitPrice
+    EffectiveCost
+    InvoiceId InvoiceIssuerName
+    ListCost ListUnitPrice
+    PricingCategory PricingCurrency PricingCurrencyContractedUnitPrice PricingCurrencyEffectiveCost
+    PricingCurrencyListUnitPrice PricingQuantity PricingUnit ProviderName PublisherName
+    RegionId RegionName ResourceId ResourceName ResourceType
+    ServiceCategory ServiceName ServiceSubcategory SkuId SkuMeter SkuPriceDetails SkuPriceId SubAccountId SubAccountName
+    SubAccountType
+    Tags
+    x_SpotctlKind x_SpotctlSettled x_SpotctlUse
+    """.split()
 )
 """All columns of FOCUS 1.2 in order. Commitments, invoices and sub-accounts are unknown, hence null."""
 
 _SINCE_1_1 = frozenset(
-    {
-        "BillingAccountType",
-        "CapacityReservationId",
-        "CapacityReservationStatus",
-        "CommitmentDiscountQuantity",
-        "CommitmentDiscountUnit",
-        "InvoiceId",
-        "PricingCurrency",
-        "PricingCurrencyContractedUnitPrice",
-        "PricingCurrencyEffectiveCost",
-        "PricingCurrencyListUnitPrice",
-        "ServiceSubcategory",
-        "SkuMeter",
-        "SkuPriceDetails",
-        "SubAccountType",
-    }
+    """
+    BillingAccountType CapacityReservationId CapacityReservationStatus CommitmentDiscountQuantity
+    CommitmentDiscountUnit InvoiceId PricingCurrency PricingCurrencyContractedUnitPrice PricingCurrencyEffectiveCost
+    PricingCurrencyListUnitPrice ServiceSubcategory SkuMeter SkuPriceDetails SubAccountType
+    """.split()
 )
 
 COLUMNS_1_0 = tuple(name for name in COLUMNS if name not in _SINCE_1_1)

@@ -45,24 +45,15 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
 
 
 def _way_json(way: Way) -> dict[str, Any]:
-    """One way to run a training.
-
-    Fields:
-        way: script, trainer with a reliable machine, or trainer without one
-        chosen: whether it is the plan
-        cost_usd: median cost; null without such a plan, as for the next keys
-        cost_p10_usd: cost that one job in ten stays below
-        cost_p90_usd: cost that nine jobs in ten stay below
-        hours: median duration
-    """
+    """One way to run a training."""
     usd, low, high, hours = expected_of(way) or (None,) * 4
     return {
-        "way": way.name,
-        "chosen": way.is_chosen,
-        "cost_usd": usd,
-        "cost_p10_usd": low,
-        "cost_p90_usd": high,
-        "hours": hours,
+        "way": way.name,  #: script, trainer with a reliable machine, or trainer without one
+        "chosen": way.is_chosen,  #: whether it is the plan
+        "cost_usd": usd,  #: median cost; null without such a plan, as for the next keys
+        "cost_p10_usd": low,  #: cost that one job in ten stays below
+        "cost_p90_usd": high,  #: cost that nine jobs in ten stay below
+        "hours": hours,  #: median duration
     }
 
 
@@ -70,48 +61,13 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
     """A job in the JSON of `spotctl plan --json`. Unknown values are null; keys may be added but never change.
 
     Fields:
-        job: name of the job
         cluster: Ray cluster on which a job trains that rents nothing; its plan has few other keys
         cluster -> spotctl.files.job.spec:JobSpec.cluster
-        choice: allocations that would be rented now; several if the work is spread over markets
-        choice[] -> _choice_json
-        expected: forecast of the whole job
-        expected -> _expected_json
-        on_demand_usd: cost of the same work on the cheapest on-demand machines that are as fast; if the length of the
-            job is unknown, of what the plan does in an hour
-        rejected: other markets that were considered
         rejected[].market: the market
         rejected[].why: why it is not used
-        rejected_unnamed: number of further markets that were rejected and are not listed
-        zones: markets between which the job may move
-        zones[] -> zones_json
-        at: moment at which the plan was made
-        begins: moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first;
-            null if it waits for a job of unknown length
-        policy: objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a deadline
-        strategy: strategy that decides what to rent
-        reason: why it decided so
-        reliable: reliable machines of a training, rented on demand; null if it has none
-        reliable.market: their market
-        reliable.machines: their number
-        reliable.usd_per_hour: on-demand price of one of them
-        reliable_reason: why the plan has a reliable machine or none; empty where the job file decides
-        mixture: mixture of machine types, if the job asks for one
-        mixture -> _mixture_json
-        quotas: quotas of the cloud that limit the job
-        quotas[].quota: name of the quota
-        quotas[].unit: what it counts
-        quotas[].amount: its limit
-        quotas[].part: the job's part of it
-        quotas[].parts: parts of all jobs that are planned together, the first turn first
-        quotas[].parts[] -> _part_json
-        checkpoints: checkpoints of a command; null if it keeps none
-        checkpoints -> _checkpoints_json
         work: how much work the job is
         work.source: where that is known from
         work.assumed: whether the amount was assumed because nothing states it
-        prices: prices that the plan rests on
-        prices[] -> _price_json
         throughputs: throughput of each machine type
         throughputs.*: one machine type
         throughputs.*.per_hour: units of work that one machine does per hour
@@ -119,42 +75,53 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
     """
     reliable = plan.decider.reliable
     return {
-        "job": plan.job.spec.name,
+        "job": plan.job.spec.name,  #: name of the job
+        #: allocations that would be rented now; several if the work is spread over markets, each -> _choice_json
         "choice": [_choice_json(choice) for choice in plan.choice],
-        "expected": _expected_json(plan),
+        "expected": _expected_json(plan),  #: forecast of the whole job -> _expected_json
+        #: cost of the same work on the cheapest on-demand machines that are as fast; if the length of the job is
+        #: unknown, of what the plan does in an hour
         "on_demand_usd": plan.cost.on_demand.usd,
-        "rejected": [
+        "rejected": [  #: other markets that were considered
             {"market": str(rejection.market), "why": plan.worded(rejection.why)} for rejection in plan.cost.rejected
         ],
-        "rejected_unnamed": plan.cost.unnamed,
-        "zones": zones_json(plan),
-        "at": format_time(plan.launched),
+        "rejected_unnamed": plan.cost.unnamed,  #: number of further markets that were rejected and are not listed
+        "zones": zones_json(plan),  #: markets between which the job may move, each -> zones_json
+        "at": format_time(plan.launched),  #: moment at which the plan was made
+        #: moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first; null
+        #: if it waits for a job of unknown length
         "begins": moment(plan.at) if isfinite(plan.allocated.share.turn.begin) else None,
+        #: objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a deadline
         "policy": plan.allocated.share.policy,
-        "strategy": plan.built.strategy.name,
-        "reason": plan.worded(plan.first.decision.reason),
+        "strategy": plan.built.strategy.name,  #: strategy that decides what to rent
+        "reason": plan.worded(plan.first.decision.reason),  #: why it decided so
+        #: reliable machines of a training, rented on demand; null if it has none
         "reliable": None
         if reliable is None
         else {
-            "market": str(reliable.offer.market),
-            "machines": reliable.machines,
-            "usd_per_hour": to_usd(reliable.offer.on_demand),
+            "market": str(reliable.offer.market),  #: their market
+            "machines": reliable.machines,  #: their number
+            "usd_per_hour": to_usd(reliable.offer.on_demand),  #: on-demand price of one of them
         },
+        #: why the plan has a reliable machine or none; empty where the job file decides
         "reliable_reason": plan.reliable_reason,
+        #: mixture of machine types, if the job asks for one -> _mixture_json
         "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture, plan.at),
-        "quotas": [
+        "quotas": [  #: quotas of the cloud that limit the job
             {
-                "quota": share.quota.name,
-                "unit": str(share.quota.unit),
-                "amount": share.quota.amount,
-                "part": share.part.amount,
+                "quota": share.quota.name,  #: name of the quota
+                "unit": str(share.quota.unit),  #: what it counts
+                "amount": share.quota.amount,  #: its limit
+                "part": share.part.amount,  #: the job's part of it
+                #: parts of all jobs that are planned together, the first turn first, each -> _part_json
                 "parts": [_part_json(part, plan.launched) for part in share.parts],
             }
             for share in plan.allocated.quotas
         ],
+        #: checkpoints of a command; null if it keeps none -> _checkpoints_json
         "checkpoints": None if plan.first.checkpoints is None else _checkpoints_json(plan.first.checkpoints),
         "work": {"source": plan.work.source, "assumed": plan.work.assumed},
-        "prices": list(map(_price_json, plan.price_dates)),
+        "prices": list(map(_price_json, plan.price_dates)),  #: prices that the plan rests on, each -> _price_json
         "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.built.rates.items()},
     }
 
@@ -177,23 +144,6 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
     """The forecast. What a job of unknown length costs per hour is known, but not what it costs.
 
     Fields:
-        cost_usd: median cost; null if the length of the job is unknown, as for most keys here
-        hours: median duration
-        finish_by: moment at which the job ends after that duration
-        cost_p10_usd: cost that one job in ten stays below
-        cost_p90_usd: cost that nine jobs in ten stay below
-        cost_percentiles_usd: costs that 0%, 5%, and so on to 100% of jobs stay below
-        hours_p10: duration that one job in ten stays below
-        hours_p90: duration that nine jobs in ten stay below
-        budget_kept: probability that the job ends before its budget is used up; null without a budget
-        deadline_met: probability that the job ends before its deadline; null without a deadline
-        basis: what the forecast rests on
-        usd_per_hour: median cost per hour
-        usd_per_hour_p10: cost per hour that one job in ten stays below
-        usd_per_hour_p90: cost per hour that nine jobs in ten stay below
-        cost_usd_low: the same as `cost_p10_usd`
-        cost_usd_high: the same as `cost_p90_usd`
-        terms: parts of the median cost, by market
         terms[].market: the market
         terms[].machines: most machines held there at a time
         terms[].cost_usd: cost there
@@ -202,25 +152,28 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
     usd, hours, per_hour = forecast.usd.likely, forecast.hours.likely, forecast.usd_per_hour.likely
     budget, deadline = plan.job.budget_usd, plan.job.deadline
     return {
+        #: median cost; null if the length of the job is unknown, as for most keys here
         "cost_usd": forecast.usd.median if known else None,
-        "hours": forecast.hours.median if known else None,
-        "finish_by": moment(finish_by(plan)) if known else None,
-        "cost_p10_usd": usd[0] if known else None,
-        "cost_p90_usd": usd[1] if known else None,
+        "hours": forecast.hours.median if known else None,  #: median duration
+        "finish_by": moment(finish_by(plan)) if known else None,  #: moment at which the job ends after that duration
+        "cost_p10_usd": usd[0] if known else None,  #: cost that one job in ten stays below
+        "cost_p90_usd": usd[1] if known else None,  #: cost that nine jobs in ten stay below
+        #: costs that 0%, 5%, and so on to 100% of jobs stay below
         "cost_percentiles_usd": [forecast.usd.quantile(share / 20) for share in range(21)] if known else None,
-        "hours_p10": hours[0] if known else None,
-        "hours_p90": hours[1] if known else None,
+        "hours_p10": hours[0] if known else None,  #: duration that one job in ten stays below
+        "hours_p90": hours[1] if known else None,  #: duration that nine jobs in ten stay below
+        #: probability that the job ends before its budget is used up; null without a budget
         "budget_kept": forecast.budget_kept(budget) if known and budget is not None else None,
-        "deadline_met": (
+        "deadline_met": (  #: probability that the job ends before its deadline; null without a deadline
             forecast.deadline_met((deadline - plan.at) / HOUR) if known and deadline is not None else None
         ),
-        "basis": forecast.basis,
-        "usd_per_hour": forecast.usd_per_hour.median,
-        "usd_per_hour_p10": per_hour[0],
-        "usd_per_hour_p90": per_hour[1],
-        "cost_usd_low": usd[0] if known else None,
-        "cost_usd_high": usd[1] if known else None,
-        "terms": [
+        "basis": forecast.basis,  #: what the forecast rests on
+        "usd_per_hour": forecast.usd_per_hour.median,  #: median cost per hour
+        "usd_per_hour_p10": per_hour[0],  #: cost per hour that one job in ten stays below
+        "usd_per_hour_p90": per_hour[1],  #: cost per hour that nine jobs in ten stay below
+        "cost_usd_low": usd[0] if known else None,  #: the same as `cost_p10_usd`
+        "cost_usd_high": usd[1] if known else None,  #: the same as `cost_p90_usd`
+        "terms": [  #: parts of the median cost, by market
             {"market": str(term.market), "machines": term.machines, "cost_usd": term.usd}
             for term in (forecast.terms if known else ())
         ],
@@ -231,26 +184,22 @@ def _mixture_json(mixture: PlannedMixture, at: int) -> dict[str, Any]:
     """The mixture that a job begins with, at a moment.
 
     Fields:
-        aim: what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour
-        cost_usd: expected cost; null if the length of the job is unknown
-        hours: expected duration; null if the length of the job is unknown
-        phases: the mixtures that are held one after another
-        phases[].begins: moment at which it begins, if nothing is evicted
-        phases[].hours: how long it is held
-        phases[].machines: number of machines by type
         phases[].machines.*: number of machines of this type
     """
     schedule = mixture.schedule
     begins = accumulate((phase.hours for phase in schedule.phases), initial=0.0)
     return {
+        #: what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour
         "aim": str(mixture.aim),
+        #: expected cost; null if the length of the job is unknown
         "cost_usd": schedule.usd if isfinite(schedule.hours) else None,
+        #: expected duration; null if the length of the job is unknown
         "hours": schedule.hours if isfinite(schedule.hours) else None,
-        "phases": [
+        "phases": [  #: the mixtures that are held one after another
             {
-                "begins": moment(at + round(begin * HOUR)),
-                "hours": phase.hours if isfinite(phase.hours) else None,
-                "machines": mixture.machines(phase),
+                "begins": moment(at + round(begin * HOUR)),  #: moment at which it begins, if nothing is evicted
+                "hours": phase.hours if isfinite(phase.hours) else None,  #: how long it is held
+                "machines": mixture.machines(phase),  #: number of machines by type
             }
             for phase, begin in zip(schedule.phases, begins, strict=False)
         ],
@@ -258,62 +207,41 @@ def _mixture_json(mixture: PlannedMixture, at: int) -> dict[str, Any]:
 
 
 def _checkpoints_json(interval: CheckpointInterval) -> dict[str, Any]:
-    """How often a command saves a checkpoint.
-
-    Fields:
-        every_seconds: time between two checkpoints
-        cost_seconds: time that saving one takes
-        mean_life_seconds: mean time until a machine is evicted; null on demand
-    """
+    """How often a command saves a checkpoint."""
     return {
-        "every_seconds": interval.every / SECOND,
-        "cost_seconds": interval.cost / SECOND,
+        "every_seconds": interval.every / SECOND,  #: time between two checkpoints
+        "cost_seconds": interval.cost / SECOND,  #: time that saving one takes
+        #: mean time until a machine is evicted; null on demand
         "mean_life_seconds": interval.life / SECOND if isfinite(interval.life) else None,
     }
 
 
 def _choice_json(choice: Choice) -> dict[str, Any]:
-    """An allocation: machines of one market.
-
-    Fields:
-        market: the market
-        machines: number of machines
-        bid: bid per machine in dollars per hour; null on demand, and where the cloud has no bids
-        beta: probability that the machines are evicted within the next hour
-        cost_per_work: expected dollars per unit of work; null if no work would be done
-        price: current price per machine in dollars per hour
-        beta_low: lower end of the 95% interval of `beta`
-        beta_high: upper end of the 95% interval of `beta`
-        beta_evidence: what the eviction rate rests on; `price` if only the price can evict the machines
-    """
+    """An allocation: machines of one market."""
     bid = choice.rent.bid
     return {
-        "market": str(choice.rent.offer.market),
-        "machines": choice.rent.machines,
+        "market": str(choice.rent.offer.market),  #: the market
+        "machines": choice.rent.machines,  #: number of machines
+        #: bid per machine in dollars per hour; null on demand, and where the cloud has no bids
         "bid": None if bid is None else to_usd(bid),
-        "beta": choice.beta.probability,
+        "beta": choice.beta.probability,  #: probability that the machines are evicted within the next hour
+        #: expected dollars per unit of work; null if no work would be done
         "cost_per_work": choice.usd_per_work if isfinite(choice.usd_per_work) else None,
-        "price": to_usd(choice.price),
-        "beta_low": choice.beta.low,
-        "beta_high": choice.beta.high,
+        "price": to_usd(choice.price),  #: current price per machine in dollars per hour
+        "beta_low": choice.beta.low,  #: lower end of the 95% interval of `beta`
+        "beta_high": choice.beta.high,  #: upper end of the 95% interval of `beta`
+        #: what the eviction rate rests on; `price` if only the price can evict the machines
         "beta_evidence": choice.evidence,
     }
 
 
 def _price_json(price: PriceDate) -> dict[str, Any]:
-    """A price and its age.
-
-    Fields:
-        market: the market
-        purchase: spot or on-demand
-        usd_per_hour: dollars per machine and hour
-        as_of: moment at which it was last known to hold, or the date of the list that it is from
-        source: where it is from
-    """
+    """A price and its age."""
     return {
-        "market": str(price.market),
-        "purchase": "spot" if price.spot else "on-demand",
-        "usd_per_hour": to_usd(price.price),
+        "market": str(price.market),  #: the market
+        "purchase": "spot" if price.spot else "on-demand",  #: spot or on-demand
+        "usd_per_hour": to_usd(price.price),  #: dollars per machine and hour
+        #: moment at which it was last known to hold, or the date of the list that it is from
         "as_of": format_time(price.as_of),
-        "source": price.source,
+        "source": price.source,  #: where it is from
     }

@@ -17,28 +17,20 @@ _MOST_ZONES = 20
 
 
 def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
-    """The considered markets, the best first.
-
-    Fields:
-        market: the market
-        usd_per_hour: current spot price of a machine
-        chance_of_spot: probability that spot machines are available there
-        expected_life_hours: expected hours until a machine there is evicted
-        move_usd: cost of moving the checkpoint there from the market in which the job begins; null if its size is
-            unknown
-        cost_to_end_usd: expected cost to the end of the job if it begins there on spot machines
-        on_demand_to_end_usd: expected cost to the end of the job if it begins there on demand
-        why_not: why the job does not begin there; empty for the market in which it does
-    """
+    """The considered markets, the best first."""
     return [
         {
-            "market": str(_offer(plan, outlook).market),
-            "usd_per_hour": to_usd(_price(plan, outlook)),
-            "chance_of_spot": outlook.chance,
-            "expected_life_hours": outlook.lasts,
+            "market": str(_offer(plan, outlook).market),  #: the market
+            "usd_per_hour": to_usd(_price(plan, outlook)),  #: current spot price of a machine
+            "chance_of_spot": outlook.chance,  #: probability that spot machines are available there
+            "expected_life_hours": outlook.lasts,  #: expected hours until a machine there is evicted
+            #: cost of moving the checkpoint there from the market in which the job begins; null if its size is unknown
             "move_usd": _move_usd(plan, outlook),
+            #: expected cost to the end of the job if it begins there on spot machines
             "cost_to_end_usd": outlook.spot_usd,
+            #: expected cost to the end of the job if it begins there on demand
             "on_demand_to_end_usd": outlook.on_demand_usd,
+            #: why the job does not begin there; empty for the market in which it does
             "why_not": _why_not(plan, outlook),
         }
         for outlook in plan.first.outlooks

@@ -21,19 +21,12 @@ def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:
 
 
 def lost_json(prices: LostPrices) -> dict[str, Any]:
-    """Prices that were set aside.
-
-    Fields:
-        file: file that had them
-        events: number of price changes in it
-        first: time of the first one
-        last: time of the last one
-    """
+    """Prices that were set aside."""
     return {
-        "file": prices.file,
-        "events": prices.rows,
-        "first": format_time(prices.first),
-        "last": format_time(prices.last),
+        "file": prices.file,  #: file that had them
+        "events": prices.rows,  #: number of price changes in it
+        "first": format_time(prices.first),  #: time of the first one
+        "last": format_time(prices.last),  #: time of the last one
     }
 
 

@@ -69,40 +69,26 @@ def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
 
 
 def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:
-    """A job that was launched and has not begun.
-
-    Fields:
-        name: name of the job
-        state: `waiting`, or `not begun` if its launcher is gone
-        after: jobs whose ends it waits for
-        begins: when it is expected to begin; null if that is unknown
-        file: its job file
-    """
+    """A job that was launched and has not begun."""
     attended = job.is_attended(paths)
     return {
-        "name": job.name,
-        "state": "waiting" if attended else "not begun",
-        "after": job.awaited(paths) if attended else list(job.after),
+        "name": job.name,  #: name of the job
+        "state": "waiting" if attended else "not begun",  #: `waiting`, or `not begun` if its launcher is gone
+        "after": job.awaited(paths) if attended else list(job.after),  #: jobs whose ends it waits for
+        #: when it is expected to begin; null if that is unknown
         "begins": None if job.begins is None else moment(job.begins),
-        "file": job.file,
+        "file": job.file,  #: its job file
     }
 
 
 def status_answer(
     standings: Sequence[Standing], lost: Sequence[RowsLost] = (), waits: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
-    """The JSON of `spotctl status --json`.
-
-    Fields:
-        jobs: the latest run of each job
-        jobs[] -> _job
-        waiting: jobs that wait for their turn
-        waiting[] -> waiting_json
-        rows_lost: rows that a repair of the log has dropped, and that may be of any run
-    """
+    """The JSON of `spotctl status --json`."""
     return {
-        "jobs": [standing.answer for standing in standings],
-        "waiting": list(waits),
+        "jobs": [standing.answer for standing in standings],  #: the latest run of each job, each -> _job
+        "waiting": list(waits),  #: jobs that wait for their turn, each -> waiting_json
+        #: rows that a repair of the log has dropped, and that may be of any run
         "rows_lost": sum(loss.rows for loss in lost),
     }
 
@@ -111,22 +97,9 @@ def _job(status: RunStatus) -> dict[str, Any]:
     """The latest run of a job.
 
     Fields:
-        name: name of the job
-        run: id of the run
-        state: `running`, `stopping` or `interrupted`; after the end its outcome
-        began: when it was launched, by this computer's clock
-        ended: when it ended, by this computer's clock; null before
-        stage: stage of a training, 1 to 3; null for commands
-        machines: machines that are held
-        machines[] -> _machine
-        clock: clocks that a training has done
-        loss: loss at the last clock, and of the model once that is made; null for commands
         spent_usd: cost so far
         spent_low_usd: the least that this can be
         spent_high_usd: the most that this can be; null if that is unknown, because rows of the log or prices are lost
-        rows_lost: rows of the run that a repair of the log has dropped
-        replayed: whether the run is on the local market: then nothing is billed
-        evictions: number of evictions
         attempt: number of the attempt of a command
         checkpoint: newest checkpoint of a command; null before the first
         checkpoint -> _checkpoint
@@ -136,19 +109,22 @@ def _job(status: RunStatus) -> dict[str, Any]:
     progress = None if state.work.attempt is not None else state.progress
     assert state.began is not None
     return {
-        "name": state.began.job,
-        "run": state.run,
-        "state": status.word,
-        "began": moment(state.began.wall_us),
+        "name": state.began.job,  #: name of the job
+        "run": state.run,  #: id of the run
+        "state": status.word,  #: `running`, `stopping` or `interrupted`; after the end its outcome
+        "began": moment(state.began.wall_us),  #: when it was launched, by this computer's clock
+        #: when it ended, by this computer's clock; null before
         "ended": None if state.ended is None else moment(state.ended.wall_us),
-        "stage": None if progress is None else progress.stage,
+        "stage": None if progress is None else progress.stage,  #: stage of a training, 1 to 3; null for commands
+        #: machines that are held, each -> _machine
         "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
-        "clock": None if progress is None else progress.clock,
+        "clock": None if progress is None else progress.clock,  #: clocks that a training has done
+        #: loss at the last clock, and of the model once that is made; null for commands
         "loss": None if progress is None else last_loss(state, progress),
         **spending_json(status.spent),
-        "rows_lost": state.rows_lost,
-        "replayed": state.is_replayed,
-        "evictions": state.evictions,
+        "rows_lost": state.rows_lost,  #: rows of the run that a repair of the log has dropped
+        "replayed": state.is_replayed,  #: whether the run is on the local market: then nothing is billed
+        "evictions": state.evictions,  #: number of evictions
         **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
     }
 
@@ -184,25 +160,18 @@ def _checkpoint(state: RunState) -> dict[str, Any] | None:
 
 
 def _machine(state: RunState, name: str) -> dict[str, Any]:
-    """A machine that a run holds.
-
-    Fields:
-        id: id of the machine
-        market: its market
-        kind: `spot`, `on-demand`, `reserved`, or `reliable` (on demand, for the state of a training)
-        since: moment from which it is billed
-        warned_until: moment at which it will be evicted; null without a warning
-        lease_until: moment at which it shuts down unless its lease is renewed
-    """
+    """A machine that a run holds."""
     held = state.machines[name]
     allocation = state.allocations[held.allocation]
     return {
-        "id": held.id,
-        "market": str(allocation.market),
+        "id": held.id,  #: id of the machine
+        "market": str(allocation.market),  #: its market
+        #: `spot`, `on-demand`, `reserved`, or `reliable` (on demand, for the state of a training)
         "kind": "reliable" if allocation.reliable else allocation.market.pricing(spot=allocation.bid is not None),
-        "since": format_time(held.started),
+        "since": format_time(held.started),  #: moment from which it is billed
+        #: moment at which it will be evicted; null without a warning
         "warned_until": None if held.warned_until is None else format_time(held.warned_until),
-        "lease_until": format_time(held.lease_until),
+        "lease_until": format_time(held.lease_until),  #: moment at which it shuts down unless its lease is renewed
     }
 
 

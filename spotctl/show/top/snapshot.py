@@ -137,53 +137,38 @@ def answer(snapshot: RunSnapshot) -> dict[str, Any]:
     """The JSON of `spotctl top --json`.
 
     Fields:
-        name: name of the job
-        run: id of the run
-        state: `running`, `stopping` or `interrupted`; after the end its outcome
-        now: present moment of the market's clock
-        stage: stage of a training, 1 to 3
-        clock: clocks that a training has done
-        clocks: clock at which the training ends; null if it ends in another way
-        loss: loss after the last clock
-        doing: progress of a command in words; null for trainings
         machines: machines that are held
         machines.reliable: number of reliable machines
         machines.transient: number of other machines
         machines.warned: number of machines with an eviction warning
-        evictions: number of evictions so far
         spent_usd: cost so far
         spent_low_usd: the least that this can be
         spent_high_usd: the most that this can be; null if that is unknown, because rows of the log or prices are lost
-        rows_lost: rows of the run that a repair of the log has dropped
-        on_demand_usd: cost so far of the same work on on-demand machines
-        budget_usd: the job's budget; null if it has none
-        replayed: whether the run is on the local market: then nothing is billed
-        markets: markets in which the run has or had machines
-        markets[] -> _market_json
-        footprint: number of machines over time: lists of moment, reliable machines, other machines
         events: what happened, the newest last
         events[].at: its moment
         events[].what: what happened
     """
     money = snapshot.money
     return {
-        "name": snapshot.job,
-        "run": snapshot.run,
-        "state": snapshot.status,
-        "now": format_time(snapshot.now),
-        "stage": snapshot.stage,
-        "clock": snapshot.clock,
-        "clocks": snapshot.goal,
-        "loss": snapshot.loss,
-        "doing": snapshot.command or None,
+        "name": snapshot.job,  #: name of the job
+        "run": snapshot.run,  #: id of the run
+        "state": snapshot.status,  #: `running`, `stopping` or `interrupted`; after the end its outcome
+        "now": format_time(snapshot.now),  #: present moment of the market's clock
+        "stage": snapshot.stage,  #: stage of a training, 1 to 3
+        "clock": snapshot.clock,  #: clocks that a training has done
+        "clocks": snapshot.goal,  #: clock at which the training ends; null if it ends in another way
+        "loss": snapshot.loss,  #: loss after the last clock
+        "doing": snapshot.command or None,  #: progress of a command in words; null for trainings
         "machines": {"reliable": snapshot.reliable, "transient": snapshot.transient, "warned": snapshot.warned},
-        "evictions": snapshot.evictions,
+        "evictions": snapshot.evictions,  #: number of evictions so far
         **spending_json(money.spending),
-        "rows_lost": snapshot.rows_lost,
-        "on_demand_usd": _usd(money.on_demand),
-        "budget_usd": _usd(money.budget),
-        "replayed": snapshot.is_replayed,
+        "rows_lost": snapshot.rows_lost,  #: rows of the run that a repair of the log has dropped
+        "on_demand_usd": _usd(money.on_demand),  #: cost so far of the same work on on-demand machines
+        "budget_usd": _usd(money.budget),  #: the job's budget; null if it has none
+        "replayed": snapshot.is_replayed,  #: whether the run is on the local market: then nothing is billed
+        #: markets in which the run has or had machines, each -> _market_json
         "markets": [_market_json(line) for line in snapshot.markets],
+        #: number of machines over time: lists of moment, reliable machines, other machines
         "footprint": [[format_time(count.at), count.reliable, count.transient] for count in snapshot.footprint],
         "events": [{"at": format_time(event.at), "what": str(event)} for event in snapshot.events],
     }
@@ -193,23 +178,19 @@ def _market_json(line: MarketLine) -> dict[str, Any]:
     """A market of a run.
 
     Fields:
-        market: the market
-        machines: number of machines held there
-        warned: number of these with an eviction warning
-        price: current spot price in dollars per hour, or the price of reserved machines; null if unknown
-        bid: highest bid of these machines in dollars per hour; null without bids
-        on_demand: on-demand price in dollars per hour
         gpus: use of their graphics cards; null if none has reported it
         gpus.busy: share of time in which they compute
         gpus.memory: share of their memory in use
     """
     return {
-        "market": str(line.market),
-        "machines": line.machines,
-        "warned": line.warned,
+        "market": str(line.market),  #: the market
+        "machines": line.machines,  #: number of machines held there
+        "warned": line.warned,  #: number of these with an eviction warning
+        #: current spot price in dollars per hour, or the price of reserved machines; null if unknown
         "price": None if line.price is None else to_usd(line.price),
+        #: highest bid of these machines in dollars per hour; null without bids
         "bid": None if line.bid is None else to_usd(line.bid),
-        "on_demand": to_usd(line.on_demand),
+        "on_demand": to_usd(line.on_demand),  #: on-demand price in dollars per hour
         "gpus": None if line.gpus is None else {"busy": line.gpus[0], "memory": line.gpus[1]},
     }
 

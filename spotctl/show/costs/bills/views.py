@@ -19,57 +19,43 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
     """The JSON of `spotctl report reconcile --json`.
 
     Fields:
-        provider: cloud that sent the bill
-        agrees: whether there are no differences
-        agreed_pct: percentage of the compared amount on which ledger and bill agree; null if nothing was compared
-        compared_pct: percentage of the ledger in the billing period that could be compared; null if it has no amount
-        not_compared_usd: sum of the ledger in the billing period that could not be compared
-        ledger_usd: sum of the compared ledger rows
-        bill_usd: sum of the compared lines of the bill
-        machines: number of machines compared
-        lines: number of lines of the bill compared
-        differences: differences between ledger and bill
-        differences[] -> _difference
-        other_lines: number of lines for resources that spotctl did not rent; not compared
-        other_usd: sum of these lines
-        unsettled_rows: number of ledger rows of machines that are still running; not compared
-        unsettled_usd: sum of these rows in the billing period
-        rows_outside_period: number of ledger rows outside the billing period; not compared
-        outside_period_usd: sum of these rows, which are in no percentage
-        other_currency_usd: sum of the ledger for time billed in a currency without a rate; not compared
-        untold_usd: sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared
-        unmeasured_traffic_usd: traffic in the bill beyond that in the ledger; not compared
-        adjustments: credits, discounts, taxes, refunds and fees; not compared
         adjustments[].kind: the kind
         adjustments[].usd: amount for resources that spotctl rented
         adjustments[].other_resources_usd: amount for other resources
-        converted_from: currencies that were converted at the rates in the bill
     """
     return {
-        "provider": agreement.provider,
-        "agrees": agreement.agrees,
+        "provider": agreement.provider,  #: cloud that sent the bill
+        "agrees": agreement.agrees,  #: whether there are no differences
+        #: percentage of the compared amount on which ledger and bill agree; null if nothing was compared
         "agreed_pct": percent_of(agreement),
+        #: percentage of the ledger in the billing period that could be compared; null if it has no amount
         "compared_pct": _percent(agreement.compared),
+        #: sum of the ledger in the billing period that could not be compared
         "not_compared_usd": usd(agreement.not_compared),
-        "ledger_usd": usd(agreement.ledger),
-        "bill_usd": usd(agreement.bill),
-        "machines": agreement.machines,
-        "lines": agreement.lines,
+        "ledger_usd": usd(agreement.ledger),  #: sum of the compared ledger rows
+        "bill_usd": usd(agreement.bill),  #: sum of the compared lines of the bill
+        "machines": agreement.machines,  #: number of machines compared
+        "lines": agreement.lines,  #: number of lines of the bill compared
+        #: differences between ledger and bill, each -> _difference
         "differences": [_difference(difference) for difference in agreement.differences],
-        "other_lines": agreement.other_lines,
-        "other_usd": usd(agreement.others),
+        "other_lines": agreement.other_lines,  #: number of lines for resources that spotctl did not rent; not compared
+        "other_usd": usd(agreement.others),  #: sum of these lines
+        #: number of ledger rows of machines that are still running; not compared
         "unsettled_rows": agreement.unsettled,
-        "unsettled_usd": usd(agreement.unsettled_amount),
-        "rows_outside_period": agreement.outside,
-        "outside_period_usd": usd(agreement.outside_amount),
+        "unsettled_usd": usd(agreement.unsettled_amount),  #: sum of these rows in the billing period
+        "rows_outside_period": agreement.outside,  #: number of ledger rows outside the billing period; not compared
+        "outside_period_usd": usd(agreement.outside_amount),  #: sum of these rows, which are in no percentage
+        #: sum of the ledger for time billed in a currency without a rate; not compared
         "other_currency_usd": usd(agreement.foreign),
+        #: sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared
         "untold_usd": usd(agreement.untagged),
+        #: traffic in the bill beyond that in the ledger; not compared
         "unmeasured_traffic_usd": usd(agreement.unmeasured),
-        "adjustments": [
+        "adjustments": [  #: credits, discounts, taxes, refunds and fees; not compared
             {"kind": adjustment.kind.value, "usd": usd(adjustment.own), "other_resources_usd": usd(adjustment.others)}
             for adjustment in agreement.adjustments
         ],
-        "converted_from": list(agreement.converted),
+        "converted_from": list(agreement.converted),  #: currencies that were converted at the rates in the bill
     }
 
 
@@ -105,27 +91,18 @@ def _compared(agreement: Agreement) -> str:
 
 
 def _difference(difference: BillDifference) -> dict[str, Any]:
-    """A difference between ledger and bill.
-
-    Fields:
-        kind: what differs
-        resource: id of the machine, disk or address
-        from: beginning of the period in question
-        to: its end
-        ledger_usd: amount in the ledger; null if the ledger has none
-        bill_amount: amount in the bill, in its currency; null if the bill has none
-        currency: currency of the bill
-        lines: places of the lines in the bill
-    """
+    """A difference between ledger and bill."""
     return {
-        "kind": difference.kind.value,
-        "resource": difference.resource,
-        "from": format_time(difference.begin),
-        "to": format_time(difference.end),
+        "kind": difference.kind.value,  #: what differs
+        "resource": difference.resource,  #: id of the machine, disk or address
+        "from": format_time(difference.begin),  #: beginning of the period in question
+        "to": format_time(difference.end),  #: its end
+        #: amount in the ledger; null if the ledger has none
         "ledger_usd": None if difference.ledger is None else usd(difference.ledger),
+        #: amount in the bill, in its currency; null if the bill has none
         "bill_amount": None if difference.bill is None else usd(difference.bill),
-        "currency": difference.currency,
-        "lines": list(difference.where),
+        "currency": difference.currency,  #: currency of the bill
+        "lines": list(difference.where),  #: places of the lines in the bill
     }
 
 
