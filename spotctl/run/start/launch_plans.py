@@ -17,10 +17,9 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.on_demand_needs import on_demand_remarks
-from spotctl.planning.pace import PacePoint, pace_points
 from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
-from spotctl.planning.ways import Way, ways_of
+from spotctl.planning.ways import PacePoint, Way, pace_points, ways_of
 from spotctl.run.start.asked_quotas import ask_quotas, unknown_quotas
 from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 
