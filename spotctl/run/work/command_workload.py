@@ -32,8 +32,10 @@ from spotctl.run.machine_output import last_lines
 from spotctl.run.work.containers import container_of
 from spotctl.run.work.gang import (
     PREPARE,
+    SETUP,
     GangShape,
     GangStep,
+    allowed,
     free_since,
     next_step,
     node_variables,
@@ -41,7 +43,6 @@ from spotctl.run.work.gang import (
     run_name,
 )
 from spotctl.run.work.moves import move_to
-from spotctl.run.work.retries import SETUP, allowed
 from spotctl.run.work.workload import WorkReport
 
 PAUSE = 0.1
