@@ -1,10 +1,9 @@
 """The work of a command job: a program that resumes from its own checkpoint, wherever its nodes are started."""
 
 import hashlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -43,6 +42,7 @@ from spotctl.run.work.gang import (
     run_name,
 )
 from spotctl.run.work.moves import move_to
+from spotctl.run.work.training_nodes import free_port
 from spotctl.run.work.workload import WorkReport
 
 PAUSE = 0.1
@@ -371,12 +371,5 @@ class CommandWorkload:
 def _port(name: str) -> int:
     """A port for the first node, the same each time unless another program on this computer uses it."""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 10_000
-    for offset in range(100):
-        port = 20_000 + (first + offset) % 10_000
-        with closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    return 20_000 + first
+    ports = (20_000 + (first + offset) % 10_000 for offset in range(100))
+    return next(filter(free_port, ports), 20_000 + first)
