@@ -44,7 +44,7 @@ def init(
         return
     if trainer:
         raise BadRequest(f"{file}: is no script; --trainer needs one, such as spotctl init train.py --trainer")
-    from spotctl.files.job.starter import write_starter
+    from spotctl.files.new_file import write_starter
 
     write_starter(file, force=force)
     session.answer(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import Orphans
-    from spotctl.run.stored_data.copies import UnusedCopy
+    from spotctl.run.stored_data.removing import UnusedCopy
     from spotctl.run.stored_data.uses import DataUse
 
 
@@ -94,8 +94,7 @@ def gc(
     """
     from spotctl.cli import elsewhere
     from spotctl.run.orphans import orphans
-    from spotctl.run.stored_data.copies import UnusedCopy, unused_copies
-    from spotctl.run.stored_data.removing import unused_data
+    from spotctl.run.stored_data.removing import UnusedCopy, unused_copies, unused_data
     from spotctl.run.stored_data.uses import DataUse
 
     session: Session = context.obj
@@ -152,8 +151,7 @@ def _unused_copy(copy: UnusedCopy) -> str:
 
 
 def _remove_data(session: Session, unused: Sequence[DataUse], copies: Sequence[UnusedCopy]) -> list[str]:
-    from spotctl.run.stored_data.copies import remove_copies
-    from spotctl.run.stored_data.removing import remove_data
+    from spotctl.run.stored_data.removing import remove_copies, remove_data
 
     failures = remove_copies(session.settings, copies) if copies else []
     try:

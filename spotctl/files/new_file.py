@@ -1,7 +1,8 @@
-"""Writes files that `spotctl init` makes for a user: whole, and never over another by accident."""
+"""Writes files that `spotctl init` makes for a user, such as the starter: whole, and never over another by accident."""
 
 import os
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -41,3 +42,13 @@ def write_new(path: Path, text: str, *, force: bool = False, cure: str = "or del
     finally:
         with suppress(OSError):
             neighbor.unlink()
+
+
+def starter_text() -> str:
+    """A commented job that runs without changes."""
+    return files("spotctl.files.job").joinpath("starter_job.yaml").read_text("utf-8")
+
+
+def write_starter(path: Path, *, force: bool = False) -> None:
+    """Writes the starter file."""
+    write_new(path, starter_text(), force=force)

@@ -112,14 +112,10 @@ def _checkpointed(work: CommandWork, event: ev.Checkpointed, at: int) -> Command
     return replace(work, checkpoint=event, checkpointed_at=at, safe=safe, spells=spells)
 
 
-def _setup_failed(work: CommandWork, _: ev.SetupFailed, __: int) -> CommandWork:
-    return replace(work, setups_failed=work.setups_failed + 1)
-
-
 STEPS: Mapping[type[ev.Event], Callable[[CommandWork, Any, int], CommandWork]] = {
     ev.AttemptBegan: _began,
     ev.AttemptStopped: _stopped,
     ev.Checkpointed: _checkpointed,
-    ev.SetupFailed: _setup_failed,
+    ev.SetupFailed: lambda work, *_: replace(work, setups_failed=work.setups_failed + 1),
 }
 """The change that each event makes."""

@@ -83,18 +83,6 @@ def _step(state: RunState, row: LogRow) -> RunState:
         raise BrokenLog(f"the event log lacks the row that row {row.id} of run {row.run}, {kind}, refers to") from error
 
 
-def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
-    return _changed(state, began=event, started=at, quotas=event.quotas)
-
-
-def _shared(state: RunState, event: ev.QuotasShared, _: int) -> RunState:
-    return _changed(state, quotas=event.quotas)
-
-
-def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
-    return _changed(state, reason=event.reason)
-
-
 def _intended(state: RunState, event: Intended, _: int) -> RunState:
     return _changed(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
 
@@ -176,10 +164,6 @@ def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
     return _closed(state, event.intent)
 
 
-def _returned(state: RunState, event: ev.Returned, _: int) -> RunState:
-    return _closed(state, event.intent)
-
-
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
     if event.machines:
         return _machines(state, event.machines, lambda held: _changed(held, leaves_at=event.at))
@@ -187,13 +171,9 @@ def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
     return _changed(state, allocations={**state.allocations, event.allocation: leaving})
 
 
-def _ran(state: RunState, event: ev.MachineRan, at: int) -> RunState:
-    return _machines(state, (event.id,), lambda held: _changed(held, running=True, ran=at))
-
-
 def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     first = state.machines[event.id].warned_until is None
-    state = _machines(state, (event.id,), lambda held: _changed(held, warned_until=event.deadline))
+    state = _machine(state, event.id, warned_until=event.deadline)
     # The back-off begins with the eviction: until then, the market would sell the same machines again.
     until = max(at, event.deadline)
     if not first:
@@ -201,17 +181,9 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     return _avoided(state, event.id, until, lambda held: held.warned_until == event.deadline, eviction=True)
 
 
-def _cards(state: RunState, event: ev.CardsUsed, at: int) -> RunState:
-    return _machines(state, (event.id,), lambda held: _changed(held, cards=event, cards_at=at))
-
-
-def _counted(state: RunState, event: ev.TrafficCounted, at: int) -> RunState:
-    return _machines(state, (event.id,), lambda held: _changed(held, traffic=event, traffic_at=at))
-
-
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
-    state = _machines(state, (event.id,), lambda held: _changed(held, ended=event.at, end_reason=event.reason))
+    state = _machine(state, event.id, ended=event.at, end_reason=event.reason)
     if state.machines[event.id].useless:
         return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
     if event.reason != EVICTED:
@@ -220,20 +192,12 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     return state if warned else _avoided(state, event.id, at, lambda held: held.ended == event.at, eviction=True)
 
 
-def _listed_again(state: RunState, event: ev.MachineListedAgain, _: int) -> RunState:
-    return _machines(state, (event.id,), lambda held: _changed(held, ended=None, end_reason=""))
-
-
 def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool) -> RunState:
     """The market of a machine goes into back-off. Machines that go together count once."""
     number = state.machines[machine].allocation
     others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
     market, sides = state.allocations[number].market, (True,) if eviction else (True, False)
     return state if any(map(together, others)) else _backed_off(state, market, sides, at, eviction=eviction)
-
-
-def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
-    return _changed(state, sent=(*state.sent, event))
 
 
 def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
@@ -263,24 +227,8 @@ def _turned(held: Held, at: int, *, works: bool) -> Held:
     return held if works == worked else _changed(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
 
 
-def _planned(state: RunState, event: ev.Planned, _: int) -> RunState:
-    return _changed(state, planned=event)
-
-
 def _worked(state: RunState, event: Event, at: int) -> RunState:
     return _changed(state, work=attempts.STEPS[type(event)](state.work, event, at))
-
-
-def _over_budget(state: RunState, event: ev.BudgetExceeded, _: int) -> RunState:
-    return _changed(state, over_budget={**state.over_budget, event.action: event})
-
-
-def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
-    return state if state.stopping else _changed(state, stopping=event, stopped=at)
-
-
-def _over(state: RunState, event: ev.RunEnded, _: int) -> RunState:
-    return _changed(state, ended=event)
 
 
 def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
@@ -299,12 +247,12 @@ def _corrected(state: RunState, event: ev.Corrected, _: int) -> RunState:
     return _changed(state, corrections=(*state.corrections, event))
 
 
-def _lost(state: RunState, event: ev.RowsLost, _: int) -> RunState:
-    return _changed(state, lost=(*state.lost, event))
-
-
 def _closed(state: RunState, intent: int) -> RunState:
     return _changed(state, open={number: event for number, event in state.open.items() if number != intent})
+
+
+def _machine(state: RunState, name: str, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
+    return _machines(state, (name,), lambda held: _changed(held, **changes))
 
 
 def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
@@ -324,10 +272,10 @@ def _backed_off(state: RunState, market: Market, sides: Iterable[bool], at: int,
 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
-    ev.RunBegan: _began,
-    ev.QuotasShared: _shared,
-    ev.Planned: _planned,
-    ev.Decided: _decided,
+    ev.RunBegan: lambda state, event, at: _changed(state, began=event, started=at, quotas=event.quotas),
+    ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas),
+    ev.Planned: lambda state, event, _: _changed(state, planned=event),
+    ev.Decided: lambda state, event, _: _changed(state, reason=event.reason),
     ev.RentIntended: _ordered,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
@@ -335,24 +283,24 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RenewIntended: _intended,
     ev.Renewed: _renewed,
     ev.ReturnIntended: _return_intended,
-    ev.Returned: _returned,
+    ev.Returned: lambda state, event, _: _closed(state, event.intent),
     ev.ReturnScheduled: _leaves,
-    ev.MachineRan: _ran,
+    ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at),
     ev.MachineWarned: _warned,
-    ev.CardsUsed: _cards,
-    ev.TrafficCounted: _counted,
+    ev.CardsUsed: lambda state, event, at: _machine(state, event.id, cards=event, cards_at=at),
+    ev.TrafficCounted: lambda state, event, at: _machine(state, event.id, traffic=event, traffic_at=at),
     ev.MachineEnded: _ended,
-    ev.MachineListedAgain: _listed_again,
-    ev.Sent: _sent,
+    ev.MachineListedAgain: lambda state, event, _: _machine(state, event.id, ended=None, end_reason=""),
+    ev.Sent: lambda state, event, _: _changed(state, sent=(*state.sent, event)),
     ev.Progressed: _progressed,
     **dict.fromkeys(attempts.STEPS, _worked),
-    ev.BudgetExceeded: _over_budget,
+    ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
     ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
-    ev.LoginWorks: lambda state, _event, _at: _changed(state, login=None),
-    ev.StopRequested: _stop,
-    ev.RunEnded: _over,
+    ev.LoginWorks: lambda state, *_: _changed(state, login=None),
+    ev.StopRequested: lambda state, event, at: state if state.stopping else _changed(state, stopping=event, stopped=at),
+    ev.RunEnded: lambda state, event, _: _changed(state, ended=event),
     ev.Priced: _priced,
     ev.Corrected: _corrected,
-    ev.RowsLost: _lost,
+    ev.RowsLost: lambda state, event, _: _changed(state, lost=(*state.lost, event)),
 }
 """The change that each event makes to the state. Other events are for reports and the ledger, and change nothing."""

@@ -77,11 +77,8 @@ def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: in
     if not store.exists(paths.log):
         return []
     with store.EventLog(paths.log) as log:
-        return [tuple(log.of_run(run)) for run in _runs_of(log, wanted)[-newest:]]
-
-
-def _runs_of(log: store.EventLog, wanted: Callable[[RunBegan], bool]) -> list[str]:
-    return [row.run for row in log.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
+        runs = [run for run, began in log.runs().items() if wanted(began)]
+        return [tuple(log.of_run(run)) for run in runs[-newest:]]
 
 
 def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) -> None:

@@ -50,8 +50,8 @@ def status_word(state: RunState, *, attended: bool) -> str:
 
 def latest_run(log: EventLog, job: str) -> RunState | None:
     """The newest run of a job; None if the job was never launched."""
-    began = [row for row in log.beginnings() if isinstance(row.event, RunBegan) and row.event.job == job]
-    return fold(log.of_run(began[-1].run)) if began else None
+    runs = [run for run, began in log.runs().items() if began.job == job]
+    return fold(log.of_run(runs[-1])) if runs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def read_log(settings: Settings) -> LogRead:
     try:
         with EventLog(path) as log, log.snapshot():
             log.verify()
-            began = _began(log)
+            began = log.runs()
             return LogRead(tuple(began.values()), tuple(_newest(log, began)), lost=log.losses())
     except (BrokenLog, LogFailed) as error:
         salvaged = salvage(path)
@@ -100,15 +100,10 @@ def job_names(settings: Settings) -> list[str]:
         return []
     try:
         with EventLog(path) as log:
-            began: Iterable[RunBegan] = _began(log).values()
+            began: Iterable[RunBegan] = log.runs().values()
     except (BrokenLog, LogFailed):
         began = salvage(path).began
     return list(dict.fromkeys(event.job for event in began))
-
-
-def _began(log: EventLog) -> dict[str, RunBegan]:
-    """How each run began, the oldest first."""
-    return {row.run: row.event for row in log.beginnings() if isinstance(row.event, RunBegan)}
 
 
 def unfinished_jobs(settings: Settings) -> list[str]:
@@ -118,7 +113,11 @@ def unfinished_jobs(settings: Settings) -> list[str]:
 
 def unfinished_runs(settings: Settings) -> dict[str, RunState]:
     """Runs that have not ended, by job."""
-    states = _latest_runs(settings)
+    path = Paths(settings.home).log
+    if not store.exists(path):
+        return {}
+    with EventLog(path) as log:
+        states = latest_runs(log)
     return {state.began.job: state for state in states if state.ended is None and state.began is not None}
 
 
@@ -130,7 +129,7 @@ def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collect
 
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
     """The newest run of every job; `known` are states that were read before, by run."""
-    return _newest(log, _began(log), known)
+    return _newest(log, log.runs(), known)
 
 
 def _newest(log: EventLog, began: Mapping[str, RunBegan], known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
@@ -142,16 +141,8 @@ def _newest(log: EventLog, began: Mapping[str, RunBegan], known: Mapping[str, Ru
 def not_ended(log: EventLog) -> dict[str, RunBegan]:
     """How the newest run of each job began, by run, if it has not ended. No run is read as a whole."""
     ended = log.ended_runs()
-    newest = {event.job: (run, event) for run, event in _began(log).items()}
+    newest = {event.job: (run, event) for run, event in log.runs().items()}
     return {run: began for run, began in newest.values() if run not in ended}
-
-
-def _latest_runs(settings: Settings) -> list[RunState]:
-    paths = Paths(settings.home)
-    if not store.exists(paths.log):
-        return []
-    with EventLog(paths.log) as log:
-        return latest_runs(log)
 
 
 def status_of(state: RunState, settings: Settings, elsewhere: Collection[str], tariff: Tariff) -> RunStatus:

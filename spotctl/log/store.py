@@ -19,7 +19,7 @@ from zlib import crc32
 
 from spotctl.home.private import make_private_file, make_private_folder
 from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
-from spotctl.log.events import Event, RowsLost
+from spotctl.log.events import Event, RowsLost, RunBegan
 from spotctl.log.log_row import LogRow, StoredRow
 
 SCHEMA = 1
@@ -125,6 +125,10 @@ class EventLog:
         if others := [row.run for row in rows if type(row.event).__name__ != "RunBegan"]:
             raise BrokenLog(self.damaged(f"the beginning of run {others[0]} is lost"))
         return rows
+
+    def runs(self) -> dict[str, RunBegan]:
+        """How each run began, the oldest first. BrokenLog: a run has lost its beginning."""
+        return {row.run: cast("RunBegan", row.event) for row in self.beginnings()}
 
     def losses(self) -> tuple[RowsLost, ...]:
         """The marks of rows that repairs have dropped, and that may be of any run."""

@@ -6,24 +6,15 @@ value is in the environment file alone.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from spotctl.files.job.spec import Notify
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """A webhook and a health check; None for none."""
 
-    webhook: str | None = None
-    heartbeat: str | None = None
-
-    def text(self) -> str:
-        named = (("webhook", self.webhook), ("heartbeat", self.heartbeat))
-        return "".join(f"{name}={address}\n" for name, address in named if address is not None)
-
-    def resolved(self, variables: Mapping[str, str]) -> "Addresses":
-        """With the values of variables that are known."""
-        return Addresses(_value(self.webhook, variables), _value(self.heartbeat, variables))
+def resolved(addresses: Notify, variables: Mapping[str, str]) -> Notify:
+    """The addresses with the values of variables that are known."""
+    return Notify(_value(addresses.webhook, variables), _value(addresses.heartbeat, variables))
 
 
 def _value(address: str | None, variables: Mapping[str, str]) -> str | None:
@@ -32,24 +23,24 @@ def _value(address: str | None, variables: Mapping[str, str]) -> str | None:
     return variables.get(address[1:]) or address
 
 
-def read(path: Path) -> Addresses | None:
+def read(path: Path) -> Notify | None:
     """The addresses; None if there is no file that can be read."""
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
     values = dict(line.split("=", 1) for line in lines if "=" in line)
-    return Addresses(values.get("webhook"), values.get("heartbeat"))
+    return Notify(values.get("webhook"), values.get("heartbeat"))
 
 
-def keep(path: Path, addresses: Addresses) -> None:
+def keep(path: Path, addresses: Notify) -> None:
     """Writes the addresses, unless they are there."""
     if read(path) == addresses:
         return
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(addresses.text())
+            file.writelines(f"{name}={address}\n" for name, address in asdict(addresses).items() if address is not None)
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)

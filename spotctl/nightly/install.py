@@ -10,10 +10,9 @@ from enum import Enum
 from pathlib import Path
 
 from spotctl.files.job.reader import load
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.errors import BadRequest
 from spotctl.nightly import addresses, crontab, environment, systemd
-from spotctl.nightly.addresses import Addresses
 from spotctl.nightly.crontab import Crontab
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
@@ -140,7 +139,9 @@ def install(
         )
     scheduler = timers.chosen(preferred).value
     path = os.environ.get("PATH", os.defpath)
-    nightly = Installed(spec.name, file.resolve(), hours, scheduler, path, spec.webhook, spec.heartbeat, metrics)
+    nightly = Installed(
+        spec.name, file.resolve(), hours, scheduler, path, spec.notify.webhook, spec.notify.heartbeat, metrics
+    )
     _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before, state_dir.home)
     state_dir.install(nightly)
@@ -206,7 +207,7 @@ def _supervise(state_dir: StateDir, nightly: Installed) -> None:
     new.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
     new.replace(state_dir.supervisor)
     state_dir.starts.create()
-    addresses.keep(state_dir.addresses, Addresses(nightly.webhook, nightly.heartbeat))
+    addresses.keep(state_dir.addresses, Notify(nightly.webhook, nightly.heartbeat))
 
 
 def _is_current(supervisor: Path) -> bool:
@@ -218,7 +219,7 @@ def _is_current(supervisor: Path) -> bool:
 
 def _variables(spec: JobSpec) -> tuple[str, ...]:
     """The variables that a night needs: secrets, and addresses of `notify` that are kept out of the job file."""
-    addresses = (spec.webhook, spec.heartbeat)
+    addresses = (spec.notify.webhook, spec.notify.heartbeat)
     named = (address[1:] for address in addresses if address is not None and address.startswith("$"))
     return tuple(dict.fromkeys((*spec.secrets, *named)))
 
@@ -258,6 +259,6 @@ def _to_do(spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Ma
         steps.append("cron is not running; start it: sudo service cron start")
     if nightly.scheduler == Scheduler.SYSTEMD.value and (step := systemd.linger()):
         steps.append(step)
-    if spec.webhook is None:
+    if spec.notify.webhook is None:
         steps.append("to get a message after each night, add `notify: {webhook: https://...}` to the job file")
     return tuple(steps)

@@ -5,10 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from spotctl.files.job.reader import load
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.errors import BadRequest
 from spotctl.nightly import addresses, environment
-from spotctl.nightly.addresses import Addresses
 from spotctl.nightly.night_log import NightLog
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.run.notify.message import Message
@@ -53,17 +52,17 @@ class NightReporter:
         except BadRequest:
             return None
 
-    def _addresses(self) -> Addresses:
+    def _addresses(self) -> Notify:
         """The addresses of the job file, or those that were last read from it."""
         spec, path = self.job(), self.state_dir.addresses
         if spec is not None:
-            known = Addresses(spec.webhook, spec.heartbeat)
+            known = spec.notify
             with suppress(OSError):
                 addresses.keep(path, known)
         else:
-            installed = self.nightly and Addresses(self.nightly.webhook, self.nightly.heartbeat)
-            known = addresses.read(path) or installed or Addresses()
-        return known.resolved({**environment.readable(self.state_dir.environment), **os.environ})
+            installed = self.nightly and Notify(self.nightly.webhook, self.nightly.heartbeat)
+            known = addresses.read(path) or installed or Notify()
+        return addresses.resolved(known, {**environment.readable(self.state_dir.environment), **os.environ})
 
     def _logged(self, delivery: Delivery) -> None:
         self.log.write([delivery.text])

@@ -24,7 +24,7 @@ from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.errors import AlreadyRunning
-from spotctl.log.events import Alarm, RunBegan, RunEnded, StopRequested
+from spotctl.log.events import Alarm, RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import DONE, NO_CAPACITY
 from spotctl.log.state import RunState
@@ -146,11 +146,7 @@ class NightRunner:
         if not path.exists():
             return []
         with EventLog(path) as log:
-            begun = {
-                row.run: row.event.wall_us
-                for row in log.beginnings()
-                if isinstance(row.event, RunBegan) and row.event.job == self.name
-            }
+            begun = {run: began.wall_us for run, began in log.runs().items() if began.job == self.name}
             latest = next(reversed(begun), None)
             since = None if record is None else record.since
             relevant = [run for run, at in begun.items() if run == latest or (since is not None and at >= since)]

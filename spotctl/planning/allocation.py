@@ -8,11 +8,10 @@ from bidbrain.gavel.arrays import FloatArray
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command
 from spotctl.home.quotas import Quota
-from spotctl.planning.demand import Demand
-from spotctl.planning.job import Job
+from spotctl.planning.job import Demand, Job
 from spotctl.planning.market_history import ChosenStrategy
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.quota_use import QuotaGroup
 from spotctl.planning.share import JobShare
 from spotctl.planning.turns import QuotaPart
 from spotctl.planning.work import TypeSpeed
@@ -63,16 +62,11 @@ class QuotaShare:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllocatedJob:
-    """A job with its share of Gavel's allocation, the number of matching markets, the rows of unusable ones, and its
-    part of each quota of spot and of on-demand machines. `strategy` replaces the strategy of the job file."""
+class AllocatedJob(JobCandidates):
+    """A job with its share of Gavel's allocation, and its part of each quota of spot and of on-demand machines.
+    `strategy` replaces the strategy of the job file."""
 
-    job: Job
-    demand: Demand
     share: JobShare
-    rates: Mapping[str, TypeSpeed]
-    fitting: int
-    unusable: tuple[int, ...]
     quotas: tuple[QuotaShare, ...]
     on_demand_quotas: tuple[Quota, ...] = ()
     strategy: ChosenStrategy | None = None

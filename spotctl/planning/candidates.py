@@ -1,28 +1,31 @@
 """Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+import fnmatch
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
+from pricing_data.catalog import Catalog
+from pricing_data.regions import mistyped
 from pricing_data.series import Ints
+from pricing_data.spelling import closest
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command
 from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.resources import Resources
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.allocation import JobCandidates, KindColumns, PlanCandidates
 from spotctl.planning.columns import columns_of, lowest_prices
-from spotctl.planning.demand import Demand
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.job import Job
-from spotctl.planning.misspelled import misspelled, unknown_accelerator, unknown_types
-from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
+from spotctl.planning.job import Demand, Job
+from spotctl.planning.offers import Bools, Eligible, MarketSnapshot, eligible, in_zones, why_unusable
 from spotctl.planning.reserved import current, is_kind_of
 from spotctl.planning.roaming import may_roam
-from spotctl.planning.work import Measured, TypeSpeed, length_of, measured_for, speeds_of
+from spotctl.planning.work import TypeSpeed, length_of, measured_for, speeds_of
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
 _CHEAPEST, _FASTEST = 24, 8
@@ -96,7 +99,7 @@ def _held_by_kind(
     )
 
 
-def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Measured] | None:
+def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, TypeSpeed] | None:
     """Speeds of the job's model on kinds of machines; None for a job that does not split it."""
     program = job.spec.program
     if program.parallel is None:
@@ -124,15 +127,15 @@ def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> Spotct
         is_wrong = snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], job.spec)
         error = BadRequest if is_wrong else NotInTime
         return error(f"{name}: none of the {matches.unusable.size} matching markets can be used; {market}: {why}")
-    hint = next(misspelled(job.spec.resources, snapshot), "")
+    hint = next(_misspelled(job.spec.resources, snapshot), "")
     clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:
         wanted = ", ".join(job.spec.resources.clouds)
         nothing = f"no price history of {wanted} is stored (run spotctl prices fetch or import)"
         return BadRequest(f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}")
-    if unknown := unknown_accelerator(job.spec.resources, snapshot.catalog):
+    if unknown := _unknown_accelerator(job.spec.resources, snapshot.catalog):
         return BadRequest(f"{name}: resources: {unknown}")
-    if unknown_types(job.spec.resources, snapshot):
+    if _unknown_types(job.spec.resources, snapshot):
         known, named = ", ".join(clouds), ", ".join(job.spec.resources.types)
         return BadRequest(f"{name}: resources.types: no type of {known} matches {named}{f': {hint}' if hint else ''}")
     return NotInTime(
@@ -179,3 +182,40 @@ def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) 
         roams=may_roam(spec) and not work.assumed,
         reserved=_held_by_kind(_reserved(job, facts), columns, max if gang else sum),
     )
+
+
+def _misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
+    """Why nothing can match: a type, an accelerator or a region that does not exist."""
+    stored = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    yield from _misspelled_types(resources, stored or _listed_types(resources, snapshot.catalog))
+    if sentence := _unknown_accelerator(resources, snapshot.catalog):
+        yield sentence
+    known = {kind.region for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    for region in resources.regions:
+        if region not in known and (near := mistyped(region)):
+            yield f"no region is named {region} (did you mean {near}?)"
+
+
+def _unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
+    """Whether a job names types, and no cloud of the job has any of them."""
+    known = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    known |= _listed_types(resources, snapshot.catalog)
+    return bool(resources.types) and not any(fnmatch.filter(known, glob) for glob in resources.types)
+
+
+def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
+    return {machine.name for machine in catalog.types if machine.cloud in resources.clouds}
+
+
+def _misspelled_types(resources: Resources, known: Collection[str]) -> Iterator[str]:
+    for glob in resources.types:
+        if not fnmatch.filter(known, glob) and (near := closest(glob, known)):
+            yield f"no known type is named {glob} (did you mean {near[0]}?)"
+
+
+def _unknown_accelerator(resources: Resources, catalog: Catalog) -> str:
+    """A sentence about an accelerator that no machine has; empty if there are such machines."""
+    wanted = resources.needs.accelerators
+    if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators):
+        return ""
+    return catalog.unknown_accelerator(wanted.model)

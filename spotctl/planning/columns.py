@@ -20,7 +20,7 @@ from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.fleet import reliable_machines
 from spotctl.planning.market_history import remembered_of
 from spotctl.planning.offers import Bools, MarketSnapshot
-from spotctl.planning.quota_groups import quota_groups
+from spotctl.planning.quota_use import quota_groups
 
 _MARKETS_OF_KIND = 4
 

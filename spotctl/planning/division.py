@@ -8,8 +8,8 @@ import numpy as np
 
 from pricing_data.units import counted
 from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates, QuotaShare
-from spotctl.planning.demand import Demand
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.job import Demand
+from spotctl.planning.quota_use import QuotaGroup
 from spotctl.planning.share import JobShare, shares_of
 from spotctl.planning.turns import QuotaPart
 
@@ -32,7 +32,7 @@ def _allocated(
     if 0 < share.turn.begin < inf:
         demand = replace(demand, hours_left=demand.hours_left - share.turn.begin)
     share = replace(share, lacking=_lacking(demand, quotas, columns))
-    return AllocatedJob(candidate.job, demand, share, candidate.rates, candidate.fitting, candidate.unusable, quotas)
+    return AllocatedJob(candidate.job, demand, candidate.rates, candidate.fitting, candidate.unusable, share, quotas)
 
 
 def _quota_shares(

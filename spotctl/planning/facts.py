@@ -27,7 +27,7 @@ from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.overheads import OVERHEADS
 from spotctl.planning.quota_use import AccountQuotas
 from spotctl.planning.reserved import place_of
-from spotctl.planning.work import Measured
+from spotctl.planning.work import TypeSpeed
 
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
@@ -49,7 +49,7 @@ class PlanningFacts:
     snapshot: MarketSnapshot
     hazard_of: HazardOf = lambda _: None
     spells: Mapping[Market, KnownSpells] = field(default_factory=lambda: NOTHING_SEEN)
-    earlier: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
+    earlier: Mapping[str, Mapping[str, TypeSpeed]] = field(default_factory=dict)
     quotas: Sequence[Quota] = ()
     on_demand_quotas: Sequence[Quota] = ()
     overheads: Overheads = OVERHEADS

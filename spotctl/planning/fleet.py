@@ -13,9 +13,9 @@ from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.allocation import AllocatedJob, KindColumns
-from spotctl.planning.demand import Demand
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.job import Demand
 from spotctl.planning.machine_options import MachineOption, outside_mixture
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.offers import MarketSnapshot, in_zones

@@ -12,9 +12,9 @@ from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
-from spotctl.planning.demand import Demand, places
+from spotctl.planning.job import Demand, places
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.quota_use import QuotaGroup
 from spotctl.planning.share import JobShare, mixture_terms
 
 _ROUNDING = 1e-9

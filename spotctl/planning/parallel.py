@@ -16,7 +16,7 @@ from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.programs import Elastic, Parallel
 from spotctl.home.errors import BadRequest
-from spotctl.planning.work import Measured
+from spotctl.planning.work import TypeSpeed
 
 _MICROBATCHES = 8
 """Microbatches of an update, if the job does not set its batch."""
@@ -47,7 +47,7 @@ def split_speeds(
     types: Iterable[InstanceType],
     most_devices: int = _MOST_DEVICES,
     market_speed: float = 1.0,
-) -> dict[str, Measured]:
+) -> dict[str, TypeSpeed]:
     """Updates per hour of one of `nodes` machines, by type; types that the profile does not cover are left out.
 
     At most `most_devices` of a machine are used. A replayed market passes `market_speed` seconds in one of computing.
@@ -55,9 +55,9 @@ def split_speeds(
     """
     profile = profile_of(parallel, profiles)
     batch = samples_of(parallel, profile)
-    speeds: dict[str, Measured] = {}
+    speeds: dict[str, TypeSpeed] = {}
     too_small: list[str] = []
-    plans: dict[tuple[str, Topology, float], Measured | BadInput] = {}
+    plans: dict[tuple[str, Topology, float], TypeSpeed | BadInput] = {}
     for machine in types:
         device = machine.accelerator or CPU
         if not _comparable(parallel.device, device):
@@ -72,7 +72,7 @@ def split_speeds(
         if shape not in plans:
             plans[shape] = _speed(parallel, profile, batch, shape, market_speed)
         result = plans[shape]
-        if isinstance(result, Measured):
+        if isinstance(result, TypeSpeed):
             speeds[machine.name] = result
     if not speeds:
         refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
@@ -193,7 +193,7 @@ def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
 
 def _speed(
     parallel: Parallel, profile: ModelProfile, batch: int, shape: tuple[str, Topology, float], market_speed: float
-) -> Measured | BadInput:
+) -> TypeSpeed | BadInput:
     split = _planned(parallel, profile, batch, *shape)
     if isinstance(split, BadInput):
         return split
@@ -202,11 +202,11 @@ def _speed(
     return replace(_measured(split, batch, nodes, market_speed), least_stages=least)
 
 
-def _measured(split: ParallelPlan, batch: int, nodes: int, market_speed: float) -> Measured:
+def _measured(split: ParallelPlan, batch: int, nodes: int, market_speed: float) -> TypeSpeed:
     seconds = 3600 / market_speed
     per_hour = split.samples_per_second / batch * seconds
     low, high = (speed / batch * seconds for speed in split.interval)
-    return Measured(
+    return TypeSpeed(
         per_hour / nodes,
         f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, {split.basis})",
         spread=log(split.interval[1] / split.samples_per_second) / _NORMAL_P90,

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from math import floor
+from math import floor, inf
 
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, counted
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, counted, usd_text
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
 from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
+from spotctl.planning.alternatives import best_of_both, better_plan, with_reliable
 from spotctl.planning.build_decider import build_decider
 from spotctl.planning.candidates import candidates
 from spotctl.planning.columns import reliable_usd
@@ -23,19 +24,18 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.first_decision import first_decision
 from spotctl.planning.forecasting import clearly_over_budget, forecast_of
-from spotctl.planning.kept_limits import violation
 from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.market_history import ChosenStrategy
 from spotctl.planning.on_demand_needs import possible
-from spotctl.planning.on_demand_parts import on_demand_parts
 from spotctl.planning.plan_cost import estimate_cost
 from spotctl.planning.price_dates import price_dates
-from spotctl.planning.quota_use import MachineCounts
-from spotctl.planning.reliable import best_of_both, with_reliable
+from spotctl.planning.quota_use import MachineCounts, on_demand_parts
 from spotctl.planning.reservation_parts import with_parts
 from spotctl.planning.reserved import best_first, reserved_offers
-from spotctl.planning.rivals import better_plan
 from spotctl.planning.values import JobPlan
+
+LEAST_IN_TIME = 0.5
+"""A plan that keeps its deadline with a lower probability is refused."""
 
 
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
@@ -149,7 +149,7 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
         if refused and clearly_over_budget(plan):
             continue
         plan = better_plan(plan, partial(_rival, allocated, option, facts, columns))
-        wrong = violation(plan)
+        wrong = _violation(plan)
         if wrong is None:
             return plan
         refused.append(wrong)
@@ -233,3 +233,33 @@ def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> A
         allocated.demand, most=most, reference_nu=allocated.demand.reference_nu * most / allocated.demand.most
     )
     return replace(allocated, demand=demand, share=share)
+
+
+def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
+    """The job's budget or deadline that a plan is expected to violate, as an error."""
+    budget, deadline, name = plan.job.budget_usd, plan.job.deadline, plan.job.spec.name
+    # A job that can afford on-demand machines finishes on them in time.
+    fallback = plan.decider.fallback
+    in_time = deadline is not None and plan.at + round(plan.cost.fallback.hours * HOUR) <= deadline
+    on_demand_keeps = in_time and fallback.machines > 0
+    if plan.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
+        return None
+    forecast = forecast_of(plan)
+    if budget is not None and forecast.usd.median > budget:
+        low, high = forecast.usd.likely
+        return OverBudget(
+            f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)}) exceeds"
+            f" the budget of {usd_text(budget)}; raise the budget, or reduce the job"
+        )
+    if deadline is None or (on_demand_keeps and plan.cost.fallback.usd <= (budget or inf)):
+        return None
+    if forecast.deadline_met((deadline - plan.at) / HOUR) >= LEAST_IN_TIME:
+        return None
+    hours = forecast.hours.quantile(LEAST_IN_TIME)
+    cure = f"a budget of {usd_text(plan.cost.fallback.usd)} for on-demand machines"
+    if fallback.machines < plan.decider.baseline.machines:
+        cure = f"raise the quota of {fallback.offer.market.instance_type} on demand ('spotctl doctor' says how)"
+    return NotInTime(
+        f"{name}: expected to take {hours:.1f} hours, {hours - (deadline - plan.at) / HOUR:.1f} hours past"
+        f" the deadline; allow more time, or {cure}"
+    )

@@ -1,18 +1,24 @@
-"""The use of quotas by running jobs: the rest for a new job, and the larger part when another run ends. Pure."""
+"""The use of quotas: what machines take of them, what running jobs leave for a new one, the parts of several jobs, and
+the larger part when another run ends. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import numpy as np
 
 from bidbrain.eviction.hazard import family_of
+from bidbrain.gavel.arrays import FloatArray
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import UnknownInstanceType
 from pricing_data.market import Market
-from spotctl.home.quotas import Quota
-from spotctl.planning.quota_groups import use_of
+from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.planning.offers import MachineKind
 
 MachineCounts = Mapping[Market, int]
 """Spot or on-demand machines by market."""
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +132,67 @@ def _machine(market: Market, catalog: Catalog) -> InstanceType | None:
         return catalog.instance_type(market.cloud, market.instance_type)
     except UnknownInstanceType:
         return None
+
+
+def on_demand_parts(
+    quotas: Iterable[Quota], needs: Sequence[MachineCounts], catalog: Catalog
+) -> list[tuple[Quota, ...]]:
+    """By job, its parts of quotas: what it needs, or an equal part of what the jobs that need less leave over."""
+    stated = left_of(quotas, [dict.fromkeys(chain(*needs), 0)], catalog)
+    amounts = [_amounts(quota, needs, catalog) for quota in stated]
+    return [
+        tuple(replace(quota, amount=by_job[job]) for quota, by_job in zip(stated, amounts, strict=True))
+        for job in range(len(needs))
+    ]
+
+
+def _amounts(quota: Quota, needs: Sequence[MachineCounts], catalog: Catalog) -> list[int]:
+    """A quota in whole machines, by job; the job that is named first gets more of what cannot be divided."""
+    if quota.is_for_each_region:
+        # Its regions are stated, too.
+        return [quota.amount] * len(needs)
+    uses, parts, left = [used(quota, need, catalog) for need in needs], [0] * len(needs), quota.amount
+    for rank, job in enumerate(sorted(range(len(needs)), key=lambda job: (uses[job], -job))):
+        parts[job] = min(uses[job], left // (len(needs) - rank))
+        if parts[job] < uses[job]:
+            parts[job] -= parts[job] % _smallest_use(quota, needs[job], catalog)
+        left -= parts[job]
+    return [part + left // len(needs) for part in parts]
+
+
+def _smallest_use(quota: Quota, need: MachineCounts, catalog: Catalog) -> int:
+    """How much of a quota the smallest machine of a job takes."""
+    return min(use for market in need if (use := used(quota, {market: 1}, catalog)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuotaGroup:
+    """An amount that several kinds share, and its use by one machine of each kind (0 for kinds that do not count)."""
+
+    quota: Quota
+    per_machine: FloatArray
+    most: float
+
+    def machines(self, unlimited: float) -> FloatArray:
+        """The most machines of each kind, if it had the whole amount."""
+        uses = self.per_machine
+        return np.where(uses > 0, np.floor(self.most / np.where(uses > 0, uses, 1.0) + _ROUNDING), unlimited)
+
+
+def quota_groups(
+    kinds: Sequence[MachineKind], machines: Sequence[InstanceType | None], quotas: Sequence[Quota]
+) -> list[QuotaGroup]:
+    """The groups of kinds that share an amount, by quota and region."""
+    used: dict[Quota, FloatArray] = {}
+    for quota in quotas:
+        for j, (kind, machine) in enumerate(zip(kinds, machines, strict=True)):
+            if quota.covers(kind.cloud, kind.region, family_of(kind.type), kind.type):
+                used.setdefault(quota.within(kind.region), np.zeros(len(kinds)))[j] = use_of(machine, quota.unit)
+    return [QuotaGroup(quota, uses, float(quota.amount)) for quota, uses in used.items()]
+
+
+def use_of(machine: InstanceType | None, unit: QuotaUnit) -> float:
+    """How much of a quota one machine uses; a machine that the catalog does not know counts as one."""
+    if unit is QuotaUnit.MACHINES or machine is None:
+        return 1.0
+    return float(machine.vcpus if unit is QuotaUnit.VCPUS else machine.accelerators)

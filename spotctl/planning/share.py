@@ -16,10 +16,10 @@ from bidbrain.gavel.arrays import FloatArray, IntArray
 from pricing_data.units import usd_text
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
-from spotctl.planning.demand import Demand, places
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.job import Demand, places
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.quota_use import QuotaGroup
 from spotctl.planning.turns import Turn, turns_of
 
 MOST_PRICE_RATIO = 2.0

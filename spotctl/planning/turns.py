@@ -17,10 +17,10 @@ from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
 from bidbrain.gavel.arrays import FloatArray
 from pricing_data.units import HOUR
-from spotctl.planning.demand import Demand, places
 from spotctl.planning.errors import NotInTime
+from spotctl.planning.job import Demand, places
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.quota_use import QuotaGroup
 
 _MOST_ORDERS = 12
 """All that three jobs with deadlines could have: each order takes several integer programs."""

@@ -209,6 +209,6 @@ class JobPlan:
 
     @property
     def speed_spread(self) -> float:
-        """How far the machines' speed may be from what the plan assumes (`Measured.spread`)."""
+        """How far the machines' speed may be from what the plan assumes (`TypeSpeed.spread`)."""
         rates = self.built.rates
         return max((rates[choice.rent.offer.market.instance_type].spread for choice in self.choice), default=0.0)

@@ -17,39 +17,26 @@ VCPU_SPREAD = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Measured work per hour of one machine of a type, and the source.
+class TypeSpeed:
+    """Work per hour of one machine of a type (nu), and the source in words; `in_units` of the job's own work, or not.
 
     `spread` is the standard deviation of the logarithm of a run's own speed. With `scaling` s, n machines do n^(1 + s)
     times the work of one. `split` is how the job's model is split over the devices of its machines, and `least_stages`
     the number of stages without which it does not fit.
     """
 
-    per_hour: float
-    source: str
-    spread: float = 0.0
-    scaling: float = 0.0
-    split: ParallelPlan | None = None
-    least_stages: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TypeSpeed:
-    """nu of a machine type, its source in words, and whether it is in units of the job's own work; `spread`,
-    `scaling`, `split` and `least_stages`: see `Measured`."""
-
     nu: float
     source: str
-    in_units: bool
+    in_units: bool = True
     spread: float = 0.0
     scaling: float = 0.0
     split: ParallelPlan | None = None
     least_stages: int = 1
 
 
-def measured_for(spec: JobSpec, earlier: Mapping[str, Measured]) -> dict[str, Measured]:
+def measured_for(spec: JobSpec, earlier: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
     """Throughputs by type; measurements of earlier runs overrule the job file, which may be out of date."""
-    declared = {name: Measured(value, "the job file") for name, value in spec.throughputs.items()}
+    declared = {name: TypeSpeed(value, "the job file") for name, value in spec.throughputs.items()}
     overruled = {
         name: replace(measured, source=f"{measured.source}, instead of {spec.throughputs[name]:g} in the job file")
         for name, measured in earlier.items()
@@ -58,7 +45,7 @@ def measured_for(spec: JobSpec, earlier: Mapping[str, Measured]) -> dict[str, Me
     return {**declared, **earlier, **overruled}
 
 
-def speeds_of(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> dict[str, TypeSpeed]:
+def speeds_of(types: Iterable[InstanceType], known: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
     """nu by type name.
 
     A type that was not measured gets the throughput per vCPU of its family, else of all measured types. If none was
@@ -66,16 +53,13 @@ def speeds_of(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> d
     burstable type only the vCPUs count that it may use all the time.
     """
     machines = {machine.name: machine for machine in types}
-    per_vcpu = {
-        name: known[name].per_hour / machine.steady_vcpus for name, machine in machines.items() if name in known
-    }
+    per_vcpu = {name: known[name].nu / machine.steady_vcpus for name, machine in machines.items() if name in known}
     return {name: _speed_of(machine, known.get(name), per_vcpu) for name, machine in machines.items()}
 
 
-def _speed_of(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, float]) -> TypeSpeed:
+def _speed_of(machine: InstanceType, known: TypeSpeed | None, per_vcpu: Mapping[str, float]) -> TypeSpeed:
     if known is not None:
-        rest = known.spread, known.scaling, known.split, known.least_stages
-        return TypeSpeed(known.per_hour, known.source, True, *rest)
+        return known
     if not per_vcpu:
         return TypeSpeed(machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False)
     family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
@@ -84,7 +68,6 @@ def _speed_of(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[s
     return TypeSpeed(
         median(per_vcpu[name] for name in siblings) * machine.steady_vcpus,
         f"scaled by vCPUs from {source}",
-        in_units=True,
         spread=VCPU_SPREAD,
     )
 

@@ -21,12 +21,10 @@ from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.home.errors import MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.notify.message import hidden
 
 LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""
-
-_SHORTEST_SECRET = 4
-"""Shorter values are ordinary words; hiding them would garble the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +111,7 @@ class RunEnvironment:
 
     def redacted(self, text: str) -> str:
         """The text without the values of secrets, which a program may print."""
-        return redacted(text, self.secrets)
-
-
-def redacted(text: str, secrets: Mapping[str, str]) -> str:
-    """The text without the values of secrets."""
-    for value in sorted(secrets.values(), key=len, reverse=True):
-        if len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, "***")
-    return text
+        return hidden(text, self.secrets.values())
 
 
 def environment_of(

@@ -233,16 +233,6 @@ class JobSpec:
         """Whether the job runs on the local market only."""
         return self.resources.clouds == ("local",)
 
-    @property
-    def webhook(self) -> str | None:
-        """The address to which the end of a run is reported."""
-        return self.notify.webhook
-
-    @property
-    def heartbeat(self) -> str | None:
-        """The address of the health check of nights."""
-        return self.notify.heartbeat
-
 
 def data_variable(name: str) -> str:
     """The environment variable that holds the path of data of this name.

@@ -63,9 +63,7 @@ def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argum
 
 def _of_functions(source: ScriptSource) -> Iterator[Argument]:
     """Parameters of the functions that typer and fire make a command of."""
-    names = {
-        call.args[0].id for call in source.calls if _makes_command(source, call) and isinstance(call.args[0], ast.Name)
-    }
+    names = command_functions(source)
     for function in source.functions.values():
         decorators = (
             decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in function.decorator_list
@@ -75,8 +73,10 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
             yield from _of_parameters(function)
 
 
-def _makes_command(source: ScriptSource, call: ast.Call) -> bool:
-    return source.called(call) in ("typer.run", "fire.Fire") and bool(call.args)
+def command_functions(source: ScriptSource) -> set[str]:
+    """The functions that a call of typer or fire makes a command of."""
+    made = (call.args[0] for call in source.calls if source.called(call) in ("typer.run", "fire.Fire") and call.args)
+    return {function.id for function in made if isinstance(function, ast.Name)}
 
 
 def _of_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Argument]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from spotctl.files.script.arguments import Argument
+from spotctl.files.script.arguments import Argument, command_functions
 from spotctl.files.script.source import ScriptSource
 
 _MOST_STEPS = 12
@@ -131,17 +131,8 @@ class Places:
 
     def _commands(self) -> set[str]:
         """Functions whose parameters are the arguments: of click, typer and fire."""
-        words = [
-            word for function in self._source.functions.values() if function.decorator_list for word in [function.name]
-        ]
-        named = [
-            call.args[0].id
-            for call in self._source.calls
-            if self._source.called(call) in ("typer.run", "fire.Fire")
-            and call.args
-            and isinstance(call.args[0], ast.Name)
-        ]
-        return {*words, *named}
+        decorated = {name for name, function in self._source.functions.items() if function.decorator_list}
+        return decorated | command_functions(self._source)
 
     def _of_parameter(self, function: ast.FunctionDef, name: str, steps: int) -> ScriptPlace:
         """The place that callers pass for a parameter, or that of its default."""

@@ -10,7 +10,7 @@ from bidbrain.values import Overheads
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.values import Learned
-from spotctl.planning.work import Measured
+from spotctl.planning.work import TypeSpeed
 
 NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
 
@@ -40,11 +40,11 @@ def most_machines(spec: JobSpec) -> int | None:
     return spec.program.nodes.most if isinstance(spec.program, Command) else spec.resources.machines.most
 
 
-def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, Measured]:
+def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
     """The throughputs of a job that its earlier runs measured, by type."""
     most = most_machines(spec)
     return {
-        name: Measured(
+        name: TypeSpeed(
             learned.per_hour(name, most or throughput.size),
             throughput.words(name),
             spread=throughput.spread,

@@ -27,7 +27,8 @@ class Throughput:
 
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""
-        return f"throughput of {name}: {self.per_hour:.4g} clocks/h from {_runs(self.runs, self.last)}"
+        runs, last = counted(self.runs, "run"), to_datetime(self.last).date().isoformat()
+        return f"throughput of {name}: {self.per_hour:.4g} clocks/h from {runs}, last {last}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class MeasuredSpan:
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""
         measured, assumed = self.span / MINUTE, self.assumed / MINUTE
-        return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {_times(self.seen)})"
+        times = "once" if self.seen == 1 else f"{self.seen} times"
+        return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {times})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,6 @@ class Learned:
         """Measured overheads as a plan shows them."""
         spells = (("start-up", self.startup), ("an eviction costs", self.eviction))
         return tuple(spell.words(name) for name, spell in spells if spell.seen)
-
-
-def _runs(runs: int, last: int) -> str:
-    return f"{counted(runs, 'run')}, last {to_datetime(last).date().isoformat()}"
-
-
-def _times(seen: int) -> str:
-    return "once" if seen == 1 else f"{seen} times"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,9 @@ def new_home(job: str, settings: Settings) -> Settings:
     archives_of(folder).parent.mkdir(mode=0o700)
     archives_of(folder).symlink_to(archives, target_is_directory=True)
     with EventLog(Paths(settings.home).log) as known, EventLog(Paths(folder).log) as log:
-        for run in _runs_of(known, job):
-            add_missing(log, run, known.of_run(run))
+        for run, began in known.runs().items():
+            if began.job == job:
+                add_missing(log, run, known.of_run(run))
     return replace(settings, home=folder)
 
 
@@ -63,7 +64,7 @@ def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
     shutil.copytree(home / "machines" / "known_hosts", keys / "known_hosts")
     (into / "config.toml").write_text(config_text(settings))
     with EventLog(Paths(home).log) as log, EventLog(into_paths.log) as new:
-        for row in (row for name in _all_runs(log) for row in log.of_run(name)):
+        for row in (row for name in log.runs() for row in log.of_run(name)):
             new.append(row.run, row.at, _moved(row, workdir) if row.run == run else row.event)
 
 
@@ -116,11 +117,3 @@ def _moved(row: LogRow, workdir: str) -> Any:  # noqa: ANN401 - an event, of any
         return event
     folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108 - only the owner can read the folder
     return replace(event, spec={**event.spec, "workdir": workdir}, folder=folder)
-
-
-def _runs_of(log: EventLog, job: str) -> list[str]:
-    return [row.run for row in log.beginnings() if isinstance(row.event, RunBegan) and row.event.job == job]
-
-
-def _all_runs(log: EventLog) -> list[str]:
-    return list(dict.fromkeys(row.run for row in log.beginnings()))

@@ -6,7 +6,7 @@ import json
 import subprocess
 import tarfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -116,7 +116,7 @@ class RunnerMachine:
             f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} PATH=/usr/local/bin:/usr/bin:/bin"
             f" {layout.PYTHON} -s -S -m spotctl.run.elsewhere.service"
         )
-        said = self.run(("/bin/sh", "-c", service), json.dumps(start.to_json()).encode())
+        said = self.run(("/bin/sh", "-c", service), json.dumps(asdict(start)).encode())
         if said.strip() != "running":
             raise RunnerLost(f"{self.id}: the runner did not start: {said.strip()[:300]}")
 

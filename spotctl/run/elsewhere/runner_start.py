@@ -1,8 +1,7 @@
 """The start values of a runner on a rented machine, and its paths there."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from spotctl.agent import layout
 
@@ -28,10 +27,3 @@ class RunnerStart:
     machine: str
     secrets: Mapping[str, str] = field(repr=False)
     standby: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "RunnerStart":
-        return cls(**{name: values[name] for name in cls.__slots__})

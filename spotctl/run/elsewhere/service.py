@@ -23,7 +23,7 @@ _AGAIN_SECONDS, _MOST_STARTS = 2.0, 20
 
 def main() -> int:
     """Starts the service unless it runs already; the line that this prints is for the launcher."""
-    start = RunnerStart.from_json(json.load(sys.stdin))
+    start = RunnerStart(**json.load(sys.stdin))
     lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -27,17 +27,18 @@ class Message:
 
     def without(self, secrets: Iterable[str]) -> "Message":
         """The message with these values replaced by `***`: a message may quote what a program printed."""
-        # The longest first, because one value may be part of another.
-        values = sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True)
+        values = list(secrets)
         return replace(
             self,
-            title=_hidden(self.title, values),
-            lines={name: _hidden(text, values) for name, text in self.lines.items()},
-            facts={name: _hidden(fact, values) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
+            title=hidden(self.title, values),
+            lines={name: hidden(text, values) for name, text in self.lines.items()},
+            facts={name: hidden(fact, values) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
         )
 
 
-def _hidden(text: str, values: Iterable[str]) -> str:
-    for value in values:
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """The text without the values of secrets."""
+    # The longest first, because one value may be part of another.
+    for value in sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text

@@ -18,10 +18,10 @@ _FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "replayed", "hours"
 
 def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> Delivery | None:
     """Posts the end of a run to the job's webhook; None if it has none."""
-    if spec.webhook is None:
+    if spec.notify.webhook is None:
         return None
     message = message_of_end(spec.name, state, ended).without(secret_values(spec, os.environ))
-    return post(message, spec.webhook)
+    return post(message, spec.notify.webhook)
 
 
 def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
@@ -46,7 +46,7 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
 
 def notify_of_alarm(spec: JobSpec, state: RunState, alarm: Alarm, done: Callable[[Delivery], object]) -> None:
     """Posts an alarm in another thread; `done` gets the result. A job may have no webhook."""
-    webhook = spec.webhook
+    webhook = spec.notify.webhook
     if webhook is None:
         return
     message = _message_of_alarm(spec.name, state, alarm).without(secret_values(spec, os.environ))

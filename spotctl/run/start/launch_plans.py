@@ -1,14 +1,20 @@
 """Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state, and of a run from
 its log. All go one way, and differ only in the facts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 
+from bidbrain.eviction.hazard import family_of
 from pricing_data.freshness import CloudPrices, freshness_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, parse_duration, parse_time
+from spotctl.clouds.capabilities import Closes, StatesQuotas
+from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, check_names, check_rents
+from spotctl.home import account_quotas
 from spotctl.home.cloud import is_replayed
 from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
@@ -17,11 +23,9 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.on_demand_needs import on_demand_remarks
-from spotctl.planning.pace import PacePoint, pace_points
 from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
-from spotctl.planning.ways import Way, ways_of
-from spotctl.run.start.asked_quotas import ask_quotas, unknown_quotas
+from spotctl.planning.ways import PacePoint, Way, pace_points, ways_of
 from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 
 
@@ -123,3 +127,36 @@ def _markets(plan: JobPlan) -> set[Market]:
     """The markets in which a plan rents, or may rent on demand."""
     rents = [plan.decider.baseline, plan.decider.reliable, *(choice.rent for choice in plan.choice)]
     return {rent.offer.market for rent in rents if rent is not None}
+
+
+def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:
+    """The markets without a quota that was read in the last day; spot and on-demand quotas are read together."""
+    stated = [entry.quota for entry in account_quotas.read_lately(settings, wall_us()) if entry.quota.spot]
+    # A cloud with quotas by region may state one of all regions, too, which says nothing of a region's own.
+    by_region = {quota.cloud for quota in stated if quota.region is not None}
+    read = [quota for quota in stated if quota.region is not None or quota.cloud not in by_region]
+    return {
+        market
+        for market in markets
+        if not any(
+            quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
+            for quota in read
+        )
+    }
+
+
+def ask_quotas(markets: Collection[Market], settings: Settings) -> None:
+    """Asks the clouds that state quotas, and keeps the answers.
+
+    A quota that cannot be read stays unknown: the cloud decides at the purchase.
+    """
+    places = groupby(sorted(markets, key=str), key=lambda market: (market.cloud, market.region))
+    for (cloud, region), there in places:
+        provider = cloud_provider(settings, [cloud], [region])
+        if not isinstance(provider, StatesQuotas):
+            continue
+        end = closing(provider) if isinstance(provider, Closes) else nullcontext()
+        with end, suppress(SpotctlError):
+            account_quotas.keep(
+                settings, provider.quotas(region, {market.instance_type for market in there}), wall_us()
+            )

@@ -17,7 +17,7 @@ from spotctl.log.ledger.project import recorded, rows_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE
-from spotctl.log.state import EVICTED, Held, RunState
+from spotctl.log.state import EVICTED, RunState
 from spotctl.planning.learning.values import Observed, WorkOfSize
 
 
@@ -110,7 +110,8 @@ def _startups(state: RunState) -> Iterator[float]:
     called for: theirs say nothing.
     """
     for number in state.allocations:
-        turns = [(held.turns[0], held.started) for held in _of(state, number) if held.turns]
+        came = (held for held in state.machines.values() if held.allocation == number)
+        turns = [(held.turns[0], held.started) for held in came if held.turns]
         spans = [begun - rented for begun, rented in turns if begun > rented]
         if spans:
             yield sum(spans) / len(spans)
@@ -125,10 +126,6 @@ def _losses(state: RunState) -> Iterator[float]:
             for stretch in state.redone
             if moment <= stretch.end and stretch.begin < following
         )
-
-
-def _of(state: RunState, allocation: int) -> list[Held]:
-    return [held for held in state.machines.values() if held.allocation == allocation]
 
 
 # -- evictions that no price explains ----------------------------------------------------------------------------------

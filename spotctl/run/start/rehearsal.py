@@ -21,7 +21,8 @@ from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.home.errors import BadRequest
-from spotctl.run.environment import redacted, secrets_of
+from spotctl.run.environment import secrets_of
+from spotctl.run.notify.message import hidden
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
 from spotctl.run.work.training_workload import training_job
@@ -94,7 +95,7 @@ def _run(spec: JobSpec, run: str, scratch: Path, folder: Path, variables: Mappin
     if code not in (None, 0, SAVED_AND_ENDED):
         lines = [line.strip() for line in printed.read_text(errors="replace").splitlines() if line.strip()]
         said = lines[-1][-_LONGEST_QUOTE:] if lines else "it printed nothing"
-        said = redacted(said.replace(str(folder), str(spec.workdir)), secrets_of(spec))
+        said = hidden(said.replace(str(folder), str(spec.workdir)), secrets_of(spec).values())
         raise _failure(spec, f"status {code}: {said}")
 
 

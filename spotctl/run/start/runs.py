@@ -9,16 +9,18 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+from pricing_data.errors import StoreError
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.units import parse_amount
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import Closes
-from spotctl.clouds.wiring import library, provider_of
+from spotctl.clouds.wiring import library, price_store, provider_of
 from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
@@ -32,6 +34,7 @@ from spotctl.log import waiting
 from spotctl.log.errors import AlreadyRunning
 from spotctl.log.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
+from spotctl.log.observed import availability_of
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
@@ -44,7 +47,6 @@ from spotctl.run.kept_output import delete_old
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray import training as ray_training
 from spotctl.run.start.fresh_prices import fresh_prices
-from spotctl.run.start.kept_availability import keep_availability
 from spotctl.run.start.local_market import begin_market, continue_market
 from spotctl.run.start.observing import RunEnd, RunObserver, turn_reports
 from spotctl.run.start.quota_watch import QuotaWatch
@@ -351,3 +353,11 @@ def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: P
     else:
         clock = 0 if state.progress is None else state.progress.clock
         resume_state.keep(spec, state.machines, clock, folder, kept)
+
+
+def keep_availability(state: RunState, now: int, settings: Settings) -> None:
+    """Stores the spans of a run that has ended. If the store cannot be written, its log still has them."""
+    spans = availability_of(state, now)
+    if spans:
+        with suppress(StoreError):
+            price_store(settings).commit(FetchedRows(availability=spans))

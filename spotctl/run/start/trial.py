@@ -53,14 +53,8 @@ def trial_job(cloud: str, regions: Sequence[str], known: Library, home: Path) ->
     named = f", regions: [{', '.join(regions)}]" if regions else ""
     values = {"cloud": cloud, "folder": folder, "cap": CAP_USD, "regions": named}
     any_type = loads(_JOB.format(**values, types=""), folder / "job.yaml")
-    type_ = smallest_type(any_type, cloud, regions, known)
+    type_ = fitting_types(any_type, cloud, regions, known)[0].name
     return loads(_JOB.format(**values, types=f", types: [{type_}]"), folder / "job.yaml")
-
-
-def smallest_type(spec: JobSpec, cloud: str, regions: Sequence[str], known: Library) -> str:
-    """The type with the fewest vCPUs, then the least memory, without accelerators, that suits the job. BadRequest: no
-    price is known."""
-    return fitting_types(spec, cloud, regions, known)[0].name
 
 
 def known_types(cloud: str, regions: Sequence[str], known: Library) -> list[InstanceType]:

@@ -1,16 +1,22 @@
-"""Removes data sets that no job of this home has used for long, and that no other home uses."""
+"""Removes data that no job of this home has used for long: data sets that no other home uses either, and copies for
+machines that are processes of this computer."""
 
+import os
+import shutil
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 from pricing_data.units import DAY
 from spotctl.agent.blobs.bucket import ObjectBucket, StoreRefused
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import place_of
 from spotctl.agent.data_sets import CONNECTIONS, FILES, SETS, WHOLE, DataSet, read_whole
+from spotctl.agent.files import exclusive
 from spotctl.clouds.installation import installation_id
 from spotctl.files.job.data_buckets import copy_in
 from spotctl.home.config import Settings
@@ -27,11 +33,9 @@ _BATCH = 1000
 def unused_data(settings: Settings, days: int) -> list[DataUse]:
     """The data sets of this home that no job has used for this many days, and that no run of this home needs."""
     uses = DataUses(Paths(settings.home).data).all()
-    log = read_log(settings) if uses else None
-    if log is None or log.damage:
-        # A damaged log may have lost the run that uses the data.
+    going = _jobs_going(settings) if uses else None
+    if going is None:
         return []
-    going = [state.began.spec for state in log.latest if state.ended is None and state.began is not None]
     needed = {
         place
         for spec in going
@@ -43,6 +47,14 @@ def unused_data(settings: Settings, days: int) -> list[DataUse]:
     }
     before = wall_us() - days * DAY
     return [use for use in uses if use.used < before and str(use.location) not in needed]
+
+
+def _jobs_going(settings: Settings) -> list[dict[str, Any]] | None:
+    """The jobs of runs that have not ended; None if a damaged log may have lost one."""
+    log = read_log(settings)
+    if log.damage:
+        return None
+    return [state.began.spec for state in log.latest if state.ended is None and state.began is not None]
 
 
 def remove_data(settings: Settings, unused: Sequence[DataUse], identity: StoreIdentity = LAUNCHER) -> list[str]:
@@ -109,3 +121,49 @@ class _Removal:
                 for _ in pool.map(self.bucket.delete, keys[first : first + _BATCH]):
                     pass
             self._announce()
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedCopy:
+    """A copy in the home's cache: its bytes, and when a job last used it, in microseconds UTC."""
+
+    folder: Path
+    size: int
+    used: int
+
+
+def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
+    """The copies that no job has used for this many days; none while a run on this computer may need one."""
+    cache, before = Paths(settings.home).cache, wall_us() - days * DAY
+    if not cache.is_dir():
+        return []
+    folders = [folder for folder in sorted(cache.iterdir()) if folder.is_dir() and _used(folder) < before]
+    going = _jobs_going(settings) if folders else None
+    if going is None or any(spec["resources"]["clouds"] == ["local"] for spec in going):
+        return []
+    return [UnusedCopy(folder, _size(folder), _used(folder)) for folder in folders]
+
+
+def remove_copies(settings: Settings, copies: Sequence[UnusedCopy]) -> list[str]:
+    """Removes copies, unless a job has used them since; returns what could not be removed."""
+    failures = list[str]()
+    with exclusive(Paths(settings.home).cache / ".lock"):
+        for copy in copies:
+            try:
+                if _used(copy.folder) == copy.used:
+                    # Without its name, it is no copy any more, however the removal ends.
+                    leaving = copy.folder.with_name(f".{copy.folder.name.lstrip('.')}")
+                    copy.folder.rename(leaving)
+                    shutil.rmtree(leaving)
+            except OSError as error:
+                failures.append(f"data {copy.folder}: not all was removed: {error.strerror or error}")
+    return failures
+
+
+def _used(folder: Path) -> int:
+    """The folder's time, which each use sets."""
+    return folder.stat().st_mtime_ns // 1000
+
+
+def _size(folder: Path) -> int:
+    return sum(Path(root, name).lstat().st_size for root, _, names in os.walk(folder) for name in names)

@@ -1,6 +1,6 @@
 """The strategy of a run: the plan's decision object, given the work left, the budget left and the evictions so far."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from math import inf, isfinite
 
@@ -252,20 +252,14 @@ def record_of(state: RunState, now: int) -> SpotRecord:
 
 def _evicted_at(state: RunState, allocation: Allocation) -> int | None:
     """When the first of an allocation's machines was evicted."""
-    return min(_ends(state, allocation, (EVICTED,)), default=None)
+    machines = (held for held in state.machines.values() if held.allocation == allocation.number)
+    ends = (held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED)
+    return min(ends, default=None)
 
 
 def _ended(state: RunState, allocation: Allocation, now: int) -> int:
     machines = [machine for machine in state.machines.values() if machine.allocation == allocation.number]
     return max((now if machine.ended is None else machine.ended for machine in machines), default=allocation.started)
-
-
-def _ends(state: RunState, allocation: Allocation, reasons: Iterable[str]) -> list[int]:
-    return [
-        held.ended
-        for held in state.machines.values()
-        if held.allocation == allocation.number and held.ended is not None and held.end_reason in reasons
-    ]
 
 
 def _overlap(begin: int, end: int, since: int) -> int:

@@ -24,9 +24,7 @@ from spotctl.run.turn import observe, reconcile
 from spotctl.run.turn.budget_check import BudgetCheck, described
 from spotctl.run.turn.ending import EndOfRun, orders_open
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
-from spotctl.run.turn.login import LoginWait
-from spotctl.run.turn.patience import Patience, RunLimits, repeated_refusal
-from spotctl.run.turn.reach import Reach
+from spotctl.run.turn.patience import Patience, Reach, RunLimits, repeated_refusal
 from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.work.workload import Workload, WorkReport
 
@@ -110,7 +108,6 @@ class Runner:
         self._left = 1.0
         self._listed_while_stopping = False
         self._patience = Patience(rules.limits)
-        self._login = LoginWait(journal, environment.lease_times)
         self._stalled_since: int | None = None
         self._rest_seconds = environment.list_every
 
@@ -160,7 +157,7 @@ class Runner:
             self._ending.record_prices()
         except NotPermitted as error:
             self._listed_while_stopping = stopping
-            if isinstance(error, LoginNeeded) and self._login.waits(error):
+            if isinstance(error, LoginNeeded) and self._waits_for_login(error):
                 # Machines keep working, although nothing is known about them and nothing can be decided.
                 self._advance(self._workload.turn(self.state, (), self._journal.now()))
             else:
@@ -179,7 +176,18 @@ class Runner:
             time.sleep(self._rest_seconds)
         else:
             self._stalled_since = None
-            self._login.note_success()
+            if self.state.login is not None:
+                self._journal.write(ev.LoginWorks())
+
+    def _waits_for_login(self, refusal: LoginNeeded) -> bool:
+        """Whether the run goes on after this refusal: until the first of its leases is about to end."""
+        now, leases = self._journal.now(), [held.lease_until for held in self.state.alive if not held.returning]
+        if self.state.stopping is not None or not leases:
+            return False
+        until = min(leases) - self._times.notice
+        if self.state.login is None and now < until:
+            self._journal.write(ev.LoginAwaited(str(refusal), until))
+        return now < until
 
     def _note_stall(self, error: ProviderError) -> None:
         """Logs, once, why nothing can be decided; ends the run if this lasts."""

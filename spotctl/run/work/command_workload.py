@@ -1,10 +1,9 @@
 """The work of a command job: a program that resumes from its own checkpoint, wherever its nodes are started."""
 
 import hashlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -32,8 +31,10 @@ from spotctl.run.machine_output import last_lines
 from spotctl.run.work.containers import container_of
 from spotctl.run.work.gang import (
     PREPARE,
+    SETUP,
     GangShape,
     GangStep,
+    allowed,
     free_since,
     next_step,
     node_variables,
@@ -41,7 +42,7 @@ from spotctl.run.work.gang import (
     run_name,
 )
 from spotctl.run.work.moves import move_to
-from spotctl.run.work.retries import SETUP, allowed
+from spotctl.run.work.training_nodes import free_port
 from spotctl.run.work.workload import WorkReport
 
 PAUSE = 0.1
@@ -370,12 +371,5 @@ class CommandWorkload:
 def _port(name: str) -> int:
     """A port for the first node, the same each time unless another program on this computer uses it."""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 10_000
-    for offset in range(100):
-        port = 20_000 + (first + offset) % 10_000
-        with closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    return 20_000 + first
+    ports = (20_000 + (first + offset) % 10_000 for offset in range(100))
+    return next(filter(free_port, ports), 20_000 + first)

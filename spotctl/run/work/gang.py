@@ -17,6 +17,10 @@ from spotctl.clouds.base import Machine, MachineState
 from spotctl.log.state import EVICTED, Held, RunState
 
 PREPARE = "prepare"
+SETUP = "setup"
+_DEFAULT_RETRIES = {SETUP: 1, str(SAVED_AND_ENDED): 4}
+"""A setup that fails on one machine may be the machine's fault, on two it is not. Exiting to be moved is no failure
+unless a command does so again and again."""
 
 
 def run_name(attempt: int) -> str:
@@ -243,3 +247,8 @@ def node_variables(rank: int, nodes: Sequence[str], port: int) -> dict[str, str]
         "RANK": str(rank),
         "WORLD_SIZE": str(len(nodes)),
     }
+
+
+def allowed(retries: Mapping[str, int], failure: str | int) -> int:
+    """How often a job is tried again after this failure: `setup`, or the status with which the command exited."""
+    return retries.get(str(failure), _DEFAULT_RETRIES.get(str(failure), 0))

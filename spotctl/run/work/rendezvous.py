@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from agileml.runtime.private_folder import NotPrivate, require_private
+from spotctl.clouds.owner_only import read_or_create
 from spotctl.home.errors import BadRequest
 
 _LONGEST_BASE = 40
@@ -29,13 +30,7 @@ def make(folder: Path) -> None:
     """Creates the folder, readable by its owner only, and the secret."""
     folder.mkdir(mode=0o700, exist_ok=True)
     check(folder)
-    path = folder / _SECRET_FILE
-    if not path.exists():
-        part = path.with_suffix(".part")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
-        part.replace(path)
+    read_or_create(folder / _SECRET_FILE, secrets.token_bytes(_SECRET_BYTES))
 
 
 def check(folder: Path) -> None:

@@ -8,7 +8,6 @@ import socket
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from agileml.join import node_name
 from agileml.transport import TcpAddress
@@ -25,28 +24,6 @@ _PATIENCE = "3600"
 """Seconds that a node waits for a controller that copies data. Its machine's lease ends earlier if there is none."""
 
 _PORT_FILE = "port.json"
-
-
-class TrainingNodes(Protocol):
-    """Starts nodes on the machines of a run."""
-
-    @property
-    def listen(self) -> TcpAddress | None:
-        """The address at which the controller listens for nodes of other computers."""
-        ...
-
-    @property
-    def reach(self) -> tuple[ReverseTunnel, ...]:
-        """Ports of this computer that the machines need."""
-        ...
-
-    def command(self, python: str, *, patient: bool) -> list[str]:
-        """The command that joins the training. A `patient` node waits long for a controller that still copies data."""
-        ...
-
-    def name(self, machine: str) -> str:
-        """The name of the node on a machine."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +49,25 @@ class NodesElsewhere:
 
     @property
     def listen(self) -> TcpAddress:
+        """The address at which the controller listens for nodes of other computers."""
         return TcpAddress(HOST, self.port)
 
     @property
     def reach(self) -> tuple[ReverseTunnel, ...]:
+        """Ports of this computer that the machines need."""
         return (ReverseTunnel(PORT, HOST, self.port),)
 
     def command(self, python: str, *, patient: bool) -> list[str]:
+        """The command that joins the training. A `patient` node waits long for a controller that still copies data."""
         named = ["--name-in", "SPOTCTL_MACHINE_ID", "--host", "auto"]
         return [python, "-m", "agileml.join", f"{HOST}:{PORT}", *named, *(["--wait", _PATIENCE] if patient else [])]
 
     def name(self, machine: str) -> str:
+        """The name of the node on a machine."""
         return node_name(machine)
 
 
-def nodes_of(environment: RunEnvironment) -> TrainingNodes:
+def nodes_of(environment: RunEnvironment) -> NodesHere | NodesElsewhere:
     """How the machines of a run become nodes."""
     folder = environment.rendezvous
     return NodesElsewhere(_port_of(folder)) if environment.rented and folder.is_dir() else NodesHere(folder)

@@ -24,9 +24,8 @@ from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import forecast_of
-from spotctl.planning.pace import PacePoint
 from spotctl.planning.values import Choice, JobPlan
-from spotctl.planning.ways import Way, expected_of
+from spotctl.planning.ways import PacePoint, Way, expected_of
 from spotctl.planning.work import SPECIFIED
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
 from spotctl.show.phrases import bids_text, chance, hours_text, part_text

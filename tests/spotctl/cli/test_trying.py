@@ -10,7 +10,7 @@ import pytest
 
 from spotctl.cli.boundary import NOT_IN_TIME
 from spotctl.home.quotas import Quota, quotas_from
-from spotctl.run.start import asked_quotas
+from spotctl.run.start import launch_plans
 from tests.spotctl.command_line import spotctl
 
 HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
@@ -40,7 +40,7 @@ def _prices(tmp_path: Path) -> None:
 
 
 def state(monkeypatch: pytest.MonkeyPatch, quota: str) -> None:
-    monkeypatch.setattr(asked_quotas, "cloud_provider", lambda *_: StatesOneQuota(quota))
+    monkeypatch.setattr(launch_plans, "cloud_provider", lambda *_: StatesOneQuota(quota))
 
 
 def test_a_trial_is_planned_within_the_quotas_that_its_cloud_states(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from spotctl.run.notify import runs as notify
 from spotctl.run.notify.webhook import Delivery
 from spotctl.run.turn.execute import request_of
 from spotctl.run.work.command_workload import CommandWorkload
-from spotctl.run.work.retries import SETUP, allowed
+from spotctl.run.work.gang import SETUP, allowed
 from spotctl.run.work.training_workload import TrainingWorkload, training_job
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.command_line import spotctl

@@ -30,12 +30,13 @@ import spotctl.nightly
 from pricing_data.units import HOUR, SECOND
 from spotctl.cli.app import main as run_command
 from spotctl.files.job.reader import load, written
+from spotctl.files.job.spec import Notify
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.nightly.addresses import Addresses, keep
+from spotctl.nightly.addresses import keep
 from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
@@ -93,7 +94,7 @@ def job(home: Path, receiver: Hook, secret: str) -> StateDir:
     days_ago = (datetime.now(UTC) - timedelta(days=2)).timestamp()
     os.utime(state_dir.folder / "installed.json", (days_ago, days_ago))
     state_dir.starts.create()
-    keep(state_dir.addresses, Addresses(receiver.url, f"{receiver.url}/beat"))
+    keep(state_dir.addresses, Notify(receiver.url, f"{receiver.url}/beat"))
     return state_dir
 
 

@@ -21,12 +21,11 @@ from bidbrain.gavel.arrays import FloatArray
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
-from spotctl.planning.demand import Demand, places
 from spotctl.planning.division import divide
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.job import Job
+from spotctl.planning.job import Demand, Job, places
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.quota_use import QuotaGroup
 from spotctl.planning.work import JobLength
 
 SEED = 20

@@ -19,7 +19,7 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.home.errors import BadRequest
 from spotctl.planning.parallel import as_trained, split_speeds
-from spotctl.planning.work import Measured
+from spotctl.planning.work import TypeSpeed
 from tests.spotctl.command_line import spotctl
 
 LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))
@@ -39,7 +39,7 @@ resources: {clouds: [local], types: [g2.8xlarge, g2.2xlarge, c4.xlarge]}
 """
 
 
-def speeds(**settings: object) -> dict[str, Measured]:
+def speeds(**settings: object) -> dict[str, TypeSpeed]:
     given = Parallel(**{**V100, **settings})  # type: ignore[arg-type]
     return split_speeds(given, PROFILES, 1, [ONE, FOUR, OLD, CORES, ODD])
 
@@ -62,8 +62,8 @@ def test_machines_with_several_accelerators_are_faster_and_others_are_scaled() -
     found = speeds()
     assert found.keys() == {"p3.2xlarge", "p3.8xlarge", "p2.8xlarge"}
     # 8 microbatches of 0.24 s each.
-    assert found["p3.2xlarge"].per_hour == pytest.approx(3600 / 1.92)
-    assert 3 < found["p3.8xlarge"].per_hour / found["p3.2xlarge"].per_hour <= 4
+    assert found["p3.2xlarge"].nu == pytest.approx(3600 / 1.92)
+    assert 3 < found["p3.8xlarge"].nu / found["p3.2xlarge"].nu <= 4
     assert found["p2.8xlarge"].split is not None
     assert (found["p3.8xlarge"].split.basis, found["p2.8xlarge"].split.basis) == ("profiled", "scaled")  # type: ignore[union-attr]
     assert found["p2.8xlarge"].spread > found["p3.8xlarge"].spread > 0
@@ -99,7 +99,7 @@ def test_a_gang_of_machines_shares_the_work() -> None:
     alone, pair = (split_speeds(Parallel(device="V100"), PROFILES, nodes, [FOUR])["p3.8xlarge"] for nodes in (1, 2))
     assert pair.split is not None
     assert pair.split.devices <= 8
-    assert pair.per_hour < alone.per_hour < 2 * pair.per_hour
+    assert pair.nu < alone.nu < 2 * pair.nu
 
 
 @pytest.mark.parametrize(

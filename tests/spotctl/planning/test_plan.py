@@ -28,7 +28,7 @@ from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.job import Job
 from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
-from spotctl.planning.work import Measured
+from spotctl.planning.work import TypeSpeed
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.phrases import moment
 from spotctl.show.plans.as_json import answers
@@ -160,7 +160,7 @@ def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -
 
 def test_throughputs_come_from_earlier_runs_then_the_file_then_siblings_then_vcpus() -> None:
     job = replace(spec(), throughputs={})
-    run = {"job": {"a.large": Measured(2.0, "run job-3"), "b.large": Measured(9.0, "run job-3")}}
+    run = {"job": {"a.large": TypeSpeed(2.0, "run job-3"), "b.large": TypeSpeed(9.0, "run job-3")}}
     known = PlanningFacts((), snapshot(*WORLD), earlier=run)
     (earlier,) = plan_jobs(replace(known, jobs=(Job(job),)))
     assert earlier.choice[0].rent.offer.market == DEARER.market

@@ -15,11 +15,11 @@ from bidbrain.values import Overheads
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.demand import Demand
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.job import Demand
 from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.quota_use import QuotaGroup
 from spotctl.planning.share import JobShare, companions, shares_of
 from spotctl.planning.work import JobLength
 

@@ -14,12 +14,11 @@ from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.allocation import JobCandidates, KindColumns, PlanCandidates
-from spotctl.planning.demand import Demand
 from spotctl.planning.division import divide
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.job import Job
+from spotctl.planning.job import Demand, Job
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.quota_use import QuotaGroup
 from spotctl.planning.share import JobShare, shares_of
 from spotctl.planning.turns import QuotaPart, Turn
 from spotctl.planning.work import JobLength

@@ -25,8 +25,8 @@ from spotctl.planning import forecasting
 from spotctl.planning.allocation import AllocatedJob, QuotaShare
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.turns import QuotaPart, Turn
+from spotctl.run.start.concurrent_runs import LaunchTurns
 from spotctl.run.start.launch_plans import stored_plans
-from spotctl.run.start.turns import LaunchTurns
 from tests.spotctl.command_line import spotctl
 
 JOB = """\

@@ -9,7 +9,7 @@ from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
-from spotctl.run.start.asked_quotas import unknown_quotas
+from spotctl.run.start.launch_plans import unknown_quotas
 
 HERE, ELSEWHERE = Market.parse("gcp/us-central1/-/a2-highgpu-1g"), Market.parse("gcp/asia-east1/-/a2-highgpu-1g")
 

@@ -27,7 +27,7 @@ from spotctl.planning.facts import hazards
 from spotctl.planning.learning.estimate import learn
 from spotctl.planning.learning.inform import evidence_of, hours_of
 from spotctl.planning.learning.values import Learned, Observed, WorkOfSize
-from spotctl.planning.work import Measured, length_of, measured_for
+from spotctl.planning.work import TypeSpeed, length_of, measured_for
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.measured_run import observations_of
 from tests.samples import LONG_RUN
@@ -294,9 +294,9 @@ def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_ru
 def test_a_measured_speed_overrules_the_job_file_and_says_so() -> None:
     text = "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: {clocks: 9}\n"
     spec = loads(f"{text}throughputs: {{m3.medium: 4, c4.xlarge: 8}}\n", Path("job.yaml"))
-    found = measured_for(spec, {"m3.medium": Measured(5.5, "2 runs")})
-    assert (found["m3.medium"].per_hour, found["m3.medium"].source) == (5.5, "2 runs, instead of 4 in the job file")
-    assert (found["c4.xlarge"].per_hour, found["c4.xlarge"].source) == (8.0, "the job file")
+    found = measured_for(spec, {"m3.medium": TypeSpeed(5.5, "2 runs")})
+    assert (found["m3.medium"].nu, found["m3.medium"].source) == (5.5, "2 runs, instead of 4 in the job file")
+    assert (found["c4.xlarge"].nu, found["c4.xlarge"].source) == (8.0, "the job file")
 
 
 def test_hours_of_earlier_runs_are_not_said_to_be_the_users() -> None:

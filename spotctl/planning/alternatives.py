@@ -1,24 +1,32 @@
-"""Whether a training rents a reliable machine, where its job file leaves that to the plan. Pure.
+"""Choices that a job file leaves to the plan: another strategy, and a training's reliable machine. Pure.
 
-Without one, the model is only on machines that may all be evicted at once. The training then waits for machines,
-continues from the last checkpoint, which the runner keeps, and repeats the clocks after it.
+Without a reliable machine, the model is only on machines that may all be evicted at once. The training then waits for
+machines, continues from the last checkpoint, which the runner keeps, and repeats the clocks after it.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
+from bidbrain.forecast.paired import Trials, is_better
+from bidbrain.forecast.windows import PastMarket
+from bidbrain.strategies.names import DEADLINE
 from pricing_data.units import HOUR, usd_text
+from spotctl.files.job.spec import AUTO
 from spotctl.home.errors import SpotctlError
 from spotctl.planning.allocation import AllocatedJob
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.forecasting import forecast_job, forecast_of, known_past
+from spotctl.planning.market_history import ChosenStrategy
 from spotctl.planning.values import JobPlan
 
 _MATTERS = 0.02
 """Costs, chances and times that differ by less count as equal."""
 _MOST_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
+RIVAL = "price-capacity"
+"""This strategy bids the on-demand price. Strategies that learn their bids from the past do better when they play that
+past than afterwards, so one of these could win a comparison without being better."""
 
 
 def with_reliable(allocated: AllocatedJob, machines: int) -> AllocatedJob:
@@ -76,3 +84,32 @@ def _why_none(kept: JobPlan, bare: JobPlan) -> str:
         f"{usd_text(after)} instead of {usd_text(before)} with one; if all machines are lost at once, training goes on"
         " from the last checkpoint, and clocks after it are done again"
     )
+
+
+def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | None]) -> JobPlan:
+    """The plan, or its rival's if that is cheaper or faster in plays of the past, and no worse."""
+    if not _leaves_the_choice(plan):
+        return plan
+    default = plan.built.strategy.name
+    rival = None if default == RIVAL else plan_by(_chosen(default))
+    return plan if rival is None or not is_better(_trials(rival, plan), _trials(plan, plan)) else rival
+
+
+def _leaves_the_choice(plan: JobPlan) -> bool:
+    """Whether the job names no strategy, and a strategy by itself decides about machines whose work is known."""
+    return (
+        plan.job.spec.strategy in (AUTO, DEADLINE)
+        and plan.decider.roaming is None
+        and plan.first.mixture is None
+        and not plan.work.assumed
+    )
+
+
+def _chosen(default: str) -> ChosenStrategy:
+    return ChosenStrategy(RIVAL, f"cheaper or faster than {default}, and no worse, when both play the last weeks")
+
+
+def _trials(plan: JobPlan, first: JobPlan) -> Trials:
+    """The plays of a plan's decision object, for as long as the first plan may take."""
+    job = forecast_job(plan)
+    return Trials.of(PastMarket(replace(job, longest=forecast_job(first).longest), known_past(plan)))
