@@ -56,17 +56,17 @@ _CallRow = tuple[str, str, str, tuple[str, ...]]
 _VERBS = {"GET": "read", "PUT": "write", "DELETE": "delete"}
 
 
-def _all(kind: str, version: str, scope: str = _GROUP) -> _CallRow:
+def _listing(kind: str, version: str, scope: str = _GROUP) -> _CallRow:
     """Lists the resources of a kind."""
     return "GET", f"{scope}/providers/{kind}", version, (f"{kind}/read",)
 
 
-def _one(method: str, kind: str, version: str) -> _CallRow:
+def _resource(method: str, kind: str, version: str) -> _CallRow:
     """Reads, writes or deletes a resource of a group."""
     return method, f"{_GROUP}/providers/{kind}/{{name}}", version, (f"{kind}/{_VERBS[method]}",)
 
 
-def _act(kind: str, action: str, version: str) -> _CallRow:
+def _action(kind: str, action: str, version: str) -> _CallRow:
     """Has a resource of a group do something."""
     return "POST", f"{_GROUP}/providers/{kind}/{{name}}/{action}", version, (f"{kind}/{action}/action",)
 
@@ -81,8 +81,8 @@ class ArmCall(Enum):
 class TrialOperation(ArmCall):
     """The calls that only `spotctl try --full` makes."""
 
-    VALIDATE = _act(_DEPLOYMENTS, "validate", _DEPLOYMENTS_VERSION)
-    SIMULATE_EVICTION = _act(_MACHINES, "simulateEviction", COMPUTE_VERSION)
+    VALIDATE = _action(_DEPLOYMENTS, "validate", _DEPLOYMENTS_VERSION)
+    SIMULATE_EVICTION = _action(_MACHINES, "simulateEviction", COMPUTE_VERSION)
 
 
 class Operation(ArmCall):
@@ -93,8 +93,8 @@ class Operation(ArmCall):
     PUT_GROUP = ("PUT", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/write",))
     DELETE_GROUP = ("DELETE", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/delete",))
     LIST_RESOURCES = ("GET", f"{_GROUP}/resources", _RESOURCES_VERSION, _READ_GROUPS)
-    LIST_DEPLOYMENTS = _all(_DEPLOYMENTS, _DEPLOYMENTS_VERSION)
-    GET_DEPLOYMENT = _one("GET", _DEPLOYMENTS, _DEPLOYMENTS_VERSION)
+    LIST_DEPLOYMENTS = _listing(_DEPLOYMENTS, _DEPLOYMENTS_VERSION)
+    GET_DEPLOYMENT = _resource("GET", _DEPLOYMENTS, _DEPLOYMENTS_VERSION)
     LIST_STEPS = (
         "GET",
         f"{_GROUP}/deployments/{{name}}/operations",
@@ -125,20 +125,20 @@ class Operation(ArmCall):
     )
     LIST_RESERVATIONS = ("GET", _RESERVATIONS, COMPUTE_VERSION, _READ_RESERVATIONS)
     GET_RESERVATION = ("GET", f"{_RESERVATIONS}/{{member}}", COMPUTE_VERSION, _READ_RESERVATIONS)
-    LIST_MACHINES = _all(_MACHINES, COMPUTE_VERSION)
-    GET_MACHINE = _one("GET", _MACHINES, COMPUTE_VERSION)
+    LIST_MACHINES = _listing(_MACHINES, COMPUTE_VERSION)
+    GET_MACHINE = _resource("GET", _MACHINES, COMPUTE_VERSION)
     DELETE_MACHINE = ("DELETE", f"{_GROUP}/providers/{_MACHINES}/{{name}}", COMPUTE_VERSION, MACHINE_PERMISSIONS)
-    CONSOLE = _act(_MACHINES, "retrieveBootDiagnosticsData", COMPUTE_VERSION)
-    LIST_INTERFACES = _all(_INTERFACES, NETWORK_VERSION)
-    LIST_ADDRESSES = _all(_ADDRESSES, NETWORK_VERSION)
-    GET_NETWORK = _one("GET", _NETWORKS, NETWORK_VERSION)
-    DELETE_DISK = _one("DELETE", _DISKS, _DISKS_VERSION)
-    DELETE_INTERFACE = _one("DELETE", _INTERFACES, NETWORK_VERSION)
-    DELETE_ADDRESS = _one("DELETE", _ADDRESSES, NETWORK_VERSION)
-    DELETE_NETWORK = _one("DELETE", _NETWORKS, NETWORK_VERSION)
-    GET_RULES = _one("GET", _RULES, NETWORK_VERSION)
-    PUT_RULES = _one("PUT", _RULES, NETWORK_VERSION)
-    DELETE_RULES = _one("DELETE", _RULES, NETWORK_VERSION)
+    CONSOLE = _action(_MACHINES, "retrieveBootDiagnosticsData", COMPUTE_VERSION)
+    LIST_INTERFACES = _listing(_INTERFACES, NETWORK_VERSION)
+    LIST_ADDRESSES = _listing(_ADDRESSES, NETWORK_VERSION)
+    GET_NETWORK = _resource("GET", _NETWORKS, NETWORK_VERSION)
+    DELETE_DISK = _resource("DELETE", _DISKS, _DISKS_VERSION)
+    DELETE_INTERFACE = _resource("DELETE", _INTERFACES, NETWORK_VERSION)
+    DELETE_ADDRESS = _resource("DELETE", _ADDRESSES, NETWORK_VERSION)
+    DELETE_NETWORK = _resource("DELETE", _NETWORKS, NETWORK_VERSION)
+    GET_RULES = _resource("GET", _RULES, NETWORK_VERSION)
+    PUT_RULES = _resource("PUT", _RULES, NETWORK_VERSION)
+    DELETE_RULES = _resource("DELETE", _RULES, NETWORK_VERSION)
     LIST_USAGES = (
         "GET",
         f"{_SUBSCRIPTION}/providers/Microsoft.Compute/locations/{{region}}/usages",
@@ -151,9 +151,9 @@ class Operation(ArmCall):
         _LOG_VERSION,
         ("Microsoft.Insights/eventtypes/values/read",),
     )
-    LIST_ROLES = _all(_ROLES, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
-    LIST_ASSIGNMENTS = _all(_ASSIGNMENTS, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
-    ASSIGN_ROLE = _one("PUT", _ASSIGNMENTS, _AUTHORIZATION_VERSION)
+    LIST_ROLES = _listing(_ROLES, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
+    LIST_ASSIGNMENTS = _listing(_ASSIGNMENTS, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
+    ASSIGN_ROLE = _resource("PUT", _ASSIGNMENTS, _AUTHORIZATION_VERSION)
     GET_IDENTITY = (
         "GET",
         "{identity}",

@@ -104,7 +104,7 @@ def _serve(
     failure = ""
     observer = RunObserver(
         on_end=lambda *end: _note(notify_of_end(*end)),
-        on_alarm=lambda *alarm: notify_of_alarm(*alarm, _note),
+        on_alarm=lambda spec, state, alarm: notify_of_alarm(spec, state, alarm, _note),
         on_remark=lambda _, line: _note(line),
     )
     try:
