@@ -83,6 +83,10 @@ def _step(state: RunState, row: LogRow) -> RunState:
         raise BrokenLog(f"the event log lacks the row that row {row.id} of run {row.run}, {kind}, refers to") from error
 
 
+def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
+    return _changed(state, began=event, started=at, quotas=event.quotas)
+
+
 def _intended(state: RunState, event: Intended, _: int) -> RunState:
     return _changed(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
 
@@ -231,6 +235,10 @@ def _worked(state: RunState, event: Event, at: int) -> RunState:
     return _changed(state, work=attempts.STEPS[type(event)](state.work, event, at))
 
 
+def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
+    return state if state.stopping else _changed(state, stopping=event, stopped=at)
+
+
 def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
     """The prices of an event replace those from its first time on."""
     before = state.prices.get(event.market)
@@ -272,7 +280,7 @@ def _backed_off(state: RunState, market: Market, sides: Iterable[bool], at: int,
 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
-    ev.RunBegan: lambda state, event, at: _changed(state, began=event, started=at, quotas=event.quotas),
+    ev.RunBegan: _began,
     ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas),
     ev.Planned: lambda state, event, _: _changed(state, planned=event),
     ev.Decided: lambda state, event, _: _changed(state, reason=event.reason),
@@ -297,7 +305,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
     ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
     ev.LoginWorks: lambda state, *_: _changed(state, login=None),
-    ev.StopRequested: lambda state, event, at: state if state.stopping else _changed(state, stopping=event, stopped=at),
+    ev.StopRequested: _stop,
     ev.RunEnded: lambda state, event, _: _changed(state, ended=event),
     ev.Priced: _priced,
     ev.Corrected: _corrected,

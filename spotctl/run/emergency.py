@@ -52,7 +52,7 @@ def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine
     for cloud, provider in providers(settings):
         try:
             machines, failure = _running(provider, settings, job)
-            shown += [ShownMachine(known.id, known.tags.get(RUN_TAG, ""), str(known.market)) for known in machines]
+            shown += map(_shown, machines)
             failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
         except ProviderError as error:
             failures.append(f"{cloud}: not searched: {error}")
@@ -106,3 +106,7 @@ def _running(provider: CloudProvider, settings: Settings, job: str) -> tuple[lis
     listed, failure = as_far_as_listed(partial(provider.list, tags))
     alive = (machine for machine in listed if machine.state not in _NOT_RUNNING)
     return [machine for machine in alive if job in ("", job_of(machine.tags.get(RUN_TAG, "")))], failure
+
+
+def _shown(machine: Machine) -> ShownMachine:
+    return ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))

@@ -14,7 +14,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.log.budget import LISTING_DELAY, Tariff, seconds_of
 from spotctl.log.ledger.rows import LedgerRow
-from spotctl.log.state import LEASE_ENDED, Held, RunState
+from spotctl.log.state import LEASE_ENDED, Allocation, Held, RunState
 
 
 def charged(state: RunState, now: int) -> RunState:
@@ -53,8 +53,7 @@ def at_most(state: RunState, tariff: Tariff) -> Tariff:
         if now <= state.at:
             return tariff.prices(market, now)
         known = tariff.prices(market, state.at)
-        here = (allocation for allocation in state.allocations.values() if allocation.market == market)
-        highest = max(allocation.highest_price if allocation.bid is not None else 0 for allocation in here)
+        highest = max(_highest(allocation) for allocation in state.allocations.values() if allocation.market == market)
         times, amounts = np.append(known.times, now), np.append(known.prices, highest)
         amounts[-2] = max(highest, amounts[-2])
         return PriceSeries(market, times, amounts)
@@ -70,3 +69,7 @@ def doubted(rows: Sequence[LedgerRow], least: int) -> list[LedgerRow]:
         marked.append(row._replace(doubtful=part) if part else row)
         doubt -= part
     return marked[::-1]
+
+
+def _highest(allocation: Allocation) -> int:
+    return allocation.highest_price if allocation.bid is not None else 0

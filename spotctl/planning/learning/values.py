@@ -27,8 +27,7 @@ class Throughput:
 
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""
-        runs, last = counted(self.runs, "run"), to_datetime(self.last).date().isoformat()
-        return f"throughput of {name}: {self.per_hour:.4g} clocks/h from {runs}, last {last}"
+        return f"throughput of {name}: {self.per_hour:.4g} clocks/h from {_runs(self.runs, self.last)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class MeasuredSpan:
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""
         measured, assumed = self.span / MINUTE, self.assumed / MINUTE
-        times = "once" if self.seen == 1 else f"{self.seen} times"
-        return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {times})"
+        return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {_times(self.seen)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,14 @@ class Learned:
         """Measured overheads as a plan shows them."""
         spells = (("start-up", self.startup), ("an eviction costs", self.eviction))
         return tuple(spell.words(name) for name, spell in spells if spell.seen)
+
+
+def _runs(runs: int, last: int) -> str:
+    return f"{counted(runs, 'run')}, last {to_datetime(last).date().isoformat()}"
+
+
+def _times(seen: int) -> str:
+    return "once" if seen == 1 else f"{seen} times"
 
 
 @dataclass(frozen=True, slots=True)

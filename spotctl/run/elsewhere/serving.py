@@ -23,9 +23,10 @@ from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home import config
 from spotctl.home.errors import SpotctlError
 from spotctl.home.paths import Paths
-from spotctl.log.events import StopRequested
+from spotctl.log.events import Alarm, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import FAILED
+from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.run.elsewhere import homes
 from spotctl.run.elsewhere.errors import Superseded
@@ -103,9 +104,7 @@ def _serve(
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
     failure = ""
     observer = RunObserver(
-        on_end=lambda *end: _note(notify_of_end(*end)),
-        on_alarm=lambda spec, state, alarm: notify_of_alarm(spec, state, alarm, _note),
-        on_remark=lambda _, line: _note(line),
+        on_end=lambda *end: _note(notify_of_end(*end)), on_alarm=_warn, on_remark=lambda _, line: _note(line)
     )
     try:
         runs.resume(start.job, settings, observer, stop_with, fenced, MACHINE)
@@ -177,6 +176,10 @@ def _return_machine(provider: FencedProvider) -> None:
         provider.return_own()
     except ProviderError as error:
         _note(f"this machine ends with its lease, because it cannot be returned: {error}")
+
+
+def _warn(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
+    notify_of_alarm(spec, state, alarm, _note)
 
 
 def _note(what: object) -> None:

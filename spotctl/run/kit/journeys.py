@@ -9,9 +9,8 @@ from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.run.elsewhere.place import known_place
 from spotctl.run.kit.account import Kit, StepSkipped, TrialFailed
 from spotctl.run.kit.jobs import TrialJob, is_at_work, works
-from spotctl.run.kit.record import PASSED, SKIPPED, StepResult
+from spotctl.run.kit.record import PASSED, StepResult
 
-_NEEDS_BUCKET = "needs --bucket, where the machines' identity may write"
 _SAVE = "echo saved > $SPOTCTL_CHECKPOINT_DIR/.step && mv $SPOTCTL_CHECKPOINT_DIR/.step $SPOTCTL_CHECKPOINT_DIR/step"
 _RESTORED = "grep saved $SPOTCTL_CHECKPOINT_DIR/step"
 _SHORT = """\
@@ -73,7 +72,7 @@ def evict(kit: Kit) -> Iterator[StepResult]:
     detail += f"; done on {counted(len(state.machines), 'machine')}"
     yield StepResult("eviction", PASSED, detail, figures=figures)
     if not kit.bucket:
-        yield StepResult("checkpoint", SKIPPED, _NEEDS_BUCKET)
+        yield _skipped_checkpoint()
         return
     saved = state.work.checkpoint
     detail = "saved with the machine's identity, and restored on the next machine"
@@ -111,7 +110,7 @@ def train(kit: Kit) -> Iterator[StepResult]:
 def move_runner(kit: Kit) -> Iterator[StepResult]:
     """A job whose runner moves to its reliable machine, which rents, returns itself and keeps the result."""
     if not kit.bucket:
-        raise StepSkipped(_NEEDS_BUCKET)
+        raise StepSkipped("needs --bucket, where the machines' identity may write")
     place = f"{kit.bucket.rstrip('/')}/{kit.bare_run}/moved/"
     job = TrialJob(kit, "moved", _MOVED.format(place=place), "  reliable: {machines: 1}\n")
     with job.launched() as process:
@@ -124,3 +123,7 @@ def move_runner(kit: Kit) -> Iterator[StepResult]:
 def _is_ready(state: RunState, *, saves: bool) -> bool:
     has_begun = state.work.attempt is not None and works(state)
     return has_begun and (not saves or state.work.checkpoint is not None)
+
+
+def _skipped_checkpoint() -> StepResult:
+    return StepResult("checkpoint", "skipped", "needs --bucket, where the machines' identity may write")

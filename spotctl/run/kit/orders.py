@@ -61,8 +61,7 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
         raise TrialFailed(
             f"{counted(len(refused), 'order')} refused, of {counted(len(accepted), 'order')} more none; {first}"
         )
-    families = "family" if len(accepted) == 1 else "families"
-    detail = f"orders of {len(accepted)} {families} of types pass, with {counted(len(set(accepted.values())), 'image')}"
+    detail = f"orders of {_families(len(accepted))} pass, with {counted(len(set(accepted.values())), 'image')}"
     if absent:
         detail += (
             f"; not sold here: {', '.join(absent[:_MOST_NAMED])}{' and more' if len(absent) > _MOST_NAMED else ''}"
@@ -95,6 +94,10 @@ def family_of(name: str) -> str:
     if "." in name:
         return name.partition(".")[0]
     return _SIZE.sub("", name, count=1) if "_" in name else name.rpartition("-")[0]
+
+
+def _families(number: int) -> str:
+    return f"{number} {'family' if number == 1 else 'families'} of types"
 
 
 def _one_of_each_family(kit: Kit) -> list[InstanceType]:

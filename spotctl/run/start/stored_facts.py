@@ -12,6 +12,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from pricing_data.library import Library, Selection
+from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
 from spotctl.clouds.wiring import library
 from spotctl.files.job.spec import JobSpec
@@ -23,7 +24,7 @@ from spotctl.home.garbage import without_garbage_collection
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs
-from spotctl.planning.facts import MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
+from spotctl.planning.facts import Beginning, MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
 from spotctl.planning.quota_use import AccountQuotas
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.local_market import market_now
@@ -63,8 +64,7 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         request = _request_of_run(specs, terms)
     else:
         now = wall_us()
-        account, present = read_account(settings, now), market_now(specs, settings) if terms.at is None else None
-        begin = beginning(specs, data.table, now, present, terms.at)
+        account, begin = read_account(settings, now), _beginning(specs, settings, data.table, now, terms.at)
         remarks = begin.remarks + _stated(specs, settings, now) + account.remarks(data.catalog)
         quotas = account.left(data.catalog)
         request = PlanRequest(tuple(specs), begin.at, computer_zone(), terms.hours, quotas=quotas)
@@ -89,6 +89,10 @@ def _request_of_run(specs: Sequence[JobSpec], terms: LoggedTerms) -> PlanRequest
     deadlines = {} if terms.deadline is None else {spec.name: terms.deadline for spec in specs}
     # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
     return PlanRequest(tuple(specs), terms.started, UTC, None, deadlines, terms.quotas, terms.place)
+
+
+def _beginning(specs: Sequence[JobSpec], settings: Settings, table: PriceTable, now: int, at: int | None) -> Beginning:
+    return beginning(specs, table, now, market_now(specs, settings) if at is None else None, at)
 
 
 def read_account(settings: Settings, now: int) -> AccountQuotas:

@@ -252,8 +252,7 @@ class TrainingWorkload:
     ) -> tuple[str, ...]:
         """Reports warned and lost machines; returns machines whose node has exited."""
         for held in state.machines.values():
-            ends = (at for at in (held.warned_until, state.leaves_at(held)) if at is not None)
-            deadline = min(ends, default=None)
+            deadline = self._deadline(state, held)
             if not held.alive:
                 self._lose(controller, held.id)
             elif deadline is not None and held.id not in self._lost and self._warned.get(held.id) != deadline:
@@ -272,6 +271,10 @@ class TrainingWorkload:
         # A machine that does not answer is asked again in the next turn.
         with suppress(NotFound, Throttled, Unanswered):
             self._environment.provider.link(held.id).assign(payload)
+
+    def _deadline(self, state: RunState, held: Held) -> int | None:
+        """When the machine will be evicted or returned; None if unknown."""
+        return min((at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=None)
 
     def _exited_alone(self, controller: AttachedJob, state: RunState, machine: Machine) -> bool:
         """Whether a node has exited although its machine is not being evicted or returned."""
