@@ -14,11 +14,10 @@ from agileml.errors import PeerRefused
 from agileml.runtime.address_book import listening_host
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from agileml.runtime.heartbeat import beating
-from agileml.runtime.node_loop import NodeLoop
 from agileml.runtime.output import captured
 from agileml.runtime.private_folder import require_private
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
-from agileml.runtime.role_specs import NodeRole
+from agileml.runtime.role_specs import NodeRole, NodeRun
 from agileml.transport import TcpAddress, new_instance
 
 _JOB_BLOB = "node.job"
@@ -90,7 +89,7 @@ def linked_role(
     )
 
 
-def join(role: NodeRole, started: Callable[[NodeLoop], None] = lambda _: None, folder: Path | None = None) -> bool:
+def join(role: NodeRole, started: Callable[[NodeRun], None] = lambda _: None, folder: Path | None = None) -> bool:
     """Runs a node until the job tells it to leave; False if the job did not admit it.
 
     What it prints goes through a temporary file, in `folder` if given.

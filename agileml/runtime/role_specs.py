@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agileml.core.controller import Controller
 from agileml.core.events import CheckpointRules, ControllerInstruction, ControllerSettings, Iteration, NodeRules
@@ -17,9 +17,6 @@ from agileml.runtime.vitals import Vitals
 from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
 from agileml.work.plan import WorkPlan
-
-if TYPE_CHECKING:
-    from agileml.runtime.node_loop import NodeLoop
 
 SLOWEST_BYTES_PER_SECOND = 32 << 20
 """The rate at which a node on a busy computer handles a large model: 32 s for each GiB."""
@@ -34,6 +31,18 @@ UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
 
 
+class NodeRun(Protocol):
+    """The work of a node's process between its start and its end."""
+
+    def run(self) -> bool:
+        """Runs until the node is told to leave; False if the job did not admit it."""
+        ...
+
+    def warn(self, seconds: float) -> None:
+        """This machine will be taken away in `seconds`. May be called from any thread, or by a signal handler."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRole(ABC):
     """A machine of the job."""
@@ -46,7 +55,7 @@ class NodeRole(ABC):
     """The node's process and its heartbeat process have this in common, and with no other of the same name."""
 
     @abstractmethod
-    def process(self, vitals: Vitals) -> "NodeLoop":
+    def process(self, vitals: Vitals) -> NodeRun:
         """The node's work."""
 
     @property

@@ -7,11 +7,11 @@ samples, or where something depends on other samples of the batch or on how ofte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,16 +19,57 @@ from agileml.errors import BadTrainer
 from agileml.extras import torch_module
 from agileml.params.clipping import clip_factor, shrunk, square_of
 from agileml.params.layout import Array
-from agileml.torch.network import TorchNetwork, has_running_statistics, on_device
+from agileml.torch.network import BatchObjective, TorchNetwork, has_running_statistics, on_device
 from agileml.torch.surroundings import surroundings
 
 if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
 
-    from agileml.torch.trainer import TorchModule
-
 Gradients = dict[str, Array]
+
+
+class ComparedTrainer(Protocol):
+    """The parts of a `TorchModule` that the comparison needs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def objective(self) -> BatchObjective: ...
+
+    @property
+    def optimizer(self) -> Any: ...  # noqa: ANN401 - makes one optimizer or several
+
+    @property
+    def schedule(self) -> Any: ...  # noqa: ANN401 - of each of them, or None
+
+    @property
+    def loss_scale(self) -> float: ...
+
+    @property
+    def clip_norm(self) -> float | None: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def row_slots(self) -> int: ...
+
+    def build(self, seed: int) -> torch.nn.Module: ...
+
+    def pieces(self, seed: int) -> Sequence[tuple[float, Any]]:
+        """The chunks of the first batch, with their weights in it."""
+        ...
+
+    def whole(self, seed: int) -> object:
+        """The samples of all these chunks as one batch."""
+        ...
+
+    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +104,7 @@ class FirstClock:
             )
 
 
-def compare_first_clock(trainer: TorchModule, seed: int, trained: frozenset[str], device: str) -> FirstClock:
+def compare_first_clock(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> FirstClock:
     """The first clock of a trainer against plain PyTorch."""
     module = trainer.build(seed).to(device)
     plain = _plain_gradients(trainer, module, trained, seed, device, seed)
@@ -76,7 +117,7 @@ def compare_first_clock(trainer: TorchModule, seed: int, trained: frozenset[str]
 
 
 def _plain_gradients(
-    trainer: TorchModule, module: torch.nn.Module, trained: frozenset[str], seed: int, device: str, luck: int
+    trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[str], seed: int, device: str, luck: int
 ) -> Gradients:
     """The gradient of the first batch as a whole, which stays in the module; `luck` is the seed of what is random."""
     module.train()
@@ -109,7 +150,7 @@ def _no_scaler(name: str) -> Iterator[None]:
         scaler.scale = usual
 
 
-def _summed(trainer: TorchModule, seed: int, trained: frozenset[str], device: str) -> Gradients:
+def _summed(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> Gradients:
     """The gradients of the parts, added up as servers do."""
     network = TorchNetwork(trainer.build(seed), trained, device, trainer.loss_scale)
     shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
@@ -123,7 +164,7 @@ def _summed(trainer: TorchModule, seed: int, trained: frozenset[str], device: st
     return sums
 
 
-def _step(trainer: TorchModule, module: torch.nn.Module, trained: frozenset[str], gradients: Gradients) -> float:
+def _step(trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[str], gradients: Gradients) -> float:
     """How far the step of the servers is from that of the optimizer, for the same gradient."""
     named = {name: parameter for name, parameter in module.named_parameters() if name in trained}
     before = {name: _array(parameter) for name, parameter in named.items()}
@@ -142,9 +183,9 @@ def _step(trainer: TorchModule, module: torch.nn.Module, trained: frozenset[str]
     return _relative({name: ours[name] - before[name] for name in ours}, moved)
 
 
-def _optimizers(trainer: TorchModule, module: torch.nn.Module) -> Iterator[Optimizer]:
+def _optimizers(trainer: ComparedTrainer, module: torch.nn.Module) -> Iterator[Optimizer]:
     """The optimizers of the module, at the first step of their schedules."""
-    given: Any = trainer.optimizer(module)
+    given = trainer.optimizer(module)
     for optimizer in [given] if isinstance(given, torch_module().optim.Optimizer) else given:
         if trainer.schedule is not None:
             trainer.schedule(optimizer)
