@@ -174,6 +174,10 @@ def test_a_failed_installation_leaves_no_trace(
     assert table.read_bytes() == OTHER_LINES
     assert spotctl("nightly", "install", job, "--at", "02:00").code == 0
     assert f"already installed from {job}" in spotctl("nightly", "install", other, "--at", "02:00").error
+    monkeypatch.setenv("REFUSED", "1")
+    assert "bad minute" in spotctl("nightly", "install", job, "--at", "04:00").error
+    (kept,) = spotctl("nightly", "ls", "--json").json["nightly"]
+    assert kept["at"] == "02:00"
 
 
 def test_an_environment_file(tmp_path: Path) -> None:

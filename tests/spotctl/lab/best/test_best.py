@@ -176,6 +176,7 @@ def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_
     ended = spotctl("prices", "best", *words)
     assert "(estimated, 2024-06-01)" in ended.out
     assert ended.err.startswith("no prices of aws, gcp, azure are stored; fetch them: spotctl prices fetch\n")
+    assert "vCPUs, memory and GPUs are from the shipped list, as of 20" in ended.err
     old = spotctl("prices", "best", *words, "--max-age", "7d")
     assert (old.code, "no offer fits: --max-age 7d leaves none" in old.err) == (3, True)
     assert spotctl("prices", "watch", *words, "--below", "99", "--no-fetch", "--for", "0").code == 3

@@ -177,3 +177,16 @@ def test_the_report_prints_the_contract(tmp_path: Path) -> None:
     table = spotctl("report", "cost").out
     assert "75.0% below on demand" in table
     assert "saved $0.3000: spot discount" in table
+
+
+def test_machines_on_demand_that_the_run_did_not_use_are_uncertain() -> None:
+    """Clocks of equal length: all that is uncertain is how fast another type would have been."""
+    other = replace(LOCAL, instance_type="c-16")
+    known, guessed = (
+        as_json(report_of([_run([1.0] * 300, offer=replace(OFFER, market=market, spread=0.5))]))["saving"]
+        for market in (LOCAL, other)
+    )
+    assert known["on_demand_low_usd"] == known["on_demand_usd"] == known["on_demand_high_usd"] == pytest.approx(2.4)
+    assert guessed["on_demand_usd"] == pytest.approx(2.4)
+    assert guessed["on_demand_low_usd"] == pytest.approx(0.4 * np.ceil((5 + 300 * np.exp(-0.5)) / 60))
+    assert guessed["on_demand_high_usd"] == pytest.approx(0.4 * np.ceil((5 + 300 * np.exp(0.5)) / 60))

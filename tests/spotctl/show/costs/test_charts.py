@@ -14,6 +14,7 @@ from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs import page_parts
 from spotctl.show.costs.charts import svg
 from spotctl.show.costs.charts.bars import Bar, BarPart, share_bar, stacked_bars
+from spotctl.show.costs.charts.lines import line_chart
 from spotctl.show.costs.charts.steps import EvictionMark, Layer, StageBand, footprint
 from spotctl.show.costs.figures import usd
 from spotctl.show.costs.html import Html, el, fragment
@@ -190,3 +191,13 @@ def test_text_is_escaped_everywhere() -> None:
     )
     assert drawn.count("&lt;b&gt;") == 15
     assert drawn.replace("<b title", "").count("<b>") == 0
+
+
+@pytest.mark.parametrize("count", [1, 599, 600, 601, 1201, 5000])
+def test_a_line_of_many_points_keeps_at_most_600_and_the_last(count: int) -> None:
+    text = line_chart(CANVAS, "loss", [(step, float(step)) for step in range(count)])
+    (path,) = re.findall(r'<path d="([^"]*)"', str(text))
+    drawn = re.findall(r"[ML]([\d.]+) ([\d.]+)", path)
+    assert min(count, 300) <= len(drawn) <= 601
+    assert drawn[-1] == re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', str(text))[-1]
+    assert count == 1 or float(drawn[-1][0]) == max(float(x) for x, _ in drawn) == CANVAS.width - 12
