@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -30,6 +31,8 @@ def test_a_plan_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.Monke
     drawn = plan._repr_html_()
     assert f"${plan.cost_usd:.2f}" in html.unescape(drawn)
     assert drawn.startswith("<svg")
+    table = html.unescape(re.sub("<[^>]*>", "", drawn.rpartition("</svg>")[2]))
+    assert (plan.job in table, f"${plan.cost_usd:.2f}" in table) == (True, True)
 
 
 @pytest.mark.parametrize(

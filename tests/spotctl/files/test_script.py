@@ -94,6 +94,28 @@ def test_the_command_keeps_checkpoints_and_results(name: str, command: str) -> N
     assert job().program.run == f"python {path} {command}"  # type: ignore[union-attr]
 
 
+def test_a_file_that_is_also_saved_while_training_is_no_result() -> None:
+    Path("train.py").write_text(
+        """\
+import argparse
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--save", default="last.pt")
+parser.add_argument("--out", default="final.pt")
+args = parser.parse_args()
+net = torch.nn.Linear(1, 1)
+for epoch in range(9):
+    net(torch.ones(1)).backward()
+    torch.save(net.state_dict(), args.save)
+torch.save(net.state_dict(), args.save)
+torch.save(net.state_dict(), args.out)
+"""
+    )
+    assert spotctl("init", "train.py").code == 0
+    assert job().program.run == f"python train.py --out {RESULT}/final.pt"  # type: ignore[union-attr]
+
+
 def test_the_lines_to_change_are_those_of_the_script() -> None:
     public("word_language_model")
     ended = spotctl("init", "word_language_model.py")
