@@ -21,7 +21,7 @@ from tests.spotctl.command_line import spotctl
 from tests.spotctl.trains import SMALL, average, lines, trained
 
 # The kill comes first: a node that has been warned may have left by then, and would not be missed.
-CHAOS = "at clock 3 kill 1; at clock 6 evict half warn 5s; at clock 8 join 2; at clock 12 kill controller"
+CHAOS = "at clock 3 kill 1; at clock 6 evict half warn 60s; at clock 8 join 2; at clock 12 kill controller"
 LAST_KEYS = [
     *("clocks", "updates_sent", "updates_applied", "updates_lost", "updates_doubled"),
     *("evictions", "failures", "model_sha256", "loss", "samples"),
