@@ -12,7 +12,6 @@ less the start-up of machines that are new.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 
 import numpy as np
@@ -33,18 +32,6 @@ _ALMOST_SURE = float(np.nextafter(1.0, 0.0))
 
 class ImpossibleAllocation(BidBrainError, ValueError):
     """An invalid figure of an allocation or a job: a probability above 1, no machines, a price of 0."""
-
-
-class Dependence(Enum):
-    """How evictions of several allocations depend on each other."""
-
-    INDEPENDENT = "independent"
-    """Allocations are evicted independently: 1 - prod(1 - beta_j), as in Eq. 4.2."""
-    BY_MARKET = "by market"
-    """Allocations of one market are evicted together, since one price decides: an eviction at a higher bid implies one
-    at a lower bid. With the same time left the probability of any eviction is that of the lowest bid. Where times
-    differ, each moment counts the largest hazard of those whose hour still runs, with hazards constant over their own
-    time left (a single beta says nothing finer). Markets stay independent of each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +177,9 @@ class CostPerWork:
         return self.explain()
 
 
-def evaluate(footprint: Sequence[FootprintAllocation], application: Application, dependence: Dependence) -> CostPerWork:
+def evaluate(footprint: Sequence[FootprintAllocation], application: Application) -> CostPerWork:
     """Cost per work of a footprint. sigma counts if the footprint changes: if an allocation is planned."""
-    eviction = chance_of_eviction(footprint, dependence)
+    eviction = chance_of_eviction(footprint)
     stall = eviction * application.lambda_ / HOUR
     changes = any(allocation.planned for allocation in footprint)
     resize = application.sigma / HOUR if changes else 0.0
@@ -205,10 +192,14 @@ def evaluate(footprint: Sequence[FootprintAllocation], application: Application,
     return CostPerWork(tuple(share(allocation) for allocation in footprint), eviction, stall, resize, phi)
 
 
-def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dependence) -> float:
-    """The probability that any allocation is evicted within its time left."""
-    if dependence is Dependence.INDEPENDENT:
-        return 1 - math.prod(1 - allocation.beta for allocation in footprint)
+def chance_of_eviction(footprint: Iterable[FootprintAllocation]) -> float:
+    """The probability that any allocation is evicted within its time left.
+
+    Markets are independent of each other, as in Eq. 4.2. Allocations of one market are evicted together, since one
+    price decides: an eviction at a higher bid implies one at a lower bid. With the same time left the probability is
+    that of the lowest bid. Where times differ, each moment counts the largest hazard of those whose hour still runs,
+    with hazards constant over their own time left (a single beta says nothing finer).
+    """
     by_market: dict[Market, list[FootprintAllocation]] = {}
     for allocation in footprint:
         by_market.setdefault(allocation.market, []).append(allocation)

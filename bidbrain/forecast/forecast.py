@@ -29,8 +29,6 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
         usd_per_hour=spread(usd / hours, scales=True),
         terms=_terms(played, cost.median),
         unfinished=float(np.mean([not play.finished for play in played])),
-        windows=len(played),
-        independent=PastOutcomes(starts, usd, levels, length).independent,
         basis=_basis(market, played),
     )
 

@@ -133,18 +133,13 @@ class ForecastTerm:
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
     """Cost in dollars and duration in hours of a job that begins now; `terms` add up to the median cost.
-
-    `windows` past starts were played, over a span that holds `independent` jobs one after the other; `unfinished` is
-    the share that did not end in time.
-    """
+    `unfinished` is the share of past starts from which the job did not end in time."""
 
     usd: Spread
     hours: Spread
     usd_per_hour: Spread
     terms: tuple[ForecastTerm, ...]
     unfinished: float
-    windows: int
-    independent: float
     basis: str
 
     def budget_kept(self, usd: float) -> float:

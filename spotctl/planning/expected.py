@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from bidbrain.billing import BillingRule, expected_seconds
-from bidbrain.cost import Application, CostPerWork, CostShare, Dependence, FootprintAllocation, evaluate
+from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, evaluate
 from bidbrain.cost.footprint import cumulative_hazard
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.estimate import Estimate, together
@@ -85,17 +85,14 @@ class PricedRent:
 
 def first_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
     """Cost and work of the first hour."""
-    return evaluate(
-        [*(_new(part, conditions) for part in parts), *_reliable(conditions)],
-        conditions.application,
-        Dependence.BY_MARKET,
-    )
+    new = [_new(part, conditions) for part in parts]
+    return evaluate([*new, *_reliable(conditions)], conditions.application)
 
 
 def later_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
     """Cost and work of any later hour, with evicted machines replaced."""
     held = [_replaced(part, conditions) for part in parts]
-    return evaluate([*held, *_reliable(conditions)], conditions.application, Dependence.BY_MARKET)
+    return evaluate([*held, *_reliable(conditions)], conditions.application)
 
 
 def _new(part: PricedRent, conditions: Conditions) -> FootprintAllocation:

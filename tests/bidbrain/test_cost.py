@@ -11,7 +11,6 @@ from bidbrain.arrays import Floats
 from bidbrain.billing import SampledSurvival, billing_rule, billing_rules, expected_seconds
 from bidbrain.cost import (
     Application,
-    Dependence,
     FootprintAllocation,
     ImpossibleAllocation,
     chance_of_eviction,
@@ -22,7 +21,6 @@ from pricing_data.units import HOUR, MINUTE, SECOND, parse_usd
 from tests.pricing_data.histories import market
 
 A, B, C = market("a.large"), market("b.large"), market("c.large")
-TOGETHER, APART = Dependence.BY_MARKET, Dependence.INDEPENDENT
 
 betas = st.sampled_from((0.0, 1.0)) | st.floats(0, 1)
 lefts = st.sampled_from((1, 10 * MINUTE, HOUR)) | st.integers(1, HOUR)
@@ -61,7 +59,7 @@ def test_a_footprint_solved_by_hand() -> None:
     reliable = FootprintAllocation(A, 3, parse_usd("0.2"), nu=0, left=30 * MINUTE)
     held = FootprintAllocation(B, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
     planned = FootprintAllocation(C, 4, parse_usd("0.1"), 16, HOUR, beta=0.5, eviction_after=20 * MINUTE, planned=True)
-    found = evaluate([reliable, held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)
+    found = evaluate([reliable, held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE))
 
     assert found.eviction == pytest.approx(1 - 0.8 * 0.5)
     assert found.stall_hours == pytest.approx(0.6 * 5 / 60)
@@ -76,15 +74,15 @@ def test_a_footprint_solved_by_hand() -> None:
 def test_sigma_counts_only_when_the_footprint_changes() -> None:
     held = FootprintAllocation(A, 1, 1000, nu=1)
     job = Application(sigma=6 * MINUTE)
-    assert evaluate([held], job, APART).shares[0].useful_hours == pytest.approx(1)
-    assert evaluate([held, FootprintAllocation(B, 1, 1, 1, planned=True)], job, APART).shares[
-        0
-    ].useful_hours == pytest.approx(0.9)
+    assert evaluate([held], job).shares[0].useful_hours == pytest.approx(1)
+    assert evaluate([held, FootprintAllocation(B, 1, 1, 1, planned=True)], job).shares[0].useful_hours == pytest.approx(
+        0.9
+    )
 
 
 def test_a_stall_longer_than_what_is_left_undoes_no_work() -> None:
     ending = FootprintAllocation(A, 5, 1000, nu=4, left=MINUTE, beta=1.0, eviction_after=SECOND)
-    assert evaluate([ending], Application(lambda_=2 * MINUTE), APART).work == 0
+    assert evaluate([ending], Application(lambda_=2 * MINUTE)).work == 0
 
 
 def test_machines_that_start_up_are_paid_and_do_no_work() -> None:
@@ -98,21 +96,20 @@ def test_phi_is_asked_at_the_size_of_the_whole_footprint() -> None:
     found = evaluate(
         [FootprintAllocation(A, 10, 1000, nu=20), FootprintAllocation(B, 75, 1000, nu=4)],
         Application(saturating),
-        APART,
     )
     assert found.phi == pytest.approx(0.5)
     assert found.work == pytest.approx(250)
 
 
 def test_machines_that_only_cost_have_no_cost_per_work() -> None:
-    assert evaluate([FootprintAllocation(A, 3, 1000, nu=0)], Application(), APART).usd_per_work == math.inf
-    assert evaluate([], Application(), APART).usd_per_work == math.inf
+    assert evaluate([FootprintAllocation(A, 3, 1000, nu=0)], Application()).usd_per_work == math.inf
+    assert evaluate([], Application()).usd_per_work == math.inf
 
 
 def test_every_term_stands_in_the_explanation() -> None:
     held = FootprintAllocation(A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
     planned = FootprintAllocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
-    assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)).splitlines() == [
+    assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE))).splitlines() == [
         "$0.007062 per unit of work: $0.4 for an expected work of 56.64, at 90.0% scaling efficiency",
         "each machine loses 180.0 s to evictions (probability of at least one: 60.0%), 180.0 s to changes of the fleet",
         "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left of the hour, 20.0% evicted: $0.2;"
@@ -126,16 +123,15 @@ def test_allocations_of_one_market_fall_together() -> None:
     low = FootprintAllocation(A, 1, 1, 1, HOUR, 0.4, HOUR / 2)
     high = FootprintAllocation(A, 1, 1, 1, HOUR, 0.1, HOUR / 2)
     other = FootprintAllocation(B, 1, 1, 1, HOUR, 0.5, HOUR / 2)
-    assert chance_of_eviction([low, high], TOGETHER) == pytest.approx(0.4)
-    assert chance_of_eviction([low, high], APART) == pytest.approx(1 - 0.6 * 0.9)
-    assert chance_of_eviction([low, high, other], TOGETHER) == pytest.approx(1 - 0.6 * 0.5)
+    assert chance_of_eviction([low, high]) == pytest.approx(0.4)
+    assert chance_of_eviction([low, high, other]) == pytest.approx(1 - 0.6 * 0.5)
 
 
 def test_of_hours_that_end_apart_each_moment_counts_the_lowest_bid_still_running() -> None:
     """0.36 in 30 minutes at the low bid; 0.19 in an hour, so 0.1 in its second half, at the high one."""
     low = FootprintAllocation(A, 1, 1, 1, 30 * MINUTE, 0.36, MINUTE)
     high = FootprintAllocation(A, 1, 1, 1, HOUR, 0.19, MINUTE)
-    assert chance_of_eviction([low, high], TOGETHER) == pytest.approx(1 - 0.64 * 0.9)
+    assert chance_of_eviction([low, high]) == pytest.approx(1 - 0.64 * 0.9)
 
 
 def test_together_equals_simulated_prices_that_cross_nested_bids() -> None:
@@ -152,13 +148,13 @@ def test_together_equals_simulated_prices_that_cross_nested_bids() -> None:
         for hazard, left in zip(hazards.tolist(), hours.tolist(), strict=True)
     ]
     simulated = float(np.any(fallen, axis=0).mean())
-    assert chance_of_eviction(footprint, TOGETHER) == pytest.approx(simulated, abs=0.005)
-    assert abs(chance_of_eviction(footprint, APART) - simulated) > 0.05
+    assert chance_of_eviction(footprint) == pytest.approx(simulated, abs=0.005)
 
 
 @given(st.lists(allocations(), max_size=6))
 def test_falling_together_lies_between_the_likeliest_and_falling_apart(footprint: list[FootprintAllocation]) -> None:
-    together, apart = chance_of_eviction(footprint, TOGETHER), chance_of_eviction(footprint, APART)
+    together = chance_of_eviction(footprint)
+    apart = 1 - math.prod(1 - allocation.beta for allocation in footprint)
     assert max((one.beta for one in footprint), default=0.0) <= together + 1e-9
     assert together <= apart + 1e-9
     if len({one.market for one in footprint}) == len(footprint):
@@ -202,7 +198,7 @@ def test_impossible_jobs_are_refused() -> None:
         Application(sigma=-1)
     for phi in (0.0, -0.5, math.nan, lambda size: size * 0):
         with pytest.raises(ImpossibleAllocation, match="must be above 0"):
-            evaluate([FootprintAllocation(A, 1, 1, 1)], Application(phi=phi), APART)
+            evaluate([FootprintAllocation(A, 1, 1, 1)], Application(phi=phi))
 
 
 def test_markets_are_told_apart_by_more_than_their_type() -> None:
@@ -210,4 +206,4 @@ def test_markets_are_told_apart_by_more_than_their_type() -> None:
         FootprintAllocation(Market.parse(f"aws/us-east-1/us-east-1{z}/c4.xlarge"), 1, 1, 1, HOUR, 0.5, MINUTE)
         for z in "ab"
     ]
-    assert chance_of_eviction(zones, TOGETHER) == pytest.approx(0.75)
+    assert chance_of_eviction(zones) == pytest.approx(0.75)

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain import cost
-from bidbrain.cost import Dependence
 from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.fixed_bid import fixed_bid
 from bidbrain.strategies.odds import HIGHEST_DELTA, LOWEST_DELTA, Odds, bid_deltas
@@ -42,7 +41,7 @@ betas, medians, left = st.floats(0.0, 0.95), st.floats(0.3, 1.0), st.floats(0.3,
 def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, float, float, int, int]]) -> None:
     """The fast sums used in a decision equal `bidbrain.cost` term by term (Eq. 4.1-4.4)."""
     terms, allocations = [], []
-    for beta, median, hours, machines, price in rows:
+    for number, (beta, median, hours, machines, price) in enumerate(rows):
         survival = (1 - beta) ** hours
         useful = hours * (survival + (1 - survival) * median)
         dollars = survival * machines * price / NANOS_PER_DOLLAR * hours
@@ -50,12 +49,19 @@ def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, floa
         span = round(hours * HOUR)
         allocations.append(
             cost.FootprintAllocation(
-                market(), machines, price, 8.0, left=span, beta=1 - survival, eviction_after=median * span, planned=True
+                market(f"{number}.large"),
+                machines,
+                price,
+                8.0,
+                left=span,
+                beta=1 - survival,
+                eviction_after=median * span,
+                planned=True,
             )
         )
     reliable = cost.FootprintAllocation(Market("aws", "us-east-1", NO_ZONE, "r"), 1, int(0.6 * NANOS_PER_DOLLAR), 0.0)
     stalls = cost.Application(1.0, sigma=HOUR // 120, lambda_=HOUR // 60)
-    expected = cost.evaluate([*allocations, reliable], stalls, Dependence.INDEPENDENT)
+    expected = cost.evaluate([*allocations, reliable], stalls)
     assert PROTEUS._cost_per_work(_total(terms), changes=True) == pytest.approx(expected.usd_per_work, rel=1e-6)
 
 
