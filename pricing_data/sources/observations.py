@@ -13,6 +13,7 @@ import numpy as np
 
 from pricing_data.errors import BadInput
 from pricing_data.lifetimes import AvailabilityTrace, Lifetime
+from pricing_data.sources.files.traces import trace_of
 from pricing_data.units import SECOND, parse_time
 
 _LIFETIME_COLUMNS = ("cloud", "zone", "gpu", "gpu_count", "start", "lifetime_h", "preempted")
@@ -22,17 +23,13 @@ _PROBES = ("timestamp", "zone", "created", "requested")
 
 def read_availability(path: Path) -> AvailabilityTrace:
     """The trace of a file `{"metadata": {"gap_seconds": G}, "data": [n, ...]}`, plain or gzip."""
+    text = _text_of(path)
     try:
-        content = json.loads(_text_of(path))
-        gap, ticks = content["metadata"]["gap_seconds"], content["data"]
-        up = np.array(ticks)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(
-            f"{path}: is not an availability trace ({error!r}); it needs metadata.gap_seconds and data"
-        ) from None
-    if up.ndim != 1 or up.dtype.kind not in "iu" or not isinstance(gap, int):
-        raise BadInput(f"{path}: is not an availability trace: gap_seconds and data must be whole numbers")
-    return AvailabilityTrace(path.name.removesuffix(".gz").removesuffix(".json"), gap, up.astype(np.int64))
+        return trace_of(json.loads(text), path.name.removesuffix(".gz").removesuffix(".json"))
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: is not an availability trace: it is not complete JSON ({error})") from None
 
 
 def read_lifetimes(path: Path) -> list[Lifetime]:

@@ -32,6 +32,7 @@ def test_a_trace_counts_preemptions(tmp_path: Path) -> None:
     [
         ("{}", "is not an availability trace"),
         ("[1]", "is not an availability trace"),
+        ("[" * 100_000, "trace.json: is not an availability trace: it is not complete JSON"),
         ('{"metadata": {"gap_seconds": 0}, "data": [1]}', "gap_seconds is 0; it must be above 0"),
         ('{"metadata": {"gap_seconds": 60}, "data": []}', "at least one tick|whole numbers"),
         ('{"metadata": {"gap_seconds": 60}, "data": [1, -1]}', "no count below 0"),

@@ -283,12 +283,13 @@ def _cells(content: bytes) -> list[str]:
 
 def _json_batches(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatch]:
     """An availability trace, or AWS's price history."""
+    answer = None
     with suppress(ValueError, RecursionError):
         answer = json.loads(content)
-        if isinstance(answer, dict) and "metadata" in answer:
-            yield _trace(answer, file, latest)
-            return
-    yield from _aws_json(content, file, latest)
+    if isinstance(answer, dict) and "metadata" in answer:
+        yield _trace(answer, file, latest)
+    else:
+        yield from _aws_json(content, file, latest)
 
 
 def _trace(answer: dict[str, object], file: IO[bytes], latest: int) -> FileBatch:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pricing_data.availability import AvailabilitySpan, Ending
 from pricing_data.errors import BadInput
+from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.market import Market
 from pricing_data.units import SECOND, parse_time
 
@@ -28,18 +29,26 @@ MACHINES = {
 """Machine types by cloud, accelerator and number of accelerators."""
 
 
+def trace_of(content: dict[str, Any], name: str) -> AvailabilityTrace:
+    """The trace of `{"metadata": {"gap_seconds": G}, "data": [n, ...]}`."""
+    try:
+        gap, up = content["metadata"]["gap_seconds"], np.array(content["data"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"is not an availability trace ({error!r}); it needs metadata.gap_seconds and data") from None
+    if up.ndim != 1 or up.dtype.kind not in "iu" or not isinstance(gap, int):
+        raise BadInput("is not an availability trace: gap_seconds and data must be whole numbers")
+    return AvailabilityTrace(name, gap, up.astype(np.int64))
+
+
 def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]:
     """The spans of a trace; raises BadInput if it is damaged, or does not say which market it is of."""
-    try:
-        about, up = content["metadata"], np.array(content["data"])
-        gap, start = int(about["gap_seconds"]) * SECOND, about.get("start")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"is JSON without SpotPriceHistory, and not an availability trace ({error!r})") from None
-    if up.ndim != 1 or up.dtype.kind not in "iu" or not up.size or gap <= 0 or int(up.min()) < 0:
-        raise BadInput("is an availability trace whose gap_seconds or data are not positive whole numbers")
-    wanted = int(about.get("wanted", max(int(up.max()), 1)))
+    trace, about = trace_of(content, name), content["metadata"]
+    wanted = about.get("wanted", max(trace.wanted, 1))
+    if not isinstance(wanted, int) or wanted < 1:
+        raise BadInput(f"is an availability trace of {wanted!r} wanted machines; it must be a whole number above 0")
     market, begins = _subject(about, name)
-    return list(_spans(up, wanted, market, begins if start is None else parse_time(str(start)), gap, name))
+    start = parse_time(str(about["start"])) if "start" in about else begins
+    return list(_spans(trace, wanted, market, start))
 
 
 def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
@@ -61,15 +70,14 @@ def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
     return Market(cloud, region[0], zone, type_), parse_time(f"{year}-{month}-{day}")
 
 
-def _spans(
-    up: np.ndarray[Any, Any], wanted: int, market: Market, start: int, gap: int, name: str
-) -> Iterator[AvailabilitySpan]:
+def _spans(trace: AvailabilityTrace, wanted: int, market: Market, start: int) -> Iterator[AvailabilitySpan]:
     """One span for each stretch of ticks with as many machines; it ends when the next one begins."""
+    up, gap = trace.up, trace.gap_seconds * SECOND
     edges = [0, *(np.flatnonzero(np.diff(up)) + 1).tolist(), up.size]
     counts = [min(int(up[edge]), wanted) for edge in edges[:-1]]
     for number, (begin, end) in enumerate(pairwise(edges)):
         fewer = number + 1 < len(counts) and counts[number + 1] < counts[number]
         ended: Ending = "evicted" if fewer else ""
         yield AvailabilitySpan(
-            market, start + begin * gap, start + end * gap, counts[number], wanted, ended, f"trace {name}"
+            market, start + begin * gap, start + end * gap, counts[number], wanted, ended, f"trace {trace.name}"
         )

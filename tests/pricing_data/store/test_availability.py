@@ -53,6 +53,27 @@ def test_a_trace_may_name_its_market_itself(tmp_path: Path) -> None:
     assert 'add "market"' in report.failure
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"market": "aws/mars"}, "aws/mars"),
+        ({"wanted": "two"}, "'two' wanted machines"),
+        ({"wanted": 0}, "0 wanted machines"),
+        ({"gap_seconds": "600"}, "gap_seconds and data must be whole numbers"),
+        ({"gap_seconds": 0}, "gap_seconds is 0"),
+        ({"start": "noon", "market": str(MARKET)}, "noon"),
+    ],
+    ids=str,
+)
+def test_the_line_about_a_wrong_trace_names_its_fault(
+    metadata: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    report = ingest(PriceStore(tmp_path / "prices"), trace(tmp_path / NAME, **{"start": "2023-02-15", **metadata}))
+    assert report.failure is not None
+    assert message in report.failure
+    assert "SpotPriceHistory" not in report.failure
+
+
 def test_lives_become_spans_that_end_in_an_eviction_or_are_censored(tmp_path: Path) -> None:
     table = tmp_path / "lives.csv"
     table.write_text(
