@@ -47,7 +47,10 @@ def main(words: Sequence[str]) -> None:
     }
     if len(words) != 2 or words[0] not in tasks:
         sys.exit(f"usage: python -m bench.regions {{{','.join(tasks)}}} FOLDER")
-    tasks[words[0]](Path(words[1]))
+    folder = Path(words[1])
+    if not (folder / "regions").is_dir():
+        sys.exit(f"{folder} has no folder regions, with the published traces and costs of regions")
+    tasks[words[0]](folder)
 
 
 @dataclass(frozen=True)
