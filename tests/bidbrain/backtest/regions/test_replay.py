@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -60,6 +61,16 @@ def test_a_start_takes_its_delay_and_a_move_its_price() -> None:
     spent = sum(one.record.spot[held.zone, step] / 6 for step, held in enumerate(outcome.course) if held)
     assert outcome.bill.machines == pytest.approx(spent)
     assert (outcome.bill.moves, outcome.missed) == (1, False)
+
+
+def test_a_job_of_four_machines_pays_for_those_that_a_zone_grants() -> None:
+    granted = np.full((1, 30), 4)
+    granted[0, 2:] = 3
+    alone = window(granted, work=1, slack=2)
+    outcome = play(replace(alone, job=replace(alone.job, machines=4)), Written(("spot", 0)))
+    steps = [step for step, held in enumerate(outcome.course) if held]
+    spent = sum((4 if step < 2 else 3) * alone.record.spot[0, step] / 6 for step in steps)
+    assert outcome.bill.machines == pytest.approx(spent)
 
 
 def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
