@@ -7,13 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from agileml.core.clock_log import clocks_done_again
+from agileml.core.clocks import clocks_done_again
 from agileml.core.events import Iteration
 from agileml.errors import BadArgument
 from agileml.job import Trained
 from agileml.policies.policy import ClockSums
 from agileml.reference import model_digest
-from agileml.work.covers import Accepted
+from agileml.work import Accepted
 
 
 def line_of(iteration: Iteration) -> dict[str, Any]:

@@ -29,8 +29,7 @@ from agileml.trainer import (
     sample_of,
     shards_of,
 )
-from agileml.work.covers import Accepted
-from agileml.work.plan import WorkPlan
+from agileml.work import Accepted, WorkPlan
 
 ClockDeltas = dict[int, Delta]
 """Deltas by partition."""

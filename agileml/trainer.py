@@ -14,8 +14,7 @@ from agileml.errors import BadTrainer, NotFinite
 from agileml.params.declarations import Declarations, call, name_of
 from agileml.params.layout import Array, Params, specs_of
 from agileml.params.view import ChunkView, RowSelection
-from agileml.work.plan import WorkPlan
-from agileml.work.sample import sampled_items
+from agileml.work import WorkPlan, sampled_items
 
 CHUNKS_PER_CLOCK = 10
 """Chunks of the longest shard in a clock, unless the trainer declares the size of a chunk."""

@@ -21,8 +21,8 @@ import numpy as np
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Quiet
 from agileml.job import TrainingJob
 from agileml.params.layout import Params
 from agileml.roles.node import JobSettings

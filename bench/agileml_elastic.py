@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Act, Evict, Join, KillNodes, Quiet, RunningMachine
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, Join, KillNodes, Quiet, RunningMachine
 from agileml.job import TrainingJob
 from agileml.params.layout import Params
 from agileml.policies.stage import Thresholds

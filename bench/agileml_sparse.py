@@ -11,8 +11,8 @@ import numpy as np
 from agileml.apps.mf import MatrixFactorization, RatingShard
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings, Iteration
+from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Quiet
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines, Simulation
 from agileml.job import TrainingJob

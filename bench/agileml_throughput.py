@@ -17,8 +17,8 @@ import numpy as np
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Quiet
 from agileml.job import TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping

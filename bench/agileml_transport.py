@@ -33,10 +33,9 @@ from agileml.transport import (
     UnixAddress,
     parse_address,
 )
-from agileml.transport.buffers import BufferPool
 from agileml.transport.certificates import HOSTNAME, tls_of
 from agileml.transport.codec import Codec
-from agileml.transport.framing import FrameReader, encode, scratch_for
+from agileml.transport.framing import BufferPool, FrameReader, encode, scratch_for
 from agileml.transport.sockets import tune
 from bench.agileml_throughput import descendants
 from bench.harness import Row, shown, table

@@ -12,12 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from agileml.pipeline.plan.partition import partition
-from agileml.pipeline.plan.partition_flat import flat_splits
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules, SpanTables
+from agileml.pipeline.plan.partition import flat_splits, partition
+from agileml.pipeline.plan.requests import Topology
 from agileml.pipeline.profile.graph_text import read_graph
-from agileml.pipeline.profile.model_profile import ModelProfile
+from agileml.pipeline.profile.model_profile import CostRules, ModelProfile, SpanTables
 from bench.pipeline_scaling import gradient_seconds, step_seconds_on
 
 PUBLISHED = {

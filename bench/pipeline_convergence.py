@@ -15,11 +15,18 @@ from pathlib import Path
 from statistics import mean
 
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.builtin import mlp
 from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.user_model import mlp
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
-from agileml.pipeline.schedule.schedules import Pass, ScheduleShape, StepOrder, orders, replicated_orders
-from agileml.pipeline.schedule.schemes import SCHEMES, STASHING
+from agileml.pipeline.schedule.schedules import (
+    SCHEMES,
+    STASHING,
+    Pass,
+    ScheduleShape,
+    StepOrder,
+    orders,
+    replicated_orders,
+)
 from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play
 
 STAGES, MICROBATCHES, SAMPLES, RATE = 4, 8, 16, 0.05

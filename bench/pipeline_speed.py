@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agileml.engines.script import Act, RunningMachine
+from agileml.engines.chaos import Act, RunningMachine
 from agileml.extras import torch_module
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.measure.profiler import profiled
@@ -41,14 +41,12 @@ from agileml.pipeline.model.torch_layers import TorchLayer
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.planner import plan, summary
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules
-from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
+from agileml.pipeline.plan.requests import SplitRequest, Topology
+from agileml.pipeline.profile.model_profile import CostRules, LayerCost, ModelProfile
 from agileml.pipeline.run.fault_script import FaultScript
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training
-from agileml.pipeline.schedule.schemes import FLUSHING
+from agileml.pipeline.schedule.schedules import FLUSHING
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,8 +11,7 @@ No part knows another one, or the controller, which turns their answers into ins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, get_args
 
-from agileml.core.clock_progress import ClockProgress, ClockReport
-from agileml.core.epochs import Epochs, Mode
+from agileml.core.clocks import ClockProgress, ClockReport
 from agileml.core.events import (
     ControllerInstruction,
     ControllerSettings,
@@ -23,12 +22,12 @@ from agileml.core.events import (
     RememberCheckpoint,
     StopJob,
 )
-from agileml.core.gathering import StartUp, can_start
 from agileml.core.last_clock import FinalLoss, LastClock
-from agileml.core.members import IN_EPOCH, Members, NodePhase
+from agileml.core.members import IN_EPOCH, Members, NodePhase, may_send
+from agileml.core.placement import Stages
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.record import remember
-from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
+from agileml.core.recovery import CHECKPOINT, INIT, Epochs, KnownCopies, Mode, common_version, rollback_point
 from agileml.core.roll_call import (
     Absent,
     Consequence,
@@ -38,16 +37,16 @@ from agileml.core.roll_call import (
     NodeEvent,
     Note,
     RollCall,
+    StartUp,
     StillMember,
+    can_start,
 )
-from agileml.core.senders import may_send
-from agileml.core.stages import Stages
 from agileml.errors import InvalidTransition
 from agileml.policies.policy import ClockFinished
 from agileml.protocol import messages
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Enter, Heartbeat, Leave, Limit, PartitionProgress, Recover, Saved, Table
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""

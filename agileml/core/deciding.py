@@ -3,17 +3,16 @@
 Every decision is final and recorded: a clock that is repeated after a rollback is made of the same chunks.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Any
 
-from agileml.core.shares import ShardShares
 from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
 from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
-from agileml.work.counted import ClockCovers
-from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage
-from agileml.work.plan import WorkPlan
+from agileml.work import FINGERPRINT_MASK, Accepted, ClockCovers, Cover, Coverage, WorkPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class ClockDecision:
         return [self.accepted.clock, self.waited_for, self.accepted.covers]
 
     @classmethod
-    def of(cls, line: Sequence[Any]) -> "ClockDecision":
+    def of(cls, line: Sequence[Any]) -> ClockDecision:
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
         return cls(Accepted(clock, tuple((place, first, last) for place, first, last in covers)), waited_for)
@@ -231,3 +230,61 @@ def _along(plan: WorkPlan, items: int, parts: Sequence[GradientSums], before: Ac
     if not earlier or len(known) < len(parts) or not isfinite(sum(known)):
         return None
     return sum(known) / items / earlier
+
+
+TOLERANCE = 0.2
+"""How far the clocks in which a shard counted may be from the mean of all shards, as a part of that mean."""
+
+CHANCE = 3.0
+"""How far they may be besides, as long as that is more: in standard deviations of a number of rare events."""
+
+
+@dataclass(slots=True)
+class ShardShares:
+    """By shard, in how many clocks it has counted; of a clock in which a part of it counted, that part."""
+
+    plan: WorkPlan
+    counted: list[float] = field(init=False)
+    _outside: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.counted = [0.0] * len(self.plan.lengths)
+
+    @property
+    def mean(self) -> float:
+        """The mean of all shards."""
+        return sum(self.counted) / len(self.counted)
+
+    def add(self, accepted: Accepted) -> str:
+        """Counts a clock; returns a warning if a shard is out of bounds for the first time since all were within."""
+        for place, first, last in accepted.covers:
+            part = (last - first) / self.plan.chunks(place, accepted.clock)
+            self.counted[self.plan.shard_at(place, accepted.clock)] += part
+        return self._warning()
+
+    def owes(self, places: Iterable[int], clock: int) -> bool:
+        """Whether one of these places has a shard that might be out of bounds if the clock left it out."""
+        least = self.mean + 1 - _allowed(self.mean + 1)
+        return any(self.counted[self.plan.shard_at(place, clock)] < least for place in places)
+
+    def extremes(self) -> tuple[float, float]:
+        """How often the shards that have counted least and most have done so, relative to the mean of all shards."""
+        mean = self.mean
+        return (min(self.counted) / mean, max(self.counted) / mean) if mean else (1.0, 1.0)
+
+    def _warning(self) -> str:
+        mean, outside = self.mean, self._outside
+        # No shard can count too little: the clock would have waited for it (`owes`).
+        most = max(range(len(self.counted)), key=self.counted.__getitem__)
+        self._outside = self.counted[most] - mean > _allowed(mean) + 1
+        if outside or not self._outside:
+            return ""
+        return (
+            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as the average"
+            " shard, which biases the model towards it: backup workers skip the work of others too often; let them skip"
+            " less, or turn them off"
+        )
+
+
+def _allowed(mean: float) -> float:
+    return max(TOLERANCE * mean, CHANCE * sqrt(mean))

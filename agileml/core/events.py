@@ -9,7 +9,7 @@ from agileml.policies.stage import StageByRatio
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Version
-from agileml.work.covers import Cover
+from agileml.work import Cover
 
 
 @dataclass(frozen=True, slots=True)

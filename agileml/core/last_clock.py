@@ -7,7 +7,7 @@ from typing import Any
 from agileml.core.events import Finished
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Collect, Collected, Evaluate, Evaluated, Version
-from agileml.work.sample import sampled_items
+from agileml.work import sampled_items
 
 
 @dataclass(slots=True)

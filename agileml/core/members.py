@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from agileml.core.events import NodeLost, NodeRules, StopJob
 from agileml.errors import InvalidTransition
+from agileml.protocol.actions import JOB_LOOP
+from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat, Warned
 
 
 class NodePhase(Enum):
@@ -40,6 +43,7 @@ _AFTER_WARNING = {
 """A node in another phase is on its way out already."""
 
 OUT = (NodePhase.GONE, NodePhase.DEAD)
+
 MOST_OUT = 256
 """Nodes that are out and still known, at most."""
 
@@ -171,3 +175,60 @@ class Members:
     def active(self, *, reliable: bool) -> list[str]:
         """Active nodes of one kind, longest running first."""
         return [m.name for m in self if m.phase is NodePhase.ACTIVE and m.reliable is reliable]
+
+
+FIRST_BEAT_SECONDS = 10.0
+"""Time for the first heartbeat after a node or a controller has started: its process connects by itself."""
+
+USUAL_STEPS = 5
+"""A step may take this many times as long as usual."""
+
+
+def silent(members: Members, now: float, heartbeat_timeout: float) -> list[str]:
+    """The nodes from which nothing was heard for too long."""
+    return [
+        member.name
+        for member in members
+        if member.phase not in OUT
+        and now - member.last_heard
+        > (heartbeat_timeout if member.beating else max(heartbeat_timeout, FIRST_BEAT_SECONDS))
+    ]
+
+
+def hung(beat: Heartbeat, rules: NodeRules) -> str:
+    """Why a node counts as hung although its heartbeats arrive; empty if it does not."""
+    if beat.usual_step == UNKNOWN_STEP:
+        if beat.stalled <= max(rules.startup_timeout, rules.hang_timeout):
+            return ""
+        return f"it hangs: its first step, or loading the trainer, has taken {beat.stalled:.0f} s"
+    if beat.stalled <= max(rules.hang_timeout, USUAL_STEPS * beat.usual_step):
+        return ""
+    return f"it hangs: no progress for {beat.stalled:.0f} s, and a step usually takes {beat.usual_step:.3g} s"
+
+
+_HEARTBEAT_SUFFIX = "@heartbeat"
+
+
+def heartbeat_name(node: str) -> str:
+    """The name of a node's heartbeat process."""
+    return node + _HEARTBEAT_SUFFIX
+
+
+def node_of(process: str) -> str:
+    """The node for which a process speaks: itself, or the one whose heartbeat process it is."""
+    return process.removesuffix(_HEARTBEAT_SUFFIX)
+
+
+def is_heartbeat_process(process: str) -> bool:
+    """Whether a name is that of a heartbeat process."""
+    return process.endswith(_HEARTBEAT_SUFFIX)
+
+
+def may_send(sender: str, message: object) -> bool:
+    """A node and its heartbeat process speak only for that node; the job loop speaks for all machines."""
+    if sender == JOB_LOOP:
+        return isinstance(message, Warned | NodeLost | StopJob)
+    about = getattr(message, "node", "")
+    if is_heartbeat_process(sender):
+        return isinstance(message, Heartbeat | NodeLost) and about == node_of(sender)
+    return not isinstance(message, Heartbeat | NodeLost) and about == sender

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agileml.core.assignment import Assignment
 from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.placement import Footprint, may_serve, target_table
+from agileml.errors import InvalidTransition
 from agileml.policies.flexrr import help_groups
 from agileml.policies.psld import PSLD, ServerPlace
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import HelpGroup, Move, Route, ServerTimed, Table, Taken
+from agileml.protocol.messages import GiveShard, HelpGroup, Move, Route, ServerTimed, Table, Taken
 
 
 @dataclass(slots=True)
@@ -138,3 +138,140 @@ class PlannedChanges:
     def _target(self, footprint: Footprint, stage: int) -> Table:
         now, before, balance = self.assignment.table, self.assignment.previous, self.balance
         return target_table(footprint, stage, now, before, self.partition_bytes, balance.placed, balance.more)
+
+
+VERSIONS_PER_EPOCH = 1 << 32
+
+PLANS_PER_MOVE = 16
+"""While more shards than this are moving, a new target is not looked for after every single arrival."""
+
+PREVIOUS_WORKERS = 8
+"""Earlier workers of a shard that are remembered."""
+
+
+@dataclass(slots=True)
+class Assignment:
+    """The confirmed table, and the moves of partitions and shards that were requested and not confirmed yet."""
+
+    _table: Table
+    moving: dict[int, Move] = field(default_factory=dict)
+    giving: dict[int, str] = field(default_factory=dict)
+    previous: dict[int, list[str]] = field(default_factory=dict)
+    routes_changed: bool = False
+    _arrived: dict[int, str] = field(default_factory=dict)
+    """Shards that have moved since the table was last asked for: copying it for each of many would take long."""
+    _since_planned: int = 0
+
+    @property
+    def table(self) -> Table:
+        """Servers, backups and workers, as confirmed."""
+        if self._arrived:
+            workers = list(self._table.workers)
+            for shard, worker in self._arrived.items():
+                workers[shard] = worker
+            self._arrived.clear()
+            self._table = replace(self._table, workers=tuple(workers))
+        return self._table
+
+    @table.setter
+    def table(self, table: Table) -> None:
+        self._arrived.clear()
+        self._table = table
+
+    def reset(self, table: Table, epoch: int) -> None:
+        """Starts an epoch with a table. Its version is higher than that of any table of an earlier epoch."""
+        for shard, worker in enumerate(self.table.workers):
+            self._remember_worker(shard, worker)
+        self.table = replace(table, version=epoch * VERSIONS_PER_EPOCH)
+        self.moving.clear()
+        self.giving.clear()
+        self.routes_changed = False
+
+    def move_towards(self, target: Table, members: Members, epoch: int) -> Iterator[Send]:
+        """Requests the moves that lead to the target table; what is moving already is left alone."""
+        for partition, (owner, wanted) in enumerate(zip(self.table.owners, target.owners, strict=True)):
+            if partition not in self.moving and owner != wanted and wanted:
+                backup = self._existing_copy(partition, members) if target.backups[partition] else ""
+                self.moving[partition] = Move(epoch, partition, wanted, backup)
+                yield Send(owner, self.moving[partition])
+        if not self.moving:
+            # Not earlier: owners learn of a new backup only after all moves, and one that hands over must know it.
+            for partition, backup in enumerate(target.backups):
+                if backup != self.table.backups[partition]:
+                    self._place(partition, self.table.owners[partition], backup)
+        for shard, (worker, wanted) in enumerate(zip(self.table.workers, target.workers, strict=True)):
+            if shard not in self.giving and worker != wanted:
+                self.giving[shard] = wanted
+                leaving = members[worker].phase is NodePhase.LEAVING
+                yield Send(worker, GiveShard(epoch, shard, wanted, now=leaving))
+
+    def expedite(self, node: str, epoch: int) -> Iterator[Send]:
+        """Asks a node to give away at once the shards that it was to give away at the end of a clock."""
+        workers = self.table.workers
+        for shard, to in self.giving.items():
+            if workers[shard] == node:
+                yield Send(node, GiveShard(epoch, shard, to, now=True))
+
+    def partition_arrived(self, partition: int, node: str) -> Move:
+        """Confirms a move and returns it; InvalidTransition if the partition was not moving to this node."""
+        move = self.moving.get(partition)
+        if move is None or move.to != node:
+            raise InvalidTransition(f"{node} received partition {partition}, which was not moving there: {move}")
+        del self.moving[partition]
+        self._place(partition, move.to, move.backup)
+        return move
+
+    def shard_arrived(self, shard: int, node: str) -> None:
+        """Confirms a move; InvalidTransition if the shard was not moving to this node."""
+        if self.giving.get(shard) != node:
+            raise InvalidTransition(f"{node} received shard {shard}, which was not moving there: {self.giving}")
+        self._remember_worker(shard, self._arrived.get(shard) or self._table.workers[shard])
+        self._arrived[shard] = self.giving.pop(shard)
+        self._since_planned += 1
+
+    def worth_planning(self) -> bool:
+        """Whether enough shards have arrived to look for a new target: each of a few, or a part of many.
+
+        A plan looks at all shards, so that planning after each of many would take quadratic time.
+        """
+        if self._since_planned * PLANS_PER_MOVE < len(self.giving):
+            return False
+        self._since_planned = 0
+        return True
+
+    def take_new_routes(self) -> Table | None:
+        """The table if nodes must be sent it, once; of several moves only the last leads to new routes."""
+        if not self.routes_changed or self.moving:
+            return None
+        self.routes_changed = False
+        return self.table
+
+    def is_free(self, node: str, members: Members) -> bool:
+        """Whether a node holds nothing, receives nothing, and every node in the epoch knows."""
+        table = self.table
+        if node in table.owners or node in table.backups or node in table.workers:
+            return False
+        if node in self.giving.values() or any(node in (move.to, move.backup) for move in self.moving.values()):
+            return False
+        return all(members[name].routed >= table.version for name in members.names(*IN_EPOCH))
+
+    def _existing_copy(self, partition: int, members: Members) -> str:
+        """The reliable node that can keep a copy of a moving partition without being sent one."""
+        reliable = members.active(reliable=True)
+        candidates = (self.table.backups[partition], self.table.owners[partition])
+        return next((name for name in candidates if name in reliable), "")
+
+    def _place(self, partition: int, owner: str, backup: str) -> None:
+        owners, backups = list(self.table.owners), list(self.table.backups)
+        owners[partition], backups[partition] = owner, backup
+        self.table = replace(self.table, version=self.table.version + 1, owners=tuple(owners), backups=tuple(backups))
+        self.routes_changed = True
+
+    def _remember_worker(self, shard: int, worker: str) -> None:
+        """An earlier worker has the shard's data and is asked first to take it back."""
+        before = self.previous.setdefault(shard, [])
+        if worker in before:
+            before.remove(worker)
+        if worker:
+            before.append(worker)
+        del before[:-PREVIOUS_WORKERS]

@@ -12,13 +12,11 @@ from pathlib import Path
 
 from agileml.engines import job_state
 from agileml.engines.base import EvictionWarning, FleetEvent, Gone
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import Chaos, Quiet
 from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
-from agileml.engines.local.engine import prepare_job
-from agileml.engines.local.fleet import LocalFleet
+from agileml.engines.local.fleet import LocalFleet, prepare_job
 from agileml.engines.local.processes import Processes
-from agileml.engines.script import Quiet
 from agileml.errors import AgileMLError, BadArgument, Unrecoverable
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params

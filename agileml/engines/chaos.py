@@ -7,29 +7,94 @@
 only on the seed, the rule, how often the rule has fired, and which machines are present.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.errors import BadArgument
 from agileml.slowdowns import Disrupt, PowerLaw, Replay, Slowdown, SlowServer, SlowWorker, Uneven
 
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Machines are warned, and taken away after `seconds`."""
+
+    names: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KillNodes:
+    """Machines are taken away without warning."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Machines are added."""
+
+    count: int
+    reliable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KillController:
+    """The controller is killed; the job loop restarts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningMachine:
+    """A running machine, as a script sees it."""
+
+    name: str
+    reliable: bool
+    warned: bool
+
+
+class Script(Protocol):
+    """Decides which faults to inject into a job."""
+
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
+        """The faults to inject now.
+
+        Called after every finished clock and many times a second. `clock` is the last finished one, `seconds` the time
+        since the job began; `machines` are in the order in which they joined. Each fault is returned once.
+        """
+        ...
+
+
+class Quiet:
+    """A script without faults."""
+
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
+        """No faults."""
+        return ()
+
+
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
+
 
 WARNING_SECONDS = 120.0
 """Default seconds of an eviction warning, as AWS gives."""
 
+
 MOST_NODES = 10_000
 """A larger number is taken for a typing error."""
 
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
 _CLOCKS = ("clock", "clocks")
+
 
 FaultExtent = int | Literal["half", "all"]
 """How many of the present nodes."""
@@ -95,7 +160,7 @@ class Chaos:
     slowdowns: tuple[Slowdown, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, seed: int = 0) -> "Chaos":
+    def parse(cls, text: str, seed: int = 0) -> Chaos:
         """Parses a text such as `at clock 20 evict half warn 5s; every 20s kill 1 prob 0.3`."""
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
@@ -338,3 +403,6 @@ class _Parser:
         word, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)
         actual = f"{word!r}" if word else "the end"
         return BadArgument(f"chaos, character {at}: found {actual}, expected {wanted}; for example: {EXAMPLE}")
+
+
+Act = Evict | KillNodes | Join | KillController

@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import count
 
 from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
+from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.engines.interrupts import until_done
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.node_process import NOT_ADMITTED

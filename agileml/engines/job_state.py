@@ -10,8 +10,8 @@ from agileml.errors import BadInput
 from agileml.roles.node import JobSettings
 from agileml.runtime.attach import PublishedJob, published_in
 from agileml.runtime.controller_process import Memory
+from agileml.runtime.folders import NotPrivate
 from agileml.runtime.prepared_job import RunnableJob
-from agileml.runtime.private_folder import NotPrivate
 from agileml.transport import BadAddress
 from agileml.transport.addresses import UnixAddress
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agileml.params.deltas import Delta, RowDelta, Rows
-from agileml.params.fast_rows import RowNumbers
 from agileml.params.layout import ArraySpec, Layout, PartitionState, Segment
+from agileml.params.rows import RowNumbers
 
 WantedRows = list[Rows | None]
 """The wanted rows of each segment of a partition, relative to its first row; None: all rows."""

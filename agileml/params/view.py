@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from agileml.errors import BadTrainer, NotFinite
 from agileml.params.deltas import ADD, Aggregation, Delta, RowDelta, assign_into
-from agileml.params.fast_rows import RowNumbers, rows_of
 from agileml.params.layout import Array, ArraySpec, Layout, Params, PartitionState
 from agileml.params.reads import Mask, MissingRows, ShardReads, picked
-from agileml.params.row_buffer import RowBuffer
+from agileml.params.rows import RowBuffer, RowNumbers, rows_of
 from agileml.params.wire import HalfWire
 
 RowSelection = NDArray[np.integer] | Sequence[int] | slice | None

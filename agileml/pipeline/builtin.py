@@ -1,5 +1,5 @@
 """Models that are built in, by the function that makes each."""
 
-from agileml.pipeline.model.builtin import mlp, transformer
+from agileml.pipeline.model.user_model import mlp, transformer
 
 __all__ = ["mlp", "transformer"]

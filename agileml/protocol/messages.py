@@ -10,11 +10,10 @@ Every class of this module can be sent (`mailbox.codec`); none is imported from 
 
 from dataclasses import dataclass
 
+from agileml import work
 from agileml.params.deltas import Delta, Rows
 from agileml.params.layout import PartitionState
-from agileml.work import ranges
-from agileml.work.counted import ClockCovers
-from agileml.work.covers import Cover
+from agileml.work import ClockCovers, Cover
 
 # -- between workers and servers: contributions to a clock, and parameters ---------------------------------------------
 
@@ -102,7 +101,7 @@ class TakeShard:
     epoch: int
     shard: int
     clock: int
-    chunks: ranges.Ranges
+    chunks: work.Ranges
 
 
 # -- between servers: moving, backing up and restoring partitions, and the end of a node -------------------------------

@@ -7,7 +7,7 @@ is computed, the worker between two pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
 from time import perf_counter
@@ -17,10 +17,26 @@ from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta
 from agileml.params.reads import MissingRows, RowsRead, WantedRows
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
-from agileml.protocol.actions import Chunk, Evaluation, WorkUnit
-from agileml.protocol.messages import UpdateEntry
+from agileml.protocol.actions import Action, Chunk, Evaluation, Send, WorkUnit
+from agileml.protocol.messages import Table, UpdateEntry
 from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk
-from agileml.work.sample import sampled_items
+from agileml.work import sampled_items
+
+
+@dataclass(slots=True)
+class WorkerContext:
+    """The worker's node, where its actions go, its epoch, the last clock to work on, and the routes."""
+
+    node: str
+    out: list[Action]
+    epoch: int = 0
+    limit: int = 0
+    table: Table = field(default_factory=lambda: Table(0, (), (), ()))
+
+    def send(self, to: str, message: object) -> None:
+        """Sends a message."""
+        self.out.append(Send(to, message))
+
 
 LOSS_PER_GRADIENT, LOSS_SHARE = 1 / 3, 0.1
 

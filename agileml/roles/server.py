@@ -37,9 +37,17 @@ from agileml.protocol.messages import (
     Taken,
     Version,
 )
-from agileml.roles.backups import BackupPartition, Backups
 from agileml.roles.partitions import NOTHING, Commit, PartitionOutcome, Reply, ServedPartition, ServingRules, keep_from
-from agileml.roles.server_parts import Holder, InTransit, PartitionMessage, Place, Restoring, WorkerTraffic
+from agileml.roles.server_parts import (
+    BackupPartition,
+    Backups,
+    Holder,
+    InTransit,
+    PartitionMessage,
+    Place,
+    Restoring,
+    WorkerTraffic,
+)
 
 
 class Server:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from agileml.errors import InvalidTransition
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Adopted, GiveShard, TakeShard
-from agileml.roles.context import WorkerContext
-from agileml.roles.remaining import HeldShards, Remaining
+from agileml.roles.chunk_runner import WorkerContext
+from agileml.roles.contributions import HeldShards, Remaining
 from agileml.roles.work_exchange import Helping
-from agileml.work.counted import CountedWork
+from agileml.work import CountedWork
 
 
 @dataclass(slots=True)

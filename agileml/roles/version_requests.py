@@ -8,8 +8,7 @@ from agileml.params.reads import WantedRows
 from agileml.params.view import NEVER
 from agileml.protocol.actions import CONTROLLER, Action, Send
 from agileml.protocol.messages import PartitionUpdate, Pull, Reads, ServerTimed, Snapshot
-from agileml.roles.chunk_runner import ChunkRunner
-from agileml.roles.context import WorkerContext
+from agileml.roles.chunk_runner import ChunkRunner, WorkerContext
 
 NO_OWNER = ""
 

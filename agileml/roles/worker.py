@@ -12,7 +12,7 @@ from typing import get_args
 
 from agileml.errors import InvalidTransition
 from agileml.params.view import NEVER
-from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute
+from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, State, Transition
 from agileml.protocol.messages import (
     Accept,
     Enter,
@@ -25,16 +25,13 @@ from agileml.protocol.messages import (
     Stable,
     TakeShard,
 )
-from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.context import WorkerContext
-from agileml.roles.contributions import Contributions
-from agileml.roles.remaining import HeldShards, Remaining, reusable
+from agileml.roles.chunk_runner import ChunkRunner, WorkerContext, WorkResult
+from agileml.roles.contributions import Contributions, HeldShards, Remaining, reusable
 from agileml.roles.shard_handovers import ShardHandovers
-from agileml.roles.transitions import State, Transition
 from agileml.roles.version_requests import VersionRequests
 from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.transport import FrameLimits
-from agileml.work.counted import CountedWork
+from agileml.work import CountedWork
 
 WorkerMessage = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
 """Messages that a worker processes."""

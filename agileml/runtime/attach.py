@@ -13,9 +13,9 @@ from pathlib import Path
 from agileml.errors import PeerRefused
 from agileml.runtime.address_book import listening_host
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
+from agileml.runtime.folders import require_private
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.output import captured
-from agileml.runtime.private_folder import require_private
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.runtime.role_specs import NodeRole, NodeRun
 from agileml.transport import TcpAddress, new_instance

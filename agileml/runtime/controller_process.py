@@ -22,7 +22,7 @@ from agileml.core.events import (
     RememberDecision,
     Tick,
 )
-from agileml.core.senders import heartbeat_name, is_heartbeat_process, node_of
+from agileml.core.members import heartbeat_name, is_heartbeat_process, node_of
 from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send

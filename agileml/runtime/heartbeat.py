@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from agileml.core.events import NodeLost
-from agileml.core.senders import heartbeat_name
+from agileml.core.members import heartbeat_name
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Leave
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox

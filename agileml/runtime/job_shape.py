@@ -23,7 +23,7 @@ from agileml.job import TrainingJob
 from agileml.params.declarations import call, name_of
 from agileml.params.layout import Layout
 from agileml.trainer import initial_model, plan_of, shards_of
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from agileml.runtime.vitals import Vitals
 from agileml.slowdowns import Slowness
 from agileml.trainer import shards_of
 from agileml.user_code import beginning_of, users_traceback, whereabouts
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 T = TypeVar("T")
 

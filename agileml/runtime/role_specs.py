@@ -16,7 +16,7 @@ from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.vitals import Vitals
 from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 SLOWEST_BYTES_PER_SECOND = 32 << 20
 """The rate at which a node on a busy computer handles a large model: 32 s for each GiB."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from inspect import isclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
 from agileml.extras import torch_module
 from agileml.params.declarations import call
-from agileml.torch.batches import Batches, Numbers
 from agileml.torch.loaders import BatchKey, Loaders
 from agileml.torch.streams import Streams
 from agileml.torch.surroundings import surroundings
 from agileml.user_code import described
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 if TYPE_CHECKING:
     import torch
@@ -209,3 +210,110 @@ def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401 - wh
 
 def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
     return TrainerFailed(f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}")
+
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPart:
+    """A share of every batch, as a shard with one item for each of its samples in an epoch."""
+
+    number: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Cuts each epoch into batches of `size` samples, in random order if `shuffle`, and each batch into parts.
+
+    The last batch of an epoch may be shorter, or is left out with `drop_last`. `size` is a multiple of `parts`.
+    """
+
+    samples: int
+    size: int
+    parts: int
+    shuffle: bool
+    drop_last: bool = False
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches of an epoch; a clock is one batch."""
+        return self.samples // self.size if self.drop_last else -(-self.samples // self.size)
+
+    def length(self, clock: int) -> int:
+        """The number of samples in the batch of a clock."""
+        return self.size if clock % self.per_epoch else self._last
+
+    def shards(self) -> list[BatchPart]:
+        """The parts. One without a sample in the last batch has an empty item there, to take part in every clock."""
+        before = (self.per_epoch - 1) * self._share
+        return [BatchPart(number, before + max(1, len(self._of_last(number)))) for number in range(self.parts)]
+
+    def chosen(self, seed: int, clock: int, part: int, lo: int, hi: int) -> Numbers:
+        """The samples of items lo..hi of a part, in the epoch of a clock."""
+        items = np.arange(lo, hi)
+        batch, place = np.divmod(items, self._share)
+        last, of_last = batch == self.per_epoch - 1, self._of_last(part)
+        positions = np.where(
+            last, batch * self.size + of_last.start + place, batch * self.size + part * self._share + place
+        )
+        chosen: Numbers = positions[~last | (place < len(of_last))]
+        if self.shuffle:
+            chosen = _order(self.samples, seed, (clock - 1) // self.per_epoch)[chosen]
+        return chosen
+
+    @property
+    def _share(self) -> int:
+        return self.size // self.parts
+
+    @property
+    def _last(self) -> int:
+        return min(self.size, self.samples - (self.per_epoch - 1) * self.size)
+
+    def _of_last(self, part: int) -> range:
+        return range(self._last * part // self.parts, self._last * (part + 1) // self.parts)
+
+
+@lru_cache(maxsize=2)
+def _order(samples: int, seed: int, epoch: int) -> Numbers:
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch,))))
+    return rng.permutation(samples)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledBatches:
+    """Batches with their lengths, and the tensors in them with PyTorch's count of changes."""
+
+    contents: Sequence[object]
+    lengths: Sequence[int]
+    tensors: Sequence[tuple[torch.Tensor, int]]
+    nbytes: float
+
+    @classmethod
+    def of(cls, contents: Sequence[object], lengths: Sequence[int]) -> SampledBatches:
+        """Batches whose size is infinite if they hold anything but tensors and plain values."""
+        try:
+            tensors = [tensor for content in contents for tensor in _tensors(content)]
+        except TypeError:
+            return cls(contents, lengths, (), inf)
+        nbytes = sum(tensor.element_size() * tensor.numel() for tensor in tensors)
+        return cls(contents, lengths, [(tensor, tensor._version) for tensor in tensors], nbytes)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the user's code has changed a tensor in place."""
+        return any(tensor._version != version for tensor, version in self.tensors)
+
+
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - a batch is what the user's dataset and collate make it
+    if isinstance(batch, torch_module().Tensor):
+        yield batch
+    elif isinstance(batch, list | tuple | Mapping):
+        for value in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(value)
+    elif not isinstance(batch, str | bytes | int | float | None):
+        raise TypeError(type(batch).__name__)

@@ -17,7 +17,7 @@ import numpy as np
 
 from agileml.errors import BadTrainer
 from agileml.extras import torch_module
-from agileml.params.clipping import clip_factor, shrunk, square_of
+from agileml.params.commit import clip_factor, shrunk, square_of
 from agileml.params.layout import Array
 from agileml.torch.network import BatchObjective, TorchNetwork, has_running_statistics, on_device
 from agileml.torch.surroundings import surroundings

@@ -22,13 +22,11 @@ from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
-from agileml.torch.batches import BatchPart
-from agileml.torch.data import TorchData
+from agileml.torch.data import BatchPart, SampledBatches, TorchData
 from agileml.torch.first_clock import compare_first_clock
 from agileml.torch.loaders import BatchKey
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
-from agileml.torch.sampled import SampledBatches
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Piece, Sample, init_rng
 from agileml.user_code import beginning_of

@@ -13,9 +13,18 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from agileml.transport.buffers import ALIGNMENT, Bytes, aligned
 from agileml.transport.errors import BadFrame
-from agileml.transport.framing import Array, Described, FrameLimits, carried, checked, described
+from agileml.transport.framing import (
+    ALIGNMENT,
+    Array,
+    Bytes,
+    Described,
+    FrameLimits,
+    aligned,
+    carried,
+    checked,
+    described,
+)
 
 BUCKET = "bucket"
 """The kind of a frame that holds a part of a message."""

@@ -13,9 +13,8 @@ from agileml.transport.errors import BadAddress
 from agileml.transport.events import Rejected
 from agileml.transport.handshake import Failure, Handshake, Identity, Reason
 from agileml.transport.link import Link, Phase
-from agileml.transport.loop import READ, WRITE, Loop
 from agileml.transport.settings import TransportSettings
-from agileml.transport.streams import PlainStream
+from agileml.transport.sockets import READ, WRITE, Loop, PlainStream
 
 _ACCEPTED_AT_ONCE = 64
 _PERMANENT = {Reason.SECRET, Reason.VERSION, Reason.TAKEN}

@@ -7,34 +7,62 @@
 Every length is checked against the limits, and the arrays' sizes against the body's, before memory is allocated.
 """
 
+from __future__ import annotations
+
 import math
 import struct
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from agileml.transport.buffers import ALIGNMENT, BufferPool, Bytes
 from agileml.transport.errors import BadFrame, Unsendable
 
+ALIGNMENT = 64
+
+
+_POOLED_FROM = 256 << 10
+"""Smaller buffers are not pooled: the allocator reuses them just as well."""
+
+
 Array = np.ndarray[Any, Any]
+
+
 Described = tuple[str, tuple[int, ...]]
 """An array's dtype and shape."""
 
+
 _PREFIX = struct.Struct("<4sIQ")
+
+
 _MAGIC = b"AgM2"
+
+
 _READ_AHEAD = 64 << 10
 """One read may receive many small frames. At most this much of a large body is copied; the rest arrives in place."""
+
+
 # |V2 carries bfloat16 numbers, for which numpy has no type.
 _DTYPES = {
     code: np.dtype(code)
     for code in ("|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8", "|V2")
 }
+
+
 _NOTHING = memoryview(b"")
+
+
 _PADDING = memoryview(bytes(ALIGNMENT))
+
+
 _pack = msgspec.msgpack.Encoder().encode
+
+
 _unpack = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
 
 
@@ -245,3 +273,66 @@ class FrameReader:
         if body_bytes > self._limits.body_bytes:
             raise BadFrame(f"arrays of {body_bytes:,} bytes, the limit is {self._limits.body_bytes:,}")
         return header_bytes, body_bytes
+
+
+Bytes = NDArray[np.uint8]
+
+
+def aligned(size: int) -> Bytes:
+    """Fresh memory that starts at a multiple of ALIGNMENT."""
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    offset = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return raw[offset : offset + size]
+
+
+def capacity_for(size: int) -> int:
+    """The size class of a buffer: at most a quarter larger than `size`, so that similar frames share a few classes."""
+    step = 1 << max(size.bit_length() - 3, 0)
+    return -(-size // step) * step
+
+
+class _LentBuffer:
+    """Lends a buffer: arrays over it keep this object alive, and its deletion returns the buffer."""
+
+    __slots__ = ("__array_interface__", "__weakref__")
+
+    def __init__(self, buffer: Bytes) -> None:
+        self.__array_interface__ = buffer.__array_interface__
+
+
+class BufferPool:
+    """Idle buffers, up to `most_bytes` in total; the least recently used are dropped first."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._idle: list[Bytes] = []
+        # Any thread may delete an array; appending to a deque and popping from it are safe without a lock.
+        self._returned: deque[Bytes] = deque()
+
+    def take(self, size: int) -> Bytes:
+        """Aligned, uninitialized memory of `size` bytes. Only for the thread that owns the pool."""
+        if size < _POOLED_FROM or size > self._most_bytes:
+            return aligned(size)
+        self._collect()
+        capacity = capacity_for(size)
+        buffer = next((buffer for buffer in reversed(self._idle) if buffer.size == capacity), None)
+        if buffer is None:
+            buffer = aligned(capacity)
+        else:
+            self._idle = [other for other in self._idle if other is not buffer]
+        lease = _LentBuffer(buffer)
+        weakref.finalize(lease, self._returned.append, buffer).atexit = False
+        return np.asarray(lease)[:size]
+
+    @property
+    def idle_bytes(self) -> int:
+        """Bytes of the pool's unused buffers."""
+        self._collect()
+        return sum(buffer.size for buffer in self._idle)
+
+    def _collect(self) -> None:
+        while self._returned:
+            self._idle.append(self._returned.popleft())
+        held = sum(buffer.size for buffer in self._idle)
+        while held > self._most_bytes:
+            held -= self._idle.pop(0).size

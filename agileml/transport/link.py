@@ -9,9 +9,8 @@ from itertools import islice
 from agileml.transport.addresses import Address, TcpAddress
 from agileml.transport.framing import Frame, FrameReader
 from agileml.transport.handshake import Handshake
-from agileml.transport.loop import Loop
 from agileml.transport.settings import Tls
-from agileml.transport.streams import PlainStream, Stream
+from agileml.transport.sockets import Loop, PlainStream, Stream
 
 _GATHERED = 64
 """Pieces of memory per system call."""

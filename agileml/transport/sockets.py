@@ -1,9 +1,12 @@
-"""Opens and configures sockets."""
+"""Sockets that never block: opening them, plain and TLS streams over them, and the loop that waits for them."""
 
 import contextlib
 import errno
 import os
+import selectors
 import socket
+import ssl
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agileml.transport.addresses import Address, TcpAddress, UnixAddress
@@ -91,3 +94,176 @@ def _remove_stale(address: UnixAddress) -> None:
         probe.setblocking(False)
         if probe.connect_ex(address.path) == errno.ECONNREFUSED:
             remove(address)
+
+
+_TLS_RECORD = 16 << 10
+_TLS_MOST = 1 << 20
+
+
+class PlainStream:
+    """A Unix or TCP socket."""
+
+    holds_data = False
+    wants_write = True
+    short_read_is_last = True
+    """A short read means that no more data is available."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    def fileno(self) -> int:
+        """The descriptor, for the selector."""
+        return self._socket.fileno()
+
+    def establish(self) -> bool:
+        """Completes connecting; raises OSError if it failed."""
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        return True
+
+    def secured(self, context: ssl.SSLContext, server_hostname: str | None) -> "TlsStream":
+        """Puts the connection under TLS. A client gives the name that the server has to prove."""
+        return TlsStream(self._socket, context, server_hostname)
+
+    def receive_into(self, memory: memoryview) -> int | None:
+        """Number of bytes received; 0 at the end of the stream."""
+        try:
+            return self._socket.recv_into(memory)
+        except BlockingIOError:
+            return None
+
+    def send(self, pieces: Sequence[memoryview]) -> int | None:
+        """Number of bytes sent."""
+        try:
+            return self._socket.sendmsg(pieces)
+        except BlockingIOError:
+            return None
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+
+class TlsStream:
+    """A TCP socket under TLS."""
+
+    short_read_is_last = False
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, server_hostname: str | None) -> None:
+        self.wants_write = True
+        self._connecting = server_hostname is not None
+        self._socket = context.wrap_socket(
+            sock,
+            server_side=not self._connecting,
+            do_handshake_on_connect=False,
+            server_hostname=server_hostname,
+            suppress_ragged_eofs=True,
+        )
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether decrypted bytes are buffered."""
+        return self._socket.pending() > 0
+
+    def fileno(self) -> int:
+        """The descriptor, for the selector."""
+        return self._socket.fileno()
+
+    def establish(self) -> bool:
+        """Continues the TLS handshake; True once it is complete."""
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self.wants_write = False
+            return False
+        except ssl.SSLWantWriteError:
+            self.wants_write = True
+            return False
+        return True
+
+    def receive_into(self, memory: memoryview) -> int | None:
+        """Number of bytes received; 0 at the end of the stream."""
+        try:
+            return self._socket.recv_into(memory)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+
+    def send(self, pieces: Sequence[memoryview]) -> int | None:
+        """Number of bytes sent. After None, OpenSSL expects the same bytes again, possibly followed by more."""
+        try:
+            return self._socket.send(_record(pieces))
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+
+Stream = PlainStream | TlsStream
+
+
+def _record(pieces: Sequence[memoryview]) -> memoryview | bytes:
+    """The next data to encrypt: a large piece without copying, or small ones joined to fill a record."""
+    if len(pieces) == 1 or len(pieces[0]) >= _TLS_RECORD:
+        return pieces[0][:_TLS_MOST]
+    length, count = 0, 0
+    while count < len(pieces) and length < _TLS_RECORD:
+        length += len(pieces[count])
+        count += 1
+    return b"".join([*pieces[: count - 1], pieces[count - 1][:_TLS_RECORD]])
+
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+OnReady = Callable[[int], None]
+"""Called with READ, WRITE or both."""
+
+
+class Loop:
+    """Calls back for ready descriptors. Only `wake` may be called from another thread."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._waker, self._alarm = socket.socketpair()
+        for sock in (self._waker, self._alarm):
+            sock.setblocking(False)
+        self.woken = False
+        self.watch(self._alarm.fileno(), READ, self._on_alarm)
+
+    def watch(self, descriptor: int, mask: int, ready: OnReady) -> None:
+        """Starts watching a descriptor."""
+        self._selector.register(descriptor, mask, ready)
+
+    def change(self, descriptor: int, mask: int) -> None:
+        """Changes what a descriptor is watched for."""
+        key = self._selector.get_key(descriptor)
+        if key.events != mask:
+            self._selector.modify(descriptor, mask, key.data)
+
+    def forget(self, descriptor: int) -> None:
+        """Stops watching a descriptor. Call it before closing the descriptor."""
+        self._selector.unregister(descriptor)
+
+    def turn(self, wait: float) -> None:
+        """Waits up to `wait` seconds for ready descriptors, and calls back."""
+        for key, mask in self._selector.select(wait):
+            key.data(mask)
+
+    def wake(self) -> None:
+        """Interrupts the wait; may be called from any thread at any time."""
+        # A full buffer wakes the loop as well, and a closed loop needs no waking.
+        with contextlib.suppress(OSError):
+            self._waker.send(b"\0")
+
+    def close(self) -> None:
+        """Closes the loop's own descriptors."""
+        self._selector.close()
+        self._alarm.close()
+        self._waker.close()
+
+    def _on_alarm(self, _: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._alarm.recv(4096):
+                pass
+        self.woken = True

@@ -25,7 +25,7 @@ from agileml.policies.dbw import DBW, FixedWait, WaitPolicy
 from agileml.policies.stragglers import Stragglers
 from agileml.reference import iterate
 from agileml.slowdowns import Replay
-from agileml.work.covers import Accepted
+from agileml.work import Accepted
 
 VARIANCES = (0.0, 0.2, 1.0)
 """The three distributions: the `a` of 1 - a + a * Exp(1)."""

@@ -11,7 +11,7 @@ import numpy as np
 from agileml import train
 from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.messages import Messages
+from agileml.engines.sim.network import Messages
 from agileml.engines.sim.simulation import Machines
 from agileml.trainer import ParamView
 from bench.stragglers.workers import CHUNK_SECONDS, CHUNKS, Light

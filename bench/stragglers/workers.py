@@ -12,7 +12,7 @@ import numpy as np
 from agileml import train
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
-from agileml.engines.local.engine import LocalEngine
+from agileml.engines.local.fleet import LocalEngine
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.params.layout import Params

@@ -15,8 +15,8 @@ from compare import plain_losses
 from models import MODELS
 
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Act, Evict, KillNodes, RunningMachine
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, KillNodes, RunningMachine
 from agileml.job import TrainingJob
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import prepare_pipeline

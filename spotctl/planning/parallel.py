@@ -7,10 +7,8 @@ from math import inf, log
 from agileml.errors import BadInput
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.plan.planner import plan, summary
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules
-from agileml.pipeline.profile.model_profile import ModelProfile
+from agileml.pipeline.plan.requests import SplitRequest, Topology
+from agileml.pipeline.profile.model_profile import CostRules, ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from agileml.core import controller
-from agileml.core.assignment import Assignment
-from agileml.core.checkpointing import CheckpointSchedule
+from agileml.core.clocks import CheckpointSchedule
 from agileml.core.controller import Controller
-from agileml.core.epochs import Epochs, Mode
 from agileml.core.members import IN_EPOCH, Members, NodePhase
+from agileml.core.planned_changes import Assignment
+from agileml.core.recovery import Epochs, Mode, VersionLedger
 from agileml.core.roll_call import Consequence, NodeAnswer, RollCall
-from agileml.core.version_ledger import VersionLedger
 from agileml.engines.crash_guard import CrashGuard
 from agileml.protocol.actions import Save, Send
 from agileml.protocol.messages import Hello, Stable, Warned

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agileml.core.version_ledger import VersionLedger
+from agileml.core.recovery import VersionLedger
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines
 from agileml.params.deltas import Delta, accumulate
@@ -23,16 +23,13 @@ from agileml.protocol.messages import (
     TakeShard,
     Version,
 )
-from agileml.roles import remaining, server
-from agileml.roles.departure import Departure
-from agileml.roles.node import Node
-from agileml.roles.partitions import Commit, ServedPartition, keep_from
-from agileml.roles.pending import PendingClock
-from agileml.roles.remaining import Position
+from agileml.roles import contributions, server
+from agileml.roles.contributions import Position
+from agileml.roles.node import Departure, Node
+from agileml.roles.partitions import Commit, PendingClock, ServedPartition, keep_from
 from agileml.roles.server import Server
 from agileml.roles.worker import Worker
-from agileml.work.counted import CountedWork
-from agileml.work.ranges import Ranges
+from agileml.work import CountedWork, Ranges
 from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
 
@@ -158,7 +155,14 @@ OF_NODES = (
         slack=None,
     ),
     Mutant(
-        "work after a gap is kept", remaining, "_walk", _over_gaps, SHARDS_MOVED, ("kill one", "Adopted"), EVEN, slack=2
+        "work after a gap is kept",
+        contributions,
+        "_walk",
+        _over_gaps,
+        SHARDS_MOVED,
+        ("kill one", "Adopted"),
+        EVEN,
+        slack=2,
     ),
     Mutant("messages of earlier epochs are handled", Node, "_in_time", _old_epochs_too, LOSSES),
     Mutant("messages of later epochs are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),

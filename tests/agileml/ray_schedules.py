@@ -14,9 +14,8 @@ from typing import Any
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos, FaultSchedule
+from agileml.engines.chaos import Act, Chaos, FaultSchedule, Join, RunningMachine
 from agileml.engines.ray import RayEngine
-from agileml.engines.script import Act, Join, RunningMachine
 from tests.agileml.engines.ray_cluster import Cluster, ray_cluster
 from tests.agileml.local_faults import CLOCKS, LENGTHS, LocalSchedule, check, undisturbed
 

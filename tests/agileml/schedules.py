@@ -27,7 +27,7 @@ from agileml.roles.node import JobSettings
 from agileml.runtime.results import model_of
 from agileml.slowdowns import PowerLaw, SlowWorker
 from agileml.trainer import Trainer, loss_of, sample_of, shards_of
-from agileml.work.covers import FINGERPRINT_MASK, Accepted
+from agileml.work import FINGERPRINT_MASK, Accepted
 from tests.agileml.targets import (
     AT_START,
     EVENTS,

@@ -19,8 +19,8 @@ import numpy as np
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.job import Trained, TrainingJob
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings

@@ -8,7 +8,7 @@ from functools import cache
 from typing import get_args
 
 from agileml.core.controller import Controller
-from agileml.core.epochs import Mode
+from agileml.core.recovery import Mode
 from agileml.protocol import messages
 from agileml.roles.work_exchange import HelpMessage
 

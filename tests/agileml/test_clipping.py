@@ -9,10 +9,10 @@ from torch import nn
 
 import agileml
 from agileml import reference
+from agileml.core.clocks import UpdateNorms
 from agileml.core.members import Members
-from agileml.core.update_norms import UpdateNorms
 from agileml.errors import AgileMLError, BadArgument
-from agileml.params.clipping import clip_factor, shrunk
+from agileml.params.commit import clip_factor, shrunk
 from agileml.protocol.messages import SquareOfPart
 from agileml.reference import model_digest
 from tests.agileml import clipping_faults

@@ -11,7 +11,7 @@ import pytest
 from agileml.params.deltas import Delta, accumulate
 from agileml.protocol.actions import WorkUnit
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.pending import PendingClock
+from agileml.roles.partitions import PendingClock
 from agileml.transport import FrameLimits
 from agileml.transport.buckets import Encoded, split
 from tests.agileml import faults
@@ -61,7 +61,7 @@ def test_every_message_with_partition_data_is_sent_in_buckets(kind: str, monkeyp
         cut.add(message[0])
         return split(message, limits)
 
-    monkeypatch.setattr("agileml.engines.sim.messages.split", noted)
+    monkeypatch.setattr("agileml.engines.sim.network.split", noted)
     for seed in range(3):
         if kind not in cut:
             Schedule(seed, target=Target(2, "kill one", kind), frame_bytes=BUCKETS).run()

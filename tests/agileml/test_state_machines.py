@@ -12,17 +12,17 @@ import pytest
 
 import agileml
 from agileml.core.controller import ROUTES
-from agileml.core.epochs import NEXT_MODES, Epochs, Mode
 from agileml.core.events import StopJob
+from agileml.core.recovery import NEXT_MODES, Epochs, Mode
 from agileml.core.roll_call import NodeEvent
 from agileml.errors import InvalidTransition
 from agileml.protocol import messages
+from agileml.protocol.actions import State, Transition
 from agileml.roles import node, worker
 from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import NodeState
 from agileml.roles.server import NOT_SERVED
 from agileml.roles.server_parts import PartitionMessage, Place
-from agileml.roles.transitions import State, Transition
 from agileml.roles.worker import WorkerMessage, WorkerState
 from tests.agileml.targets import VALUES
 

@@ -20,7 +20,7 @@ from agileml.params.layout import Params
 from agileml.reference import model_digest, replay
 from agileml.slowdowns import Replay
 from agileml.trainer import ParamReader, ParamView, Sample
-from agileml.work.covers import Accepted
+from agileml.work import Accepted
 from tests.agileml.straggler_faults import played
 from tests.agileml.toys import Decades, Largest
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 from agileml.apps.registry import TrainerSource
-from agileml.core.checkpointing import CheckpointSchedule
+from agileml.core.clocks import CheckpointSchedule
 from agileml.core.controller import Controller
-from agileml.core.epochs import Mode
 from agileml.core.events import ControllerSettings, Iteration
+from agileml.core.recovery import Mode
 from agileml.engines.base import FleetEvent, Gone, Joined
+from agileml.engines.chaos import Quiet
 from agileml.engines.crash_guard import MOST_IN_A_ROW
 from agileml.engines.job_loop import JobLoop
-from agileml.engines.script import Quiet
 from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.job import TrainingJob
 from agileml.policies.stage import FixedStage
@@ -41,7 +41,7 @@ from agileml.runtime.results import Result, model_of
 from agileml.runtime.role_specs import TrainerControllerRole
 from agileml.stopping import Stopping
 from agileml.transport import Connected, Lost
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 from tests.agileml.schedules import PARTITIONS, small, undisturbed, undisturbed_loss
 from tests.agileml.toys import Decades
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from agileml.core.epochs import Mode
+from agileml.core.recovery import Mode
 from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params, PartitionState
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
-from agileml.roles.backups import BackupPartition
 from agileml.roles.node import Node
 from agileml.roles.partitions import ServedPartition
+from agileml.roles.server_parts import BackupPartition
 from tests.agileml.targets import phase_of
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from agileml.runtime.attach import published_in
 from agileml.runtime.blob_store import FileBlobStore
-from agileml.runtime.private_folder import NotPrivate
+from agileml.runtime.folders import NotPrivate
 from spotctl.log.store import EventLog, JobLock
 from spotctl.run.work import rendezvous
 from tests.spotctl.command_line import spotctl

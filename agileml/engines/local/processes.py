@@ -13,7 +13,7 @@ from pathlib import Path
 from agileml.engines.base import Gone
 from agileml.engines.local.fork_server import LOG_SUFFIX, OUTPUT_SUFFIX, Kill, ProcessEnded, Start
 from agileml.errors import AgileMLError
-from agileml.runtime.own_folder import short_folder
+from agileml.runtime.folders import short_folder
 from agileml.runtime.role_specs import Role
 from agileml.user_code import crash_site
 

@@ -4,6 +4,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,17 +14,54 @@ from typing import Any
 from agileml.engines.base import Gone
 from agileml.engines.local.processes import end_of
 from agileml.engines.ray import role_task
-from agileml.engines.ray.cluster_view import ClusterView, HeadLost
-from agileml.engines.ray.placement import RayMachine
 from agileml.errors import AgileMLError, BadInput
-from agileml.runtime.own_folder import own_folder
+from agileml.runtime.folders import own_folder
 
 LOOPBACK = "127.0.0.2"
 """The address of a cluster on this computer. Ray replaces 127.0.0.1 by an address that other computers can reach."""
 
+
 _LONGEST_SOCKET = len("/r/session_2026-11-21_14-42-25_055622_1234567/sockets/plasma_store")
+
+
 _STORE_BYTES = 100 << 20
 """Ray's object store, which a job hardly uses: parameters travel from node to node."""
+
+
+MARKET_LABEL = "ray.io/market-type"
+"""Ray's own label: the autoscaler and KubeRay set it to `spot` or `on-demand`."""
+
+
+MARK_SHARE = 0.001
+"""A node's share of the resource that marks a machine: the mark tells kinds of machines apart and limits no numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayMachine:
+    """A machine of the cluster, as Ray describes it."""
+
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+
+
+def placement_options(machines: Sequence[RayMachine], *, reliable: bool) -> dict[str, Any]:
+    """Ray's options for a node of this kind. Without marks in the cluster, it may run anywhere.
+
+    >>> marked = RayMachine({"CPU": 4.0, "reliable": 1.0}, {})
+    >>> placement_options([marked], reliable=True)
+    {'resources': {'reliable': 0.001}}
+    >>> placement_options([marked], reliable=False)
+    {}
+    """
+    mark = "reliable" if reliable else "transient"
+    if any(mark in machine.resources for machine in machines):
+        return {"resources": {mark: MARK_SHARE}}
+    markets = {machine.labels.get(MARKET_LABEL) for machine in machines}
+    if reliable and "spot" in markets:
+        return {"label_selector": {MARKET_LABEL: "!spot"}}
+    if not reliable and "spot" in markets:
+        return {"label_selector": {MARKET_LABEL: "spot"}}
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +251,61 @@ def _set_variables(ray: Any, values: Mapping[str, str | None]) -> None:  # noqa:
 def _token() -> str:
     """A secret of this process, because Ray reads the variable only once."""
     return secrets.token_hex(32)
+
+
+LOOK_SECONDS = 0.5
+"""Time between two looks."""
+
+
+HEAD_SECONDS = 30.0
+"""A head that has not answered for so long is lost. Ray waits for twice that."""
+
+
+class HeadLost(AgileMLError):
+    """The machine that holds a Ray cluster together does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """The machines that are alive, and the ids of those that will be taken away: when, in milliseconds since 1970."""
+
+    at: float
+    machines: list[RayMachine]
+    draining: Mapping[str, int]
+
+
+class ClusterView:
+    """The newest look at the cluster. Raises HeadLost if it is too old."""
+
+    def __init__(self, ray: Any) -> None:  # noqa: ANN401 - a module, which may be missing
+        self._ray = ray
+        self._failure: Exception | None = None
+        self._newest = self._look()
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="ray-view", daemon=True).start()
+
+    @property
+    def newest(self) -> ClusterSnapshot:
+        """The head's last answer."""
+        if time.monotonic() - self._newest.at > HEAD_SECONDS:
+            # What Ray raised last is for `--debug`: its kinds are many, and its texts are for Ray's developers.
+            raise HeadLost(
+                f"the head of the Ray cluster has not answered for {HEAD_SECONDS:g} seconds"
+            ) from self._failure
+        return self._newest
+
+    def close(self) -> None:
+        """No more looks."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(LOOK_SECONDS):
+            try:
+                self._newest = self._look()
+            except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer; `newest` says so
+                self._failure = error
+
+    def _look(self) -> ClusterSnapshot:
+        machines = [RayMachine(node["Resources"], node["Labels"]) for node in self._ray.nodes() if node["Alive"]]
+        # Ray Train finds out in this way; there is no public one.
+        return ClusterSnapshot(time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes())

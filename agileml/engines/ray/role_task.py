@@ -6,8 +6,12 @@ Ray copies this module to its workers by value: they may not have this package, 
 import os
 import subprocess
 import sys
+import zipfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from io import BytesIO
+from pathlib import Path
 
 LAST_LINES = 50
 """Lines of a node's log that are returned with its status."""
@@ -90,3 +94,22 @@ def _version_here() -> str:
     except ImportError:
         return ""
     return code_version()
+
+
+_DISTRIBUTION = "spotctl"
+
+
+def zipped_package() -> bytes:
+    """The package's modules, and the release's metadata, which is part of the version that nodes compare."""
+    root = Path(__file__).parents[2]
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(root.rglob("*.py")):
+            file.write(path, path.relative_to(root.parent))
+        try:
+            release = distribution(_DISTRIBUTION)
+        except PackageNotFoundError:
+            return content.getvalue()
+        metadata = release.read_text("METADATA") or ""
+        file.writestr(f"{_DISTRIBUTION}-{release.version}.dist-info/METADATA", metadata)
+    return content.getvalue()

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined
-from agileml.engines.chaos import Chaos, FaultSchedule
+from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
-from agileml.engines.script import Script
 from agileml.engines.sim.simulation import Machines, Simulation, infrequent_collection
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from math import exp
 from typing import Any
 
@@ -12,7 +15,9 @@ import numpy as np
 from agileml.params.deltas import nbytes
 from agileml.params.layout import state_bytes
 from agileml.protocol.messages import Collected, Handover, Patch, Push, Restore, Snapshot
-from agileml.transport.buckets import Encoded
+from agileml.runtime.mailbox import codec
+from agileml.transport import FrameLimits
+from agileml.transport.buckets import Assembly, Encoded, split
 
 HEADER_BYTES = 64
 """Bytes of a message without its arrays."""
@@ -132,3 +137,147 @@ class Wire:
         if (sender, receiver) not in self._factors:
             self._factors[sender, receiver] = exp(self.network.skew * self.rng.standard_normal())
         return self._factors[sender, receiver]
+
+
+Callback = Callable[[], None]
+
+
+@dataclass(slots=True)
+class VirtualTime:
+    """Events to come, in the order of time; those of the same time in the order in which they were added.
+
+    Nodes in step have thousands of events at the same moment: only the moments are sorted.
+    """
+
+    now: float = 0.0
+    _moments: list[float] = field(default_factory=list)
+    _coming: dict[float, deque[Callback]] = field(default_factory=dict)
+
+    def at(self, when: float, act: Callback) -> None:
+        """Calls `act` at a virtual time."""
+        acts = self._coming.get(when)
+        if acts is None:
+            self._coming[when] = deque((act,))
+            heapq.heappush(self._moments, when)
+        else:
+            acts.append(act)
+
+    def later(self, seconds: float, act: Callback) -> None:
+        """Calls `act` after some seconds."""
+        self.at(self.now + seconds, act)
+
+    def coming(self) -> Iterator[Callback]:
+        """The events to come, in order."""
+        return chain.from_iterable(self._coming[when] for when in sorted(self._moments))
+
+    def advance(self) -> None:
+        """Goes on to the next event."""
+        self.now = self._moments[0]
+        acts = self._coming[self.now]
+        act = acts.popleft()
+        if not acts:
+            del self._coming[heapq.heappop(self._moments)]
+        act()
+
+
+class Messages:
+    """Messages in flight between processes. `deliver` takes a sender, a receiver and a whole message."""
+
+    def __init__(
+        self, time: VirtualTime, wire: Wire, limits: FrameLimits, deliver: Callable[[str, str, object], None]
+    ) -> None:
+        self.delivered = 0
+        self.last: tuple[str, str, object] | None = None
+        """The last message, or bucket of one, that was delivered."""
+        self._time, self._wire, self._limits, self._deliver = time, wire, limits, deliver
+        self._codec = codec()
+        self._assemblies: dict[tuple[str, str], Assembly] = {}
+
+    def send(self, sender: str, receiver: str, message: object) -> None:
+        """Puts a message on the wire, in buckets if it is larger than a frame."""
+        size = size_of(message) if sender != receiver else 0
+        if size > self._limits.body_bytes:
+            for frame in split(self._codec.encode(message), self._limits):
+                bucket = MessageBucket(frame, message)
+                self._put_on_wire(sender, receiver, bucket, size_of(bucket))
+        else:
+            self._put_on_wire(sender, receiver, message, size)
+
+    def _put_on_wire(self, sender: str, receiver: str, message: object, size: int) -> None:
+        at, seconds = self._wire.reached(sender, receiver, message, size, self._time.now)
+        self._time.at(at, _Delivery(self, sender, receiver, message, seconds))
+
+    def in_flight(self) -> Iterator[tuple[str, str, object]]:
+        """Messages in flight: sender, receiver, message."""
+        for act in self._time.coming():
+            if isinstance(act, _Delivery) and not act.lost:
+                message = act.message
+                yield act.sender, act.receiver, message.whole if isinstance(message, MessageBucket) else message
+
+    def lose(self, process: str) -> None:
+        """Loses all messages in flight from or to a process."""
+        for act in self._time.coming():
+            if isinstance(act, _Delivery) and process in (act.sender, act.receiver):
+                act.lost = True
+
+    def delay(self, ends: tuple[str, str], seconds: float) -> None:
+        """Holds up a link: messages that are sent from now on, both ways, arrive no earlier than in some seconds."""
+        for link in (ends, ends[::-1]):
+            self._wire.hold(link, self._time.now + seconds)
+
+    def cut(self, sender: str, lose: Callable[[object], bool], receiver: str = "") -> None:
+        """Breaks a sender's links, or one of them: on each, messages are lost from the first that `lose` selects."""
+        broken: set[str] = set()
+        # In the order of each link: first the messages that the receiver's card is already receiving.
+        in_flight = [
+            act
+            for act in self._time.coming()
+            if isinstance(act, _Delivery) and act.sender == sender and receiver in ("", act.receiver)
+        ]
+        for act in sorted(in_flight, key=lambda act: act.seconds > 0):
+            if act.receiver in broken or lose(act.message):
+                broken.add(act.receiver)
+                act.lost = True
+
+    def start_receiving(self, delivery: _Delivery) -> None:
+        """A message starts to arrive; it is delivered once the receiver's card has received it."""
+        at = self._wire.received(delivery.receiver, delivery.seconds, self._time.now)
+        delivery.seconds = 0.0
+        self._time.at(at, delivery)
+
+    def arrive(self, sender: str, receiver: str, message: object) -> None:
+        """A message, or a bucket of one, has arrived."""
+        self.delivered += 1
+        self.last = (sender, receiver, message)
+        if isinstance(message, MessageBucket):
+            message = self._assemble(sender, receiver, message)
+            if message is None:
+                return
+            self.last = (sender, receiver, message)
+        self._deliver(sender, receiver, message)
+
+    def _assemble(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
+        """The message that a bucket completes."""
+        _, header, pieces = bucket.frame
+        encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
+        return None if encoded is None else self._codec.decode(*encoded)
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A message in flight; `seconds` is how long receiving it takes."""
+
+    messages: Messages
+    sender: str
+    receiver: str
+    message: object
+    seconds: float
+    lost: bool = False
+
+    def __call__(self) -> None:
+        if self.lost:
+            return
+        if self.seconds:
+            self.messages.start_receiving(self)
+        else:
+            self.messages.arrive(self.sender, self.receiver, self.message)

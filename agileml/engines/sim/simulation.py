@@ -32,8 +32,7 @@ from agileml.core.events import (
     StopJob,
     Tick,
 )
-from agileml.engines.sim.messages import Messages, VirtualTime
-from agileml.engines.sim.network import Network, Wire
+from agileml.engines.sim.network import Messages, Network, VirtualTime, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, WorkUnit

@@ -18,8 +18,7 @@ from agileml.core.events import (
     RememberDecision,
     StopJob,
 )
-from agileml.core.gathering import StartUp, all_loaded
-from agileml.core.members import Members, NodePhase
+from agileml.core.members import Members, NodePhase, may_send
 from agileml.core.roll_call import (
     LEFT_BEHIND,
     Absent,
@@ -30,8 +29,9 @@ from agileml.core.roll_call import (
     NodeEvent,
     Note,
     RollCall,
+    StartUp,
+    all_loaded,
 )
-from agileml.core.senders import may_send
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, EpochRecord, Instructions
 from agileml.pipeline.elastic.messages import LeavePipeline, NodeGone, NodeJoined, NodeReport, NodeWarned, PipelineEvent

@@ -34,7 +34,7 @@ from agileml.pipeline.elastic.messages import (
     TakeSeat,
 )
 from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
-from agileml.pipeline.schedule.schemes import FLUSHING
+from agileml.pipeline.schedule.schedules import FLUSHING
 
 Instructions = list[tuple[str, NodeInstruction]]
 """Each with its node."""

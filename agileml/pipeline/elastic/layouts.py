@@ -10,9 +10,8 @@ from agileml.errors import BadArgument
 from agileml.pipeline.elastic.seats import ALL_LANES, PipelineLayout
 from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
-from agileml.pipeline.profile.costs import SpanTables
-from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile, tensor_degrees
-from agileml.pipeline.schedule.schemes import FLUSHING, STASHING
+from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile, SpanTables, tensor_degrees
+from agileml.pipeline.schedule.schedules import FLUSHING, STASHING
 
 
 @dataclass(frozen=True)

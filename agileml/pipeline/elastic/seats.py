@@ -6,8 +6,15 @@ from itertools import accumulate
 
 from agileml.errors import BadArgument
 from agileml.pipeline.plan.balance import LayerSpans
-from agileml.pipeline.schedule.schedules import Pass, PipelineStep, ScheduleShape, StepOrder, orders, replicated_orders
-from agileml.pipeline.schedule.weight_versions import versions_used
+from agileml.pipeline.schedule.schedules import (
+    Pass,
+    PipelineStep,
+    ScheduleShape,
+    StepOrder,
+    orders,
+    replicated_orders,
+    versions_used,
+)
 
 Seat = tuple[int, int, int]
 """Pipeline (or replica), stage and lane."""

@@ -14,9 +14,8 @@ from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, Fleet
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts, planned_layout
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
-from agileml.pipeline.profile.costs import OPTIMIZER_STATE
-from agileml.pipeline.schedule.schedules import ScheduleShape, orders
-from agileml.pipeline.schedule.schemes import STASHING
+from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
+from agileml.pipeline.schedule.schedules import STASHING, ScheduleShape, orders
 from agileml.pipeline.schedule.simulator import StageTimes, play
 
 _BANDWIDTH = 1.25e9

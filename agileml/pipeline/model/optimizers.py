@@ -8,7 +8,7 @@ from agileml.checks import check_number
 from agileml.errors import BadArgument
 from agileml.pipeline.model.arrays import BFLOAT16, is_absent
 from agileml.pipeline.model.base import Array, Weights
-from agileml.pipeline.profile.costs import OPTIMIZER_STATE
+from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
 
 
 @dataclass(frozen=True)

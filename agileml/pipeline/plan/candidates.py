@@ -3,15 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agileml.pipeline.plan import closed_form
-from agileml.pipeline.plan.balance import FittingSpans, LayerSpans, balanced_spans
-from agileml.pipeline.plan.closed_form import StageCost, held_bytes
+from agileml.pipeline.plan import balance
+from agileml.pipeline.plan.balance import FittingSpans, LayerSpans, StageCost, balanced_spans, held_bytes
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import SpanTables, sync_factor
-from agileml.pipeline.profile.model_profile import ModelProfile
-from agileml.pipeline.schedule import schemes
+from agileml.pipeline.plan.requests import SplitRequest, Topology
+from agileml.pipeline.profile.model_profile import ModelProfile, SpanTables, sync_factor
+from agileml.pipeline.schedule import schedules
 
 CHUNKS = (2, 3, 4)
 
@@ -68,13 +65,13 @@ def _candidate(
     p, m = shape.stages, shape.microbatches
     devices = [_device(shape, [spans[c * p + s] for c in range(chunks)], request, s) for s in range(p)]
     if scheme == "2bw":
-        seconds = closed_form.double_buffered_seconds(devices, m) * m
+        seconds = balance.double_buffered_seconds(devices, m) * m
     else:
-        seconds = closed_form.flush_batch_seconds(devices, m, chunks)
+        seconds = balance.flush_batch_seconds(devices, m, chunks)
     held = []
     for s, cost in enumerate(devices, 1):
-        flying = schemes.in_flight(scheme, p, s, m, chunks) / chunks
-        held.append(held_bytes(cost, schemes.versions(scheme, p, s), flying, request.rules.optimizer))
+        flying = schedules.in_flight(scheme, p, s, m, chunks) / chunks
+        held.append(held_bytes(cost, schedules.versions(scheme, p, s), flying, request.rules.optimizer))
     worked = sum(cost.forward_seconds + cost.backward_seconds for cost in devices) * m / p
     speed = request.batch / seconds
     return ParallelPlan(
@@ -97,11 +94,11 @@ def _candidate(
         samples_per_second=speed,
         interval=speed_interval(speed, basis),
         idle=1 - worked / seconds,
-        bubble=schemes.bubble(scheme, p, m, chunks),
+        bubble=schedules.bubble(scheme, p, m, chunks),
         memory_bytes=max(held),
         bottleneck=_bottleneck(devices, m),
         basis=basis,
-        unpipelined_samples_per_second=request.batch / (closed_form.unpipelined_seconds(devices, m) * m),
+        unpipelined_samples_per_second=request.batch / (balance.unpipelined_seconds(devices, m) * m),
     )
 
 

@@ -9,10 +9,17 @@ from agileml.pipeline.plan.candidates import planned_stage, straight_plans
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
 from agileml.pipeline.plan.partition import check_layers_fit, noam, partition, split_bytes
 from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.splits import ModelSplit
-from agileml.pipeline.profile.costs import SpanTables, sync_factor
-from agileml.pipeline.profile.model_profile import BadProfile, ModelProfile, on_lanes, tensor_degrees, updated_always
-from agileml.pipeline.schedule import schemes
+from agileml.pipeline.plan.stages import ModelSplit
+from agileml.pipeline.profile.model_profile import (
+    BadProfile,
+    ModelProfile,
+    SpanTables,
+    on_lanes,
+    sync_factor,
+    tensor_degrees,
+    updated_always,
+)
+from agileml.pipeline.schedule import schedules
 
 SHOWN_PLANS = 8
 """Alternatives of each kind that a plan lists."""
@@ -141,7 +148,7 @@ def _check_counts(profile: ModelProfile, request: SplitRequest) -> None:
 
 def _partitioned(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis) -> Iterator[ParallelPlan]:
     """The split with unequal replicas, for schemes that update after every input."""
-    named = request.scheme in schemes.STASHING
+    named = request.scheme in schedules.STASHING
     wanted = named or (request.scheme == "auto" and request.allow_delay > 0)
     if not wanted or request.stages or request.recompute:
         return

@@ -1,12 +1,14 @@
-"""`SplitRequest`: the input of the planner."""
+"""`SplitRequest`: the input of the planner, and the devices in levels that it is for."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from agileml.checks import check_whole
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import OPTIMIZER_STATE, CostRules
-from agileml.pipeline.schedule import schemes
+from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, BadProfile, CostRules
+from agileml.pipeline.schedule import schedules
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class SplitRequest:
         for name in ("stages", "pipelines", "chunks", "tensor"):
             if (wanted := getattr(self, name)) is not None:
                 check_whole("replicas" if name == "pipelines" else name, wanted, 1)
-        if self.scheme not in ("auto", *schemes.SCHEMES):
-            raise BadArgument(f"scheme is {self.scheme!r}; choose from auto, {', '.join(schemes.SCHEMES)}")
+        if self.scheme not in ("auto", *schedules.SCHEMES):
+            raise BadArgument(f"scheme is {self.scheme!r}; choose from auto, {', '.join(schedules.SCHEMES)}")
         if self.rules.optimizer not in OPTIMIZER_STATE:
             raise BadArgument(f"optimizer is {self.rules.optimizer!r}; choose from {', '.join(OPTIMIZER_STATE)}")
         tensor = self.tensor or 1
@@ -49,4 +51,42 @@ class SplitRequest:
         """Whether the scheme was named, or delays no gradient more than allowed."""
         if self.scheme != "auto":
             return self.scheme == scheme
-        return scheme not in ("gpipe", "vertical-sync") and schemes.delay(scheme, stages) <= self.allow_delay
+        return scheme not in ("gpipe", "vertical-sync") and schedules.delay(scheme, stages) <= self.allow_delay
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Level k has `counts[k]` components of level k-1, connected by links of `bandwidths[k]` bytes per second."""
+
+    counts: tuple[int, ...]
+    bandwidths: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.counts) != len(self.bandwidths) or not self.counts:
+            raise BadProfile(
+                f"{len(self.counts)} levels of devices but {len(self.bandwidths)} bandwidths: give one per level"
+            )
+        if min(self.counts) < 1 or not all(0 < bandwidth < float("inf") for bandwidth in self.bandwidths):
+            raise BadProfile("every level needs at least one component and a bandwidth above 0")
+
+    @property
+    def devices(self) -> int:
+        return prod(self.counts)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Devices of one component of each level."""
+        return tuple(prod(self.counts[: k + 1]) for k in range(len(self.counts)))
+
+    def grouped(self, tensor: int) -> Topology:
+        """Groups of `tensor` devices of one server as devices."""
+        if self.counts[0] % tensor:
+            raise BadProfile(
+                f"tensor is {tensor}, and a server has {self.counts[0]} devices: use servers with a multiple of it"
+            )
+        return Topology((self.counts[0] // tensor, *self.counts[1:]), self.bandwidths)
+
+    def slowest(self, first: int, last: int) -> float:
+        """The bandwidth between devices `first` to `last`, counted from the end of the pipeline."""
+        crossed = (size for size in self.sizes()[:-1] if first // size != last // size)
+        levels = 1 + sum(1 for _ in crossed)
+        return min(self.bandwidths[:levels])

@@ -11,7 +11,7 @@ import numpy as np
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticSettings
 from agileml.pipeline.run.node import STATE, PipelineFrame
-from agileml.pipeline.schedule.schemes import FLUSHING
+from agileml.pipeline.schedule.schedules import FLUSHING
 
 _ABOUT = "about"
 

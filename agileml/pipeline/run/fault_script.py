@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agileml.engines.chaos import WARNING_SECONDS
-from agileml.engines.script import Act, Evict, Join, KillNodes, RunningMachine
+from agileml.engines.chaos import WARNING_SECONDS, Act, Evict, Join, KillNodes, RunningMachine
 from agileml.errors import BadArgument
 
 _FAULT = re.compile(r"(kill|warn|join) (\d+)")

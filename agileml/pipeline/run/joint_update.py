@@ -16,7 +16,7 @@ from agileml.errors import BadArgument
 from agileml.pipeline.model.arrays import ABSENT, is_absent
 from agileml.pipeline.model.base import Array, PipelineLayer, Weights
 from agileml.pipeline.model.gradients import added, scaled, squared_norm
-from agileml.pipeline.schedule.schemes import STASHING
+from agileml.pipeline.schedule.schedules import STASHING
 
 TiedWeight = tuple[tuple[int, int], ...]
 """Layers that have a weight in common, and its position among the weights of each."""

@@ -10,8 +10,7 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.core.events import Iteration
 from agileml.core.members import Members
-from agileml.engines.local.engine import SECRET_BYTES, run_job
-from agileml.engines.local.fleet import CONTROLLER_MEMORY, LocalFleet
+from agileml.engines.local.fleet import CONTROLLER_MEMORY, SECRET_BYTES, LocalFleet, run_job
 from agileml.engines.local.processes import Processes
 from agileml.errors import JobFailed
 from agileml.job import GaveUp, TrainingJob

@@ -22,7 +22,7 @@ from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.run.joint_update import check_joint_update
 from agileml.pipeline.run.node import PipelineTask, layer_state
 from agileml.pipeline.run.sim import PipelineFault, SimulatedPipeline
-from agileml.pipeline.schedule.schemes import STASHING, check_scheme
+from agileml.pipeline.schedule.schedules import STASHING, check_scheme
 
 
 @dataclass(frozen=True)

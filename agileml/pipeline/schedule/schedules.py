@@ -1,11 +1,65 @@
-"""The order of operations on every device, for all schemes."""
+"""The schemes, the order of operations on each device, and the weight versions that follow from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import ceil
 
-from agileml.pipeline.schedule.schemes import FLUSHING, STASHING, check_scheme
+from agileml.errors import BadArgument
+
+SCHEMES = ("gpipe", "flush", "interleaved", "pipedream", "vertical-sync", "2bw")
+FLUSHING = ("gpipe", "flush", "interleaved")
+STASHING = ("pipedream", "vertical-sync")
+"""Update after every input, with one stashed version per input in flight."""
+
+
+def delay(scheme: str, stages: int) -> int:
+    """Updates that the oldest gradient misses."""
+    if scheme in FLUSHING:
+        return 0
+    return 1 if scheme == "2bw" else stages - 1
+
+
+def bubble(scheme: str, stages: int, microbatches: int, chunks: int = 1) -> float:
+    """Time lost to filling and draining, relative to the ideal time of a batch."""
+    return (stages - 1) / (chunks * microbatches) if scheme in FLUSHING else 0.0
+
+
+def versions(scheme: str, stages: int, stage: int) -> int:
+    """Weight versions that stage `stage` (from 1) holds."""
+    if scheme in FLUSHING:
+        return 1
+    if scheme == "2bw":
+        return 2
+    return stages if scheme == "vertical-sync" else stages - stage + 1
+
+
+def in_flight(scheme: str, stages: int, stage: int, microbatches: int, chunks: int = 1) -> int:
+    """Microbatches (interleaved: chunks of them) whose stash stage `stage` (from 1) holds at its peak."""
+    if scheme == "gpipe":
+        return microbatches
+    if scheme == "flush":
+        return min(microbatches, stages - stage + 1)
+    if scheme == "interleaved":
+        return min(microbatches * chunks, 2 * (stages - stage) + (chunks - 1) * stages + 1)
+    return stages - stage + 1
+
+
+def check_scheme(scheme: str, stages: int, microbatches: int, chunks: int = 1) -> None:
+    """Raises BadArgument for a shape that the scheme cannot run."""
+    if scheme not in SCHEMES:
+        raise BadArgument(f"scheme is {scheme!r}; choose from {', '.join(SCHEMES)}")
+    if chunks > 1 and scheme != "interleaved":
+        raise BadArgument(f"chunks is {chunks}: only the interleaved scheme runs several; set chunks to 1")
+    if scheme == "interleaved" and microbatches % stages:
+        raise BadArgument(
+            f"microbatches is {microbatches}, not a multiple of {stages} stages: the interleaved scheme needs one"
+        )
+    if scheme == "2bw" and microbatches < stages:
+        raise BadArgument(
+            f"microbatches is {microbatches}: 2bw needs at least one per stage ({stages}):"
+            " use a larger batch, smaller microbatches or fewer stages"
+        )
 
 
 class Pass(Enum):
@@ -125,3 +179,56 @@ def replicated_orders(replicas: Sequence[int], rounds: int, extra: int = 0) -> t
         warm = ceil(sum(replicas[s:]) / count) - 1 + (extra if s < len(replicas) - 1 else 0)
         stages.append(tuple(_with_updates(_alternating(inputs[r::count], warm), 1) for r in range(count)))
     return tuple(stages)
+
+
+def versions_used(scheme: str, order: StepOrder, stages: int, microbatches: int, start: int = 0) -> dict[int, int]:
+    """The version of each microbatch of a device, for both of its passes. Version t is there after t updates.
+
+    The order begins with an empty pipeline after `start` updates.
+
+    Weight stashing takes the newest of the device. Vertical sync takes the version that the first stage took, and 2bw
+    the version of one batch earlier, so that all stages take the same.
+    """
+    used: dict[int, int] = {}
+    updates = start
+    for step in order:
+        if step.kind is Pass.UPDATE:
+            updates += 1
+        elif step.kind is Pass.FORWARD and step.microbatch not in used:
+            if scheme == "vertical-sync":
+                used[step.microbatch] = max(step.microbatch - stages + 1, start)
+            elif scheme == "2bw":
+                used[step.microbatch] = max(step.microbatch // microbatches - 1, 0)
+            else:
+                used[step.microbatch] = updates
+    return used
+
+
+def last_uses(order: StepOrder, used: Mapping[int, int]) -> dict[int, int]:
+    """For each version the position in the order of the last pass that needs it."""
+    return {used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE}
+
+
+def peak_versions(order: StepOrder, used: Mapping[int, int]) -> int:
+    """The most versions that a device holds: the newest, and older ones that a pass will still need."""
+    last = last_uses(order, used)
+    held, newest, peak = {0}, 0, 1
+    for i, step in enumerate(order):
+        if step.kind is Pass.UPDATE:
+            newest += 1
+            held.add(newest)
+        held = {version for version in held if version == newest or last.get(version, -1) >= i}
+        peak = max(peak, len(held))
+    return peak
+
+
+def peak_in_flight(order: StepOrder) -> int:
+    """The most forward passes whose backward pass has not run yet."""
+    flying = peak = 0
+    for step in order:
+        if step.kind is Pass.FORWARD:
+            flying += 1
+        elif step.kind is Pass.BACKWARD:
+            flying -= 1
+        peak = max(peak, flying)
+    return peak

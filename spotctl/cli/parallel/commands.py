@@ -65,9 +65,8 @@ def plan(
     --memory 16GiB --batch 1024
     """
     from agileml.pipeline.plan.planner import plan as best_plan
-    from agileml.pipeline.plan.requests import SplitRequest
-    from agileml.pipeline.plan.topology import Topology
-    from agileml.pipeline.profile.costs import cost_rules
+    from agileml.pipeline.plan.requests import SplitRequest, Topology
+    from agileml.pipeline.profile.model_profile import cost_rules
     from spotctl.files.parallel_files import load_profiles
     from spotctl.lab.parallel import tables as parallel_tables
 

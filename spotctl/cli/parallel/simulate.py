@@ -44,9 +44,9 @@ def simulate(
     """
     from agileml.checks import check_whole
     from agileml.pipeline.elastic.simulate_fleet import simulate_fleet
+    from agileml.pipeline.plan.parallel_plan import simulate as play
     from agileml.pipeline.plan.planner import summary
-    from agileml.pipeline.plan.simulate_plan import simulate as play
-    from agileml.pipeline.schedule.timeline import timeline_page, trace_json
+    from agileml.pipeline.schedule.simulator import timeline_page, trace_json
     from spotctl.files.parallel_files import load_plan
     from spotctl.lab.parallel import tables as parallel_tables
     from spotctl.lab.parallel.fleet_trace import read_fleet

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agileml.params.wire_names import WIRES
-from agileml.pipeline.schedule.schemes import SCHEMES
+from agileml.pipeline.schedule.schedules import SCHEMES
 from pricing_data.known_clouds import cloud_names
 from pricing_data.spelling import either
 from pricing_data.traits import ARM, X86

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agileml.pipeline.elastic.simulate_fleet import FleetResult
-    from agileml.pipeline.plan.parallel_plan import ParallelPlan
-    from agileml.pipeline.plan.simulate_plan import PlayedPlan
+    from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlayedPlan
     from agileml.pipeline.profile.model_profile import ModelProfile
     from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline
 

@@ -19,8 +19,8 @@ from agileml.params.layout import Params
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage
 from agileml.reference import replay
+from agileml.runtime.folders import read_secret
 from agileml.runtime.output import Output
-from agileml.runtime.secret_file import read_secret
 from agileml.stopping import Convergence
 from agileml.training import TrainOptions, train
 from agileml.transport import parse_host_port

@@ -13,7 +13,7 @@ from pathlib import Path
 from agileml.engines.chaos import Chaos
 from agileml.engines.job_state import is_unfinished
 from agileml.engines.ray import RayEngine
-from agileml.engines.ray.cluster_view import HeadLost
+from agileml.engines.ray.cluster import HeadLost
 from agileml.errors import AgileMLError
 from agileml.iteration_log import IterationLog, last_line_of
 from agileml.job import GaveUp, TrainingJob

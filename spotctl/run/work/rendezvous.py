@@ -8,7 +8,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from agileml.runtime.private_folder import NotPrivate, require_private
+from agileml.runtime.folders import NotPrivate, require_private
 from spotctl.clouds.owner_only import read_or_create
 from spotctl.home.errors import BadRequest
 

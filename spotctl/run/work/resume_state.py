@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob, fetch_file, file_pieces
-from agileml.runtime.private_folder import require_private
+from agileml.runtime.folders import require_private
 from agileml.runtime.rendezvous import FolderRendezvous
 from spotctl.agent.files import replace_json
 from spotctl.files.job.programs import Training

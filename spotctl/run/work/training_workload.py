@@ -18,9 +18,9 @@ from agileml.iteration_log import last_line_of, line_of, redone_fields, share_fi
 from agileml.job import Counters, Trained, TrainingJob
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
+from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.job_shape import isolated_shape_of
 from agileml.runtime.prepared_job import PreparedJob, RunnableJob
-from agileml.runtime.secret_file import SECRET_VARIABLE
 from agileml.stopping import Convergence, Stopping
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError

@@ -6,13 +6,13 @@ from dataclasses import fields
 from typing import Any
 
 from agileml.core.controller import Controller
-from agileml.core.epochs import Mode
 from agileml.core.events import (
     ControllerInstruction,
     ControllerSettings,
     NodeRules,
     Remember,
 )
+from agileml.core.recovery import Mode
 from agileml.protocol.messages import (
     Hello,
     PartitionProgress,
@@ -20,7 +20,7 @@ from agileml.protocol.messages import (
     Restored,
     WorkDone,
 )
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 PLAN = WorkPlan((2, 2, 2, 2), 0, 1)
 BYTES = (8, 8)

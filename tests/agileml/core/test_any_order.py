@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from agileml.core.controller import Controller
-from agileml.core.epochs import Mode
 from agileml.core.events import (
     NodeLost,
     Tick,
 )
 from agileml.core.members import IN_EPOCH, NodePhase
+from agileml.core.recovery import Mode
 from agileml.errors import InvalidTransition
 from agileml.protocol.messages import (
     Adopted,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.core.assignment import PREVIOUS_WORKERS, VERSIONS_PER_EPOCH, Assignment
 from agileml.core.members import Members, NodePhase
+from agileml.core.planned_changes import PREVIOUS_WORKERS, VERSIONS_PER_EPOCH, Assignment
 from agileml.errors import InvalidTransition
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import GiveShard, Move, Table

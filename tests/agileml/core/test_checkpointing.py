@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from agileml.core.checkpointing import CheckpointSchedule
-from agileml.core.epochs import Mode
+from agileml.core.clocks import CheckpointSchedule
 from agileml.core.events import CheckpointRules, ClockRepeated, Iteration, NodeLost, RememberCheckpoint
-from agileml.core.recovery import CHECKPOINT
+from agileml.core.recovery import CHECKPOINT, Mode
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Heartbeat, PartitionProgress, Recover, Restored, Saved, Stable, WorkDone
 from tests.agileml.core.control import committed, handle, join, mode_of, running

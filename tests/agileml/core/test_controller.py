@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
 from agileml.core.controller import Controller
-from agileml.core.epochs import Mode
 from agileml.core.events import (
     ControllerInstruction,
     Failed,
@@ -20,6 +18,8 @@ from agileml.core.events import (
     Tick,
 )
 from agileml.core.members import NodePhase
+from agileml.core.planned_changes import VERSIONS_PER_EPOCH as FIRST
+from agileml.core.recovery import Mode
 from agileml.core.roll_call import LEFT_BEHIND
 from agileml.errors import InvalidTransition
 from agileml.policies.stage import LearnedStage

@@ -9,8 +9,7 @@ import pytest
 from agileml.core.deciding import measured
 from agileml.policies.dbw import GradientsSummed
 from agileml.protocol.messages import GradientSums
-from agileml.work.covers import Accepted
-from agileml.work.plan import WorkPlan
+from agileml.work import Accepted, WorkPlan
 
 PLAN = WorkPlan((2, 2), 0, 1)
 """Two shards of two items; all of them are a clock."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agileml.core.events import NodeRules
-from agileml.core.liveness import FIRST_BEAT_SECONDS, hung, silent
-from agileml.core.members import Members, NodePhase
+from agileml.core.members import FIRST_BEAT_SECONDS, Members, NodePhase, hung, silent
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat
 
 RULES = NodeRules(hang_timeout=30.0, startup_timeout=300.0)

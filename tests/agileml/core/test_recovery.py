@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from agileml.core.members import Members, NodePhase
-from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
-from agileml.core.version_ledger import VersionLedger
+from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, VersionLedger, common_version, rollback_point
 from agileml.protocol.messages import PartitionProgress, Table
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 PLAN = WorkPlan((4, 4), 0, 2)
 

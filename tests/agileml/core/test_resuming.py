@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agileml.core.controller import Controller
-from agileml.core.epochs import Mode
 from agileml.core.events import (
     NodeLost,
     Remember,
 )
+from agileml.core.recovery import Mode
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
     Adopted,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from agileml.core.deciding import Decisions
-from agileml.core.shares import ShardShares
+from agileml.core.deciding import Decisions, ShardShares
 from agileml.policies.dbw import FixedWait
 from agileml.protocol.messages import Contributed
-from agileml.work.covers import Accepted
-from agileml.work.plan import WorkPlan
+from agileml.work import Accepted, WorkPlan
 
 PLAN = WorkPlan((2, 2, 2, 2), 0, 1)
 """Four shards of two chunks."""

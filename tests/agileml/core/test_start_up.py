@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
-from agileml.core.epochs import Mode
 from agileml.core.events import Failed, NodeLost, Tick
 from agileml.core.members import MOST_OUT, OUT
-from agileml.core.recovery import INIT
+from agileml.core.planned_changes import VERSIONS_PER_EPOCH as FIRST
+from agileml.core.recovery import INIT, Mode
 from agileml.core.roll_call import EVICTED_EARLY
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (

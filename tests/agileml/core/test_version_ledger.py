@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agileml.core.version_ledger import VersionLedger
+from agileml.core.recovery import VersionLedger
 from agileml.policies.policy import ClockSums
 from agileml.protocol.messages import Move, PartitionProgress, WorkDone
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 
 PLAN = WorkPlan((4, 4), 0, 2)
 

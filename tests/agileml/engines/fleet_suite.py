@@ -16,7 +16,7 @@ import pytest
 from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
+from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping

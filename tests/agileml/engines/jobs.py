@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
+from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine
 
 Choice = Callable[[Sequence[RunningMachine]], Act]
 

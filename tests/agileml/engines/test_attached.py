@@ -29,7 +29,7 @@ from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.stopping import Stopping
 from agileml.transport import TcpAddress
-from agileml.work.plan import WorkPlan
+from agileml.work import WorkPlan
 from tests.agileml.engines.attached_jobs import AttachedTraining, free_port, secret_file, write_trainer
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl

@@ -10,12 +10,17 @@ from hypothesis import given, strategies as st
 from agileml.engines.chaos import (
     EXAMPLE,
     WARNING_SECONDS,
+    Act,
     Chaos,
+    Evict,
     FaultSchedule,
+    Join,
+    KillController,
+    KillNodes,
     RemoveNodes,
     Rule,
+    RunningMachine,
 )
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.errors import BadArgument
 
 MACHINES = [

@@ -14,15 +14,15 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob
+from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.job import Trained, TrainingJob
+from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.prepared_job import PreparedJob
-from agileml.runtime.secret_file import SECRET_VARIABLE
 from tests.agileml.engines.fleet_suite import LENGTHS, FleetSuite, Log, ReplacingFleetSuite
 from tests.agileml.engines.forked_node import ForkedNode, start_fork_server
 from tests.agileml.engines.jobs import processes

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from agileml.engines.base import Gone
+from agileml.engines.chaos import Quiet
 from agileml.engines.job_loop import JobLoop
-from agileml.engines.script import Quiet
 from agileml.errors import Unrecoverable
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.node_process import NOT_ADMITTED

@@ -16,8 +16,8 @@ import pytest
 from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Act, KillNodes, RunningMachine, Script
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, KillNodes, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping

@@ -16,8 +16,8 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Act, Join, RunningMachine
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Join, RunningMachine
 from agileml.engines.sim import SimulatedEngine
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.job import GaveUp, TrainingJob

@@ -21,8 +21,8 @@ import pytest
 
 from agileml import reference
 from agileml.apps.registry import TrainerSource
+from agileml.engines.chaos import Act, Join, RunningMachine, Script
 from agileml.engines.ray import RayEngine
-from agileml.engines.script import Act, Join, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.stopping import Stopping
 from spotctl.run.work.training_workload import LOG_FILE

@@ -13,10 +13,9 @@ import pytest
 
 import agileml
 from agileml.engines.base import Gone
-from agileml.engines.ray.cluster import RayCluster
+from agileml.engines.ray.cluster import MARKET_LABEL, RayCluster, RayMachine, placement_options
 from agileml.engines.ray.fleet import NODE_SHARE, RayFleet
-from agileml.engines.ray.placement import MARKET_LABEL, RayMachine, placement_options
-from agileml.engines.ray.shipped_code import zipped_package
+from agileml.engines.ray.role_task import zipped_package
 from agileml.runtime.prepared_job import PreparedJob, RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.transport import TcpAddress

@@ -13,10 +13,10 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.engines.attached import AttachedJob
+from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.prepared_job import PreparedJob
-from agileml.runtime.secret_file import SECRET_VARIABLE
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME
 
 pytestmark = pytest.mark.timeout(600)

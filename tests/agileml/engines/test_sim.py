@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
-from agileml.core.clock_log import clocks_done_again
+from agileml.core.clocks import clocks_done_again
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.sim import SimulatedEngine

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from agileml.params.fast_rows import FAST_DTYPES, add_rows, rows_of
+from agileml.params.rows import FAST_DTYPES, add_rows, rows_of
 
 
 @given(

@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 from agileml.core.events import ControllerSettings
 from agileml.engines.sim.simulation import Outcome, Simulation
 from agileml.params.deltas import Delta, RowDelta, Rows
-from agileml.params.fast_rows import RowNumbers
 from agileml.params.layout import Array, ArraySpec, Layout
 from agileml.params.reads import MOST_PICKED, MissingRows, RowsRead, picked
+from agileml.params.rows import RowNumbers
 from agileml.params.view import CacheView, ParamCache
 from agileml.protocol.actions import Chunk, WorkUnit
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult

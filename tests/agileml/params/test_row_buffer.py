@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from agileml.errors import BadTrainer
 from agileml.params.layout import ArraySpec
-from agileml.params.row_buffer import RowBuffer
+from agileml.params.rows import RowBuffer
 
 INTEGERS = ["<i2", "<i4", "<i8", "<u2", "<u4", "<u8"]
 

@@ -27,7 +27,7 @@ from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.work_exchange import Helping
 from agileml.roles.worker import Worker
 from agileml.trainer import initial_model, plan_of
-from agileml.work.counted import CountedWork
+from agileml.work import CountedWork
 from tests.agileml.toys import Scripted
 
 CHUNKS = 4

@@ -14,11 +14,9 @@ from agileml.params.declarations import Declarations
 from agileml.params.deltas import RowDelta, Rows, assigned
 from agileml.params.layout import Layout, PartitionState
 from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
-from agileml.roles.backups import BackupPartition
-from agileml.roles.partitions import NOTHING, Commit, ServedPartition, ServingRules, keep_from
-from agileml.roles.pending import PendingClock
-from agileml.work.counted import CountedWork
-from agileml.work.plan import WorkPlan
+from agileml.roles.partitions import NOTHING, Commit, PendingClock, ServedPartition, ServingRules, keep_from
+from agileml.roles.server_parts import BackupPartition
+from agileml.work import CountedWork, WorkPlan
 from tests.agileml.toys import Decades
 
 RULE = CommitRule(Layout.cut({"w": np.zeros(3, np.float32)}, 1), Declarations.of(Decades()))

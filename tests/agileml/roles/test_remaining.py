@@ -6,9 +6,8 @@ import itertools
 
 from hypothesis import given, strategies as st
 
-from agileml.roles.remaining import Contribution, Position, reusable
-from agileml.work.covers import Cover
-from agileml.work.plan import WorkPlan
+from agileml.roles.contributions import Contribution, Position, reusable
+from agileml.work import Cover, WorkPlan
 
 
 def chunks_of(one: Contribution) -> set[tuple[int, int, int]]:

@@ -38,8 +38,7 @@ from agileml.protocol.messages import (
 )
 from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
-from agileml.work.counted import CountedWork
-from agileml.work.plan import WorkPlan
+from agileml.work import CountedWork, WorkPlan
 from tests.agileml.toys import Decades
 
 PLAN = WorkPlan((2, 2), 0, 1)

@@ -28,11 +28,10 @@ from agileml.protocol.messages import (
     WorkDone,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.remaining import Position
+from agileml.roles.contributions import Position
 from agileml.roles.worker import Worker, WorkerState
 from agileml.trainer import initial_model, plan_of
-from agileml.work.counted import CountedWork
-from agileml.work.ranges import Ranges
+from agileml.work import CountedWork, Ranges
 from tests.agileml.toys import Scripted
 
 TRAINER = Scripted(

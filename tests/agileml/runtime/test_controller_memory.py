@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agileml.core.events import Iteration
-from agileml.core.senders import heartbeat_name
+from agileml.core.members import heartbeat_name
 from agileml.policies.policy import ClockSums
 from agileml.runtime import controller_process
 from agileml.runtime.controller_process import Memory, NodeNames

@@ -16,7 +16,7 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import NodeLost
-from agileml.core.senders import heartbeat_name, node_of
+from agileml.core.members import heartbeat_name, node_of
 from agileml.engines.base import Gone
 from agileml.engines.local.processes import Processes
 from agileml.job import TrainingJob

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agileml.runtime.own_folder import own_folder
+from agileml.runtime.folders import own_folder
 
 CODE = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from agileml.runtime.own_folder import own_folder
+from agileml.runtime.folders import own_folder
 with own_folder() as folder:
     print(folder, flush=True)
     sys.stdin.read()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from agileml.job import Counters
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.results import counted
-from agileml.work.covers import FINGERPRINT_MASK
-from agileml.work.plan import WorkPlan
+from agileml.work import FINGERPRINT_MASK, WorkPlan
 
 PLAN = WorkPlan((4, 4), batch=0, chunk_items=2)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agileml.errors import BadInput
-from agileml.runtime.secret_file import read_secret
+from agileml.runtime.folders import read_secret
 
 
 @pytest.fixture

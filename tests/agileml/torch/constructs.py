@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 from agileml import reference
 from agileml.errors import AgileMLError
 from agileml.torch import TorchModule
-from agileml.torch.batches import Batches
+from agileml.torch.data import Batches
 from agileml.torch.trainer import SEED
 from tests.agileml.torch.nets import (
     BATCH,

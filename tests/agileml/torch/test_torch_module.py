@@ -22,7 +22,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, TrainerFailed
 from agileml.reference import model_digest
 from agileml.torch import TorchModule
-from agileml.torch.batches import Batches
+from agileml.torch.data import Batches
 from agileml.torch.trainer import SEED
 from tests.agileml.torch.nets import (
     BATCH,

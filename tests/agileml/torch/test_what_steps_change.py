@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from agileml import reference
 from agileml.errors import AgileMLError
 from agileml.torch.network import TorchNetwork
+from agileml.torch.surroundings import Unchanged
 from agileml.torch.trainer import SEED
-from agileml.torch.unchanged import Unchanged
 from tests.agileml.torch.nets import SAMPLES, Normalized, Shared, clipped_by_hook, data, momentum, objective, trainer
 from tests.agileml.torch.test_torch_module import CLOCKS, plain
 

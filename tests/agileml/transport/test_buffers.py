@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, strategies as st
 
-from agileml.transport.buffers import ALIGNMENT, BufferPool, aligned, capacity_for
+from agileml.transport.framing import ALIGNMENT, BufferPool, aligned, capacity_for
 
 SIZE = 1 << 20
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agileml.transport.buffers import BufferPool
 from agileml.transport.errors import BadFrame, Unsendable
-from agileml.transport.framing import Frame, FrameLimits, FrameReader, encode, scratch_for
+from agileml.transport.framing import BufferPool, Frame, FrameLimits, FrameReader, encode, scratch_for
 
 DTYPES = "?", "i1", "u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8"
 SMALL = FrameLimits(header_bytes=2000, body_bytes=10_000, arrays=5, dimensions=3, kind_length=8)

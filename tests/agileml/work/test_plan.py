@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, cover_fingerprint
-from agileml.work.plan import WorkPlan
+from agileml.work import FINGERPRINT_MASK, Accepted, Cover, Coverage, WorkPlan, cover_fingerprint
 
 PLANS = st.builds(
     WorkPlan, st.lists(st.integers(0, 20), min_size=1, max_size=4).map(tuple), st.integers(0, 8), st.integers(1, 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from agileml.work.ranges import ChunkSpan, Ranges
+from agileml.work import ChunkSpan, Ranges
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
 

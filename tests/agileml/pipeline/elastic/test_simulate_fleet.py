@@ -13,11 +13,9 @@ from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, Fleet
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.messages import BatchesDone, NodeGone, NodeJoined, RunBatches
 from agileml.pipeline.elastic.simulate_fleet import simulate_fleet
-from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, simulate
 from agileml.pipeline.plan.planner import plan
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.simulate_plan import simulate
-from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 
 LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from agileml.errors import JobFailed
-from agileml.pipeline.measure import whole_model
-from agileml.pipeline.measure.whole_model import scale_to_whole_model
+from agileml.pipeline.measure import profiler
+from agileml.pipeline.measure.profiler import scale_to_whole_model
 from agileml.pipeline.model.base import Array, DrawKey, MicrobatchLoss, PipelineModel, Stash, Weights
-from agileml.pipeline.profile.costs import OPTIMIZER_STATE
-from agileml.pipeline.profile.model_profile import LayerCost
+from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, LayerCost
 
 
 class WorkClock:
@@ -82,9 +81,9 @@ def test_layers_share_what_a_node_takes_for_all_of_them() -> None:
 
 def test_a_model_that_memory_does_not_hold_keeps_the_times_of_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = WorkClock()
-    monkeypatch.setattr(whole_model, "_free_memory", lambda: 2 * (5 * 16.0 + 32.0) - 1)
+    monkeypatch.setattr(profiler, "_free_memory", lambda: 2 * (5 * 16.0 + 32.0) - 1)
     assert scale_to_whole_model(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) == ALONE
-    monkeypatch.setattr(whole_model, "_free_memory", lambda: 3 * (5 * 16.0 + 32.0))
+    monkeypatch.setattr(profiler, "_free_memory", lambda: 3 * (5 * 16.0 + 32.0))
     assert scale_to_whole_model(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) != ALONE
     # Two processes need it twice.
     assert scale_to_whole_model(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds, 2) == ALONE

@@ -15,8 +15,7 @@ from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.measure.profiler import profiled, profiles_to_json
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.user_model import model_factory
-from agileml.pipeline.profile.costs import OPTIMIZER_STATE
-from agileml.pipeline.profile.model_profile import profiles_from_json
+from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, profiles_from_json
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
 from tests.agileml.pipeline.oracle import same, trained

@@ -20,10 +20,8 @@ from agileml.pipeline.model.layers import Dense, squared_error
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.tensor_parts import TensorPart, pieces, split_layer
 from agileml.pipeline.plan.planner import plan as best_plan
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules
-from agileml.pipeline.profile.model_profile import BadProfile, LayerCost, ModelProfile
+from agileml.pipeline.plan.requests import SplitRequest, Topology
+from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerCost, ModelProfile
 from agileml.pipeline.run.fault_script import parse_faults
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated

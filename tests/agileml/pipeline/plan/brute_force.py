@@ -15,10 +15,8 @@ from math import ceil, inf, prod
 
 from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.planner import plan
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules
-from agileml.pipeline.profile.model_profile import BadProfile, LayerCost, ModelProfile
+from agileml.pipeline.plan.requests import SplitRequest, Topology
+from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerCost, ModelProfile
 
 StageChain = list[tuple[int, int, int]]
 """Stages: first layer, last layer, workers."""

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.closed_form import (
+from agileml.pipeline.plan.balance import (
     StageCost,
     double_buffered_seconds,
     flush_batch_seconds,
     held_bytes,
     unpipelined_seconds,
 )
-from agileml.pipeline.schedule import schemes
+from agileml.pipeline.schedule import schedules
 
 STAGE = StageCost(1.0, 2.0, 0.5, 4.0, weight_bytes=100.0, stash_bytes=40.0, input_bytes=5.0)
 FOUR = (replace(STAGE, link_seconds=0.0), STAGE, STAGE, STAGE)
@@ -35,7 +35,7 @@ def test_recomputing_costs_a_second_forward_pass() -> None:
 def test_a_flush_adds_the_bubble(chunks: int, bubble: float) -> None:
     stages = [replace(stage, link_seconds=0.0) for stage in FOUR]
     assert flush_batch_seconds(stages, 8, chunks) == pytest.approx(8 * 3.0 * (1 + bubble) + 4.0)
-    assert schemes.bubble("interleaved" if chunks > 1 else "flush", 4, 8, chunks) == bubble
+    assert schedules.bubble("interleaved" if chunks > 1 else "flush", 4, 8, chunks) == bubble
 
 
 def test_bytes_of_the_first_stage() -> None:
@@ -57,15 +57,15 @@ def test_bytes_of_the_first_stage() -> None:
     ],
 )
 def test_versions_and_inputs_in_flight(scheme: str, versions: list[int], in_flight: list[int]) -> None:
-    assert [schemes.versions(scheme, 4, s) for s in (1, 2, 3, 4)] == versions
-    assert [schemes.in_flight(scheme, 4, s, 8) for s in (1, 2, 3, 4)] == in_flight
-    assert schemes.bubble(scheme, 4, 8) == (3 / 8 if scheme in schemes.FLUSHING else 0)
+    assert [schedules.versions(scheme, 4, s) for s in (1, 2, 3, 4)] == versions
+    assert [schedules.in_flight(scheme, 4, s, 8) for s in (1, 2, 3, 4)] == in_flight
+    assert schedules.bubble(scheme, 4, 8) == (3 / 8 if scheme in schedules.FLUSHING else 0)
 
 
 def test_interleaving_peaks_above_the_depth() -> None:
     """p + (p-1)/v stages: 2(p-1) + (v-1)p + 1 chunks of 1/v stage each."""
-    assert [schemes.in_flight("interleaved", 4, s, 8, 2) for s in (1, 2, 3, 4)] == [11, 9, 7, 5]
-    assert schemes.in_flight("interleaved", 4, 1, 8, 2) / 2 == 4 + 3 / 2
+    assert [schedules.in_flight("interleaved", 4, s, 8, 2) for s in (1, 2, 3, 4)] == [11, 9, 7, 5]
+    assert schedules.in_flight("interleaved", 4, 1, 8, 2) / 2 == 4 + 3 / 2
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_interleaving_peaks_above_the_depth() -> None:
 )
 def test_shapes_that_cannot_run(scheme: str, stages: int, microbatches: int, chunks: int, message: str) -> None:
     with pytest.raises(BadArgument, match=message):
-        schemes.check_scheme(scheme, stages, microbatches, chunks)
+        schedules.check_scheme(scheme, stages, microbatches, chunks)

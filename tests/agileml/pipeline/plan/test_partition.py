@@ -6,13 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from agileml.pipeline.plan.partition import noam, partition
-from agileml.pipeline.plan.partition_flat import flat_splits
-from agileml.pipeline.plan.partition_levels import level_splits
-from agileml.pipeline.plan.splits import ModelSplit, PipelineStage, in_flight
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules, SpanTables, stage_seconds
-from agileml.pipeline.profile.model_profile import BadProfile, LayerCost, ModelProfile
+from agileml.pipeline.plan.partition import flat_splits, level_splits, noam, partition
+from agileml.pipeline.plan.requests import Topology
+from agileml.pipeline.plan.stages import ModelSplit, PipelineStage, in_flight
+from agileml.pipeline.profile.model_profile import (
+    BadProfile,
+    CostRules,
+    LayerCost,
+    ModelProfile,
+    SpanTables,
+    stage_seconds,
+)
 from tests.agileml.pipeline.plan.brute_force import mismatch, straight_mismatch
 from tests.agileml.pipeline.plan.networks import alexnet, resnet50, vgg16
 

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.parallel_plan import ParallelPlan, plan_from_json
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, plan_from_json, simulate
 from agileml.pipeline.plan.planner import plan
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.simulate_plan import simulate
-from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules, cost_rules
-from agileml.pipeline.profile.model_profile import FORMAT, BadProfile, LayerCost, ModelProfile, profiles_from_json
+from agileml.pipeline.plan.requests import SplitRequest, Topology
+from agileml.pipeline.profile.model_profile import (
+    FORMAT,
+    BadProfile,
+    CostRules,
+    LayerCost,
+    ModelProfile,
+    cost_rules,
+    profiles_from_json,
+)
 from tests.agileml.pipeline.plan.networks import vgg16
 
 

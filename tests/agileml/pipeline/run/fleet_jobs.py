@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from agileml.core.events import Iteration
+from agileml.engines.chaos import Act, Evict, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, KillController, KillNodes, RunningMachine, Script
 from agileml.errors import AgileMLError
 from agileml.job import Trained, TrainingJob
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights

@@ -17,8 +17,7 @@ from agileml.pipeline.model.base import PipelineModel, Weights
 from agileml.pipeline.model.layers import Dense, cross_entropy, squared_error
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.plan.planner import plan as best_plan
-from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 from agileml.pipeline.run.fault_script import parse_faults
 from agileml.pipeline.run.local import PipelineStopped, train_local

@@ -21,7 +21,7 @@ from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import prepare_pipeline
 from agileml.pipeline.run.model_source import ModelSource, copied_source, load_model
 from agileml.pipeline.run.training import PipelinePlan
-from agileml.runtime.secret_file import read_secret
+from agileml.runtime.folders import read_secret
 from agileml.stopping import Stopping
 from agileml.transport import TcpAddress
 from tests.agileml.pipeline.oracle import Waves, small_model, trained

@@ -7,15 +7,24 @@ import json
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.schedule import schemes
-from agileml.pipeline.schedule.schedules import Pass, PipelineStep, ScheduleShape, StepOrder, orders, replicated_orders
-from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play
-from agileml.pipeline.schedule.timeline import timeline_page, trace_json
-from agileml.pipeline.schedule.weight_versions import last_uses, peak_in_flight, peak_versions, versions_used
+from agileml.pipeline.schedule import schedules
+from agileml.pipeline.schedule.schedules import (
+    Pass,
+    PipelineStep,
+    ScheduleShape,
+    StepOrder,
+    last_uses,
+    orders,
+    peak_in_flight,
+    peak_versions,
+    replicated_orders,
+    versions_used,
+)
+from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play, timeline_page, trace_json
 
 SHAPES = [
     (scheme, p, m, v)
-    for scheme in schemes.SCHEMES
+    for scheme in schedules.SCHEMES
     for p in (1, 2, 3, 4)
     for m in (p, 2 * p, 12)
     for v in ((1, 2, 3) if scheme == "interleaved" else (1,))
@@ -59,16 +68,16 @@ def test_peaks_equal_the_table(scheme: str, p: int, m: int, v: int) -> None:
     shape = ScheduleShape(scheme, p, m, batches=4 if m >= p > 1 else 2 * p + 2, chunks=v)
     for s, order in enumerate(orders(shape), 1):
         used = versions_used(scheme, order, p, m)
-        assert peak_in_flight(order) == schemes.in_flight(scheme, p, s, m, v)
-        assert peak_versions(order, used) == schemes.versions(scheme, p, s)
+        assert peak_in_flight(order) == schedules.in_flight(scheme, p, s, m, v)
+        assert peak_versions(order, used) == schedules.versions(scheme, p, s)
 
 
 @pytest.mark.parametrize(("scheme", "p", "m", "v"), SHAPES)
 def test_simulated_bubbles_equal_the_table(scheme: str, p: int, m: int, v: int) -> None:
     """Thirds of the run where nothing is filled or drained; whole seconds, so that the comparison is exact."""
     shape = ScheduleShape(scheme, p, m, batches=9, chunks=v)
-    ideal = 9.0 * (1 if scheme in schemes.STASHING else m)
-    assert played(shape, 3.0, 6.0).period() == pytest.approx(ideal * (1 + schemes.bubble(scheme, p, m, v)), rel=1e-12)
+    ideal = 9.0 * (1 if scheme in schedules.STASHING else m)
+    assert played(shape, 3.0, 6.0).period() == pytest.approx(ideal * (1 + schedules.bubble(scheme, p, m, v)), rel=1e-12)
 
 
 @pytest.mark.parametrize(("scheme", "p", "m", "v"), SHAPES)
@@ -113,7 +122,7 @@ def test_double_buffering_is_one_batch_late_in_every_stage() -> None:
         assert max(last_uses(order, used)) == 2
 
 
-@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+@pytest.mark.parametrize("scheme", schedules.SCHEMES)
 def test_a_version_exists_before_it_is_used(scheme: str) -> None:
     for order in orders(ScheduleShape(scheme, 4, 8, batches=3, chunks=2 if scheme == "interleaved" else 1)):
         used, updates = versions_used(scheme, order, 4, 8), 0

@@ -1,0 +1,270 @@
+"""The clocks of a job: what nodes report of them, which of them are decided, safe, saved and logged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from agileml.core.deciding import Decisions
+from agileml.core.events import ClockRepeated, ControllerSettings, Iteration, RememberDecision
+from agileml.core.members import IN_EPOCH, Members
+from agileml.core.planned_changes import Assignment
+from agileml.core.recovery import VersionLedger
+from agileml.protocol.actions import Send
+from agileml.protocol.messages import (
+    Accept,
+    Contributed,
+    Helped,
+    PartitionProgress,
+    SquareOfAll,
+    SquareOfPart,
+    Stable,
+    WorkDone,
+)
+from agileml.work import Accepted, WorkPlan
+
+ClockReport = PartitionProgress | WorkDone | Contributed | Helped
+"""Reports of nodes about their part of a clock."""
+
+
+@dataclass(slots=True)
+class ClockProgress:
+    """Reports by version and clock. `stable` is the last version that is safe on every partition's backup."""
+
+    ledger: VersionLedger
+    decisions: Decisions
+    log: ClockLog
+    checkpoints: CheckpointSchedule
+    norms: UpdateNorms
+    stable: int = 0
+
+    @classmethod
+    def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
+        """Before the first clock."""
+        ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
+        rules = settings.checkpoints
+        checkpoints = CheckpointSchedule(partitions, rules.every, rules.pause, rules.share)
+        return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions))
+
+    def add(self, report: ClockReport, epoch: int) -> None:
+        """Adds a report to its clock."""
+        match report:
+            case PartitionProgress():
+                self.ledger.add_progress(report)
+                self.decisions.add_sums(report, self.ledger.partitions)
+            case WorkDone():
+                self.ledger.add_work(report, counts=not self.decisions.is_late(report, epoch))
+            case Contributed():
+                self.decisions.add_contribution(report)
+            case Helped():
+                self.ledger.add_help(report)
+
+    def decide(self, workers: Sequence[str], now: float, members: Members, epoch: int) -> list[RememberDecision | Send]:
+        """Decides which chunks make up the next clock, once enough workers are done."""
+        decided = self.decisions.next(self.ledger.reached, workers, now)
+        for note in self.decisions.notes:
+            self.log.note(note)
+        self.decisions.notes.clear()
+        if decided is None:
+            return []
+        accept = Accept(epoch, decided.accepted.clock, decided.accepted.covers)
+        return [RememberDecision(decided.line()), *(Send(name, accept) for name in members.names(*IN_EPOCH))]
+
+    def advance_stable(
+        self, assignment: Assignment, members: Members, limit: int, epoch: int, now: float
+    ) -> list[Send]:
+        """Advances the stable version, if a later one is safe, and informs the nodes that hold versions."""
+        # At most the last clock: its versions are the result of the job.
+        safe = min(self.ledger.safe(assignment.table.backups), limit)
+        if safe <= self.stable:
+            return []
+        stable = Stable(epoch, safe, self.checkpoints.request(safe, self.stable, now))
+        self.stable = safe
+        self.ledger.forget_before(safe)
+        self.norms.forget_until(safe)
+        holders = {*assignment.table.owners, *assignment.table.backups}
+        holders.update(move.to for move in assignment.moving.values())
+        return [Send(name, stable) for name in members.names(*IN_EPOCH) if name in holders]
+
+    def roll_back(self, clock: int) -> None:
+        """All nodes return to a version."""
+        self.stable = clock
+        self.checkpoints.roll_back(clock)
+        self.log.roll_back(clock)
+        self.norms.roll_back()
+        self.decisions.roll_back()
+
+    def record(self) -> dict[str, Any]:
+        """For the controller that takes over."""
+        return {"stable": self.stable, "checkpoint": self.checkpoints.latest, "logged": self.log.logged}
+
+    def restore(self, record: Mapping[str, Any], now: float) -> None:
+        """Takes over from an earlier controller."""
+        self.stable, self.checkpoints.latest = record["stable"], record["checkpoint"]
+        self.log.logged, self.log.logged_at = record["logged"], now
+        self.decisions.restore(record.get("accepted", ()))
+
+
+_DONE_AGAIN = re.compile(r"clocks (\d+) to (\d+) are done again")
+
+
+def clocks_done_again(events: Iterable[str]) -> list[list[int]]:
+    """The first and the last of finished clocks that a loss undid, by the events of all clocks in order."""
+    spans = (match.groups() for event in events if (match := _DONE_AGAIN.fullmatch(event)))
+    # Several losses before the next clock begin one epoch after the other from the same version.
+    return [list(map(int, span)) for span in dict.fromkeys(spans)]
+
+
+@dataclass(slots=True)
+class ClockLog:
+    """The clocks that were logged: the last one and its time, and what has happened since."""
+
+    decisions: Decisions
+    ledger: VersionLedger
+    logged: int = 0
+    logged_at: float | None = None
+    _reached: int = 0
+    _events: list[str] = field(default_factory=list)
+    _recent: list[str] = field(default_factory=list)
+
+    @property
+    def recent_events(self) -> list[str]:
+        """The last events, for the message of an error."""
+        return self._recent[-5:]
+
+    def note(self, event: str) -> None:
+        """Adds an event to the next clock."""
+        self._events.append(event)
+        self._recent = [*self._recent[-19:], event]
+
+    def roll_back(self, clock: int) -> None:
+        """All nodes return to a version."""
+        if clock < self.logged:
+            self.note(f"clocks {clock + 1} to {self.logged} are done again")
+        self.ledger.reset(clock)
+        self._reached = clock
+
+    def take_repeated(self) -> ClockRepeated | None:
+        """Takes the last clock that all partitions have committed, if that is new and the clock was logged before."""
+        before, self._reached = self._reached, self.ledger.reached
+        return ClockRepeated(self._reached) if before < self._reached <= self.logged else None
+
+    def close_next(self, now: float, limit: int, stage: int, nodes: tuple[int, int]) -> Iteration | None:
+        """Closes the next clock and returns it, if it is complete; `limit` is the last clock of the job."""
+        assert self.logged_at is not None
+        if self.logged >= self.ledger.reached:
+            return None
+        accepted = self.decisions.accepted(self.logged + 1)
+        if not self._reported(accepted, limit):
+            return None
+        self.logged += 1
+        sums, redone = self.ledger.close_clock(accepted)
+        sums.waited_for = self.decisions.waited_for(self.logged)
+        sums.dropped_chunks = self.decisions.dropped(self.logged)
+        sums.least_counted, sums.most_counted = self.decisions.shares.extremes()
+        took, events = now - self.logged_at, tuple(self._events)
+        self.logged_at = now
+        self._events.clear()
+        return Iteration(
+            self.logged, took, stage, *nodes, sums, redone, events, self.decisions.plan.covers_of_shards(accepted)
+        )
+
+    def _reported(self, accepted: Accepted, limit: int) -> bool:
+        """Whether every worker has reported its part of a clock, or never will."""
+        sums = self.ledger.clocks.get(accepted.clock)
+        complete = sums is not None and sums.chunks >= accepted.chunks
+        return complete or self.ledger.reached > accepted.clock or accepted.clock == limit
+
+
+MOST_SKIPPED = 4
+"""Checkpoints that are skipped, at most, while an earlier one is still being written."""
+
+LONGEST_PAUSE = 60.0
+"""Seconds after a checkpoint is complete, at most, before the next one is due, however long it took."""
+
+
+@dataclass(slots=True)
+class CheckpointSchedule:
+    """A checkpoint every `every` clocks, as far as storage keeps up; `latest` is the last complete one, -1: none.
+
+    At least `pause` seconds lie between two: clocks of a small model take less time than their checkpoints. Writing
+    takes at most the `share` of the time, so that a large model is not written in every clock, unless that would leave
+    LONGEST_PAUSE between two.
+    """
+
+    partitions: int
+    every: int
+    pause: float = 0.0
+    share: float = 1.0
+    latest: int = -1
+    _requested: int = -1
+    _requested_at: float = -inf
+    _next_at: float = -inf
+    _saved: dict[int, set[int]] = field(default_factory=dict)
+    """By clock, the partitions that are written."""
+
+    def request(self, stable: int, before: int, now: float) -> bool:
+        """Whether the version that became stable after `before` is to be saved."""
+        due = bool(self.every) and stable // self.every > before // self.every and now >= self._next_at
+        if due and self._storage_keeps_up(stable):
+            self._requested, self._requested_at, self._next_at = stable, now, now + self.pause
+            return True
+        return False
+
+    def _storage_keeps_up(self, clock: int) -> bool:
+        """Whether the last requested checkpoint is complete, or so late that it no longer holds up the next."""
+        return self.latest >= self._requested or clock >= self._requested + MOST_SKIPPED * self.every
+
+    def add(self, clock: int, partition: int, now: float) -> bool:
+        """A partition is written; whether that completes a checkpoint later than the last one."""
+        saved = self._saved.setdefault(clock, set())
+        saved.add(partition)
+        if len(saved) < self.partitions:
+            return False
+        if clock == self._requested:
+            rest = (now - self._requested_at) * (1 / self.share - 1)
+            self._next_at = max(self._next_at, now + min(rest, LONGEST_PAUSE))
+        newer, self.latest = clock > self.latest, max(self.latest, clock)
+        self._saved = {later: parts for later, parts in self._saved.items() if later > clock}
+        return newer
+
+    def roll_back(self, clock: int) -> None:
+        """All nodes return to a version: what was written of later ones does not fit those computed from now on."""
+        self._requested = self.latest
+        self._saved = {saved: parts for saved, parts in self._saved.items() if saved <= clock}
+
+
+@dataclass(slots=True)
+class UpdateNorms:
+    """Squares by clock: `parts` of clocks that are not complete, by partition, and `whole` of those that are.
+
+    A square follows from the contributions alone, so that one that is reported again is the same.
+    """
+
+    partitions: int
+    parts: dict[int, dict[int, float]] = field(default_factory=dict)
+    whole: dict[int, float] = field(default_factory=dict)
+
+    def add(self, report: SquareOfPart, members: Members) -> list[Send]:
+        """The answers to a report: to all nodes once every partition has reported, and to one that reports later."""
+        clock, to = report.clock, [report.node]
+        if clock not in self.whole:
+            squares = self.parts.setdefault(clock, {})
+            squares[report.partition] = report.square
+            if len(squares) < self.partitions:
+                return []
+            self.whole[clock] = sum(square for _, square in sorted(self.parts.pop(clock).items()))
+            to = members.names(*IN_EPOCH)
+        return [Send(name, SquareOfAll(report.epoch, clock, self.whole[clock])) for name in to]
+
+    def forget_until(self, stable: int) -> None:
+        """Every partition has these versions."""
+        self.whole = {clock: square for clock, square in self.whole.items() if clock > stable}
+
+    def roll_back(self) -> None:
+        """An epoch begins: all of its clocks are reported again."""
+        self.parts.clear()
+        self.whole.clear()
