@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers golden pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -75,6 +75,10 @@ ray: ## What every fleet must do, and random faults, on Ray clusters of this com
 
 trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '.[lightning,transformers]')
 	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations
+
+# ONLY=plans compares only commands whose names have this word; BASE is recorded once, in ~/.cache/spotctl-golden.
+golden: ## Compare what 1,700 commands and plans print with what they print at another commit: make golden BASE=commit ONLY=plans
+	$(PYTHON) -m tests.golden $(BASE) $(if $(ONLY),--only '$(ONLY)')
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis

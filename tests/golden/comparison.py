@@ -1,0 +1,118 @@
+"""Compares recordings: what is equal, what a listed reason explains, and the differences that nothing explains."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import unified_diff
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from tests.golden.normalize import text_of
+
+REASONS = Path(__file__).with_name("reasons.toml")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why the answers of some commands differ.
+
+    `commands` is a pattern of names as the shell has them, with `*`. With `lines`, a regular expression, the reason
+    explains only the lines that it finds; without, all differences of these commands.
+    """
+
+    commands: str
+    why: str
+    lines: str = ""
+
+
+@dataclass
+class Comparison:
+    """The commands, by what became of them."""
+
+    equal: list[str] = field(default_factory=list)
+    explained: dict[str, list[Reason]] = field(default_factory=dict)
+    differing: dict[str, str] = field(default_factory=dict)
+    """The unified diff of each command, of the lines that no reason explains."""
+    stale: list[Reason] = field(default_factory=list)
+    """Reasons that explain nothing."""
+
+
+def reasons(path: Path = REASONS) -> list[Reason]:
+    """Reads the file of reasons."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    found = [Reason(**entry) for entry in content.get("reason", ())]
+    for reason in found:
+        re.compile(reason.lines)
+        if not reason.why.strip():
+            raise SystemExit(f"{path}: the reason for {reason.commands!r} says nothing in `why`")
+    return found
+
+
+def texts(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The normalized answer of each command, by the name of its scenario and its own."""
+    return {
+        f"{record['scenario']}: {step['title']}": text_of(step, record)
+        for record in records
+        for step in record["steps"]
+    }
+
+
+def compared(before: Mapping[str, str], now: Mapping[str, str], known: Sequence[Reason]) -> Comparison:
+    """Compares the answers of two trees to the same commands."""
+    result, used = Comparison(), set[Reason]()
+    for name in before.keys() | now.keys():
+        old, new = before.get(name, "not recorded\n"), now.get(name, "not recorded\n")
+        if old == new:
+            result.equal.append(name)
+            continue
+        matching = [reason for reason in known if fnmatchcase(name, reason.commands)]
+        lines = list(unified_diff(old.splitlines(), new.splitlines(), "before", "now", lineterm=""))
+        changed = [line for line in lines[2:] if line[0] in "+-"]
+        helpful = [reason for reason in matching if any(_explains(reason, line) for line in changed)]
+        used.update(helpful)
+        left = [line for line in changed if not any(_explains(reason, line) for reason in helpful)]
+        if left:
+            result.differing[name] = "\n".join(_without(lines, helpful))
+        else:
+            result.explained[name] = helpful
+    result.stale = [reason for reason in known if reason not in used]
+    return result
+
+
+def _explains(reason: Reason, line: str) -> bool:
+    return not reason.lines or re.search(reason.lines, line[1:]) is not None
+
+
+def _without(lines: Iterable[str], explained: Sequence[Reason]) -> list[str]:
+    """The diff, with a mark at the lines that a reason explains."""
+    return [
+        f"{line}    (explained)"
+        if line[0] in "+-" and not line.startswith(("+++", "---")) and any(_explains(one, line) for one in explained)
+        else line
+        for line in lines
+    ]
+
+
+def summary(result: Comparison, most: int) -> str:
+    """What a person reads: counts, and the diffs that nothing explains, at most so many."""
+    parts = []
+    for name, diff in sorted(result.differing.items())[:most]:
+        parts.append(f"\n{name}\n{diff}\n")
+    if len(result.differing) > most:
+        parts.append(f"\nand {len(result.differing) - most} more (--most shows more of them):\n")
+        parts += [f"  {name}\n" for name in sorted(result.differing)[most:]]
+    for reason in dict.fromkeys(reason for found in result.explained.values() for reason in found):
+        count = sum(reason in found for found in result.explained.values())
+        parts.append(f"explained in {count} commands ({reason.commands}): {reason.why}\n")
+    for reason in result.stale:
+        parts.append(f"this reason explains nothing, remove it ({reason.commands}): {reason.why}\n")
+    total = len(result.equal) + len(result.explained) + len(result.differing)
+    parts.append(
+        f"{total} commands: {len(result.equal)} equal, {len(result.explained)} explained,"
+        f" {len(result.differing)} differing\n"
+    )
+    return "".join(parts)

@@ -1,0 +1,333 @@
+"""Records what commands of one tree print. It runs in the environment of that tree and knows the product only
+by its command.
+
+`python -P record.py REQUEST`: REQUEST is a file of JSON with scenarios. Each command runs in a process that is forked
+from this one, which has loaded the product before: that takes hundredths of a second where a start takes half a second.
+Only the standard library is used; what is recorded is raw.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import pkgutil
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NoReturn
+
+PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
+LOADED = ("spotctl.cli", "spotctl.files", "spotctl.home", "spotctl.log", "spotctl.planning", "bidbrain", "pricing_data")
+"""What is loaded once, without modules that have a part of `LARGE` in their name: a tree that has others is slower."""
+LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure", "gcp", "lab", "__main__")
+LONGEST_TEXT = 400_000
+KILLED = "killed after {:.0f} seconds"
+
+Step = dict[str, Any]
+"""A `Step` of scenario.py, as JSON has it."""
+
+_real_ns = time.time_ns
+_stands_at: int | None = None
+"""The moment that the clock of this process shows, in nanoseconds; None for the real one."""
+
+
+def _time_ns() -> int:
+    return _real_ns() if _stands_at is None else _stands_at
+
+
+def main(request: dict[str, Any]) -> None:
+    """Records all scenarios of a request."""
+    time.time_ns, time.time = _time_ns, lambda: _time_ns() / 1e9
+    environment = Path(request["environment"])
+    command = _loaded(environment)
+    out, work = Path(request["out"]), Path(request["work"])
+    total = len(request["scenarios"])
+    for number, scenario in enumerate(request["scenarios"], 1):
+        folder = work / scenario["digest"][:8]
+        began = time.monotonic()
+        sandbox = Sandbox(folder, environment, request["checkout"], request["plots"], scenario["now"], command)
+        sandbox.furnish(scenario, request)
+        answers = list(_recorded(scenario, sandbox))
+        home = out / f"{scenario['digest']}.home"
+        if scenario["keep"]:
+            shutil.rmtree(home, ignore_errors=True)
+            shutil.move(folder / "home", home)
+        shutil.rmtree(folder, ignore_errors=True)
+        record = {
+            "home": str(home),
+            "scenario": scenario["name"],
+            "folder": str(folder),
+            "environment": str(environment),
+            "checkout": request["checkout"],
+            "at": _real_ns() // 10**9,
+            "seconds": round(time.monotonic() - began, 2),
+            "steps": answers,
+        }
+        written = out / f".{scenario['digest']}.{os.getpid()}"
+        written.write_text(json.dumps(record), encoding="utf-8")
+        written.replace(out / f"{scenario['digest']}.json")
+        if number % 200 == 0 or number == total:
+            sys.stderr.write(f"{number} of {total} scenarios recorded\n")
+
+
+def _loaded(environment: Path) -> Callable[[], None]:
+    """The command, from this environment, with the modules of the product."""
+    (script,) = entry_points(group="console_scripts", name="spotctl")
+    command: Callable[[], None] = script.load()
+    for name in PACKAGES:
+        package = import_module(name)
+        place = Path(str(package.__file__)).resolve()
+        if not place.is_relative_to(environment.resolve()):
+            raise SystemExit(f"{name} is {place}, which is not in {environment}")
+        _load_modules(package)
+    gc.collect()
+    gc.freeze()
+    return command
+
+
+def _load_modules(package: Any) -> None:  # noqa: ANN401
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", onerror=lambda _: None):
+        if module.name.startswith(LOADED) and not set(module.name.split(".")) & set(LARGE):
+            with suppress(Exception):
+                import_module(module.name)
+
+
+@dataclass
+class Sandbox:
+    """The folder in which the commands of a scenario run, and what they find there."""
+
+    folder: Path
+    environment: Path
+    checkout: str
+    plots: str
+    now: str
+    command: Callable[[], None]
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    @property
+    def script(self) -> Path:
+        return self.environment / "bin" / "spotctl"
+
+    def furnish(self, scenario: dict[str, Any], request: dict[str, Any]) -> None:
+        """Makes the folder, with the scenario's files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for made in ("work", "bin", "tmp"):
+            (self.folder / made).mkdir(parents=True)
+        if scenario["home"]:
+            shutil.copytree(request["homes"][scenario["home"]], self.folder / "home", symlinks=True)
+        for name in scenario["folders"]:
+            shutil.copytree(Path(request["base"], name), self.work / name)
+        for name, text in scenario["files"].items():
+            path = self.work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        for name, text in scenario["programs"].items():
+            path = self.folder / "bin" / name
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o755)
+
+    def enter(self, step: Step, suffix: str) -> None:
+        """Makes this process one that stands in the folder and prints to files."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, name in enumerate(("stdout", "stderr"), 1):
+            to = os.open(self.folder / f"{name}{suffix}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(to, number)
+            os.close(to)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.clear()
+        os.environ.update({**self.variables(), **step["environment"]})
+        time.tzset()
+        os.chdir(self.work / step["folder"])
+
+    def variables(self) -> dict[str, str]:
+        nowhere = "http://127.0.0.1:9"
+        return {
+            "PATH": f"{self.folder / 'bin'}:{self.environment / 'bin'}:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder / "tmp"),
+            "SPOTCTL_HOME": str(self.folder / "home"),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "USER": "golden",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "NO_GCE_CHECK": "true",
+            "HTTP_PROXY": nowhere,
+            "HTTPS_PROXY": nowhere,
+            "NO_PROXY": "127.0.0.1,localhost",
+            "SOURCE_DATE_EPOCH": "0",
+            "MPLCONFIGDIR": self.plots,
+            "MPLBACKEND": "agg",
+        }
+
+    def wait_for_run(self, name: str) -> None:
+        """Waits until a machine of a run works, at most for a minute."""
+        for _ in range(60):
+            words = [str(self.script), "logs", name, "--json"]
+            said = subprocess.run(words, env=self.variables(), capture_output=True, check=False, cwd=self.work)
+            if said.returncode == 0 and b'"machine"' in said.stdout:
+                return
+            time.sleep(1)
+
+
+def _recorded(scenario: dict[str, Any], sandbox: Sandbox) -> Iterator[dict[str, Any]]:
+    """Runs the commands of a scenario, and ends what it began."""
+    if scenario["together"]:
+        yield from _run_together(scenario["steps"], sandbox)
+        return
+    waiting: list[int] = []
+    for step in scenario["steps"]:
+        yield _run(step, sandbox, waiting)
+    for process in waiting:
+        with suppress(OSError):
+            os.killpg(process, signal.SIGKILL)
+
+
+def _run(step: Step, sandbox: Sandbox, waiting: list[int]) -> dict[str, Any]:
+    """Runs one command in a process of its own."""
+    before = _stamps(sandbox.work)
+    process = os.fork()
+    if not process:
+        _in_child(lambda: _execute(step, sandbox))
+    if step["background"]:
+        waiting.append(process)
+        sandbox.wait_for_run(step["background"])
+        return _answer(step, 0, sandbox, before)
+    return _answer(step, _code(process, step["seconds"]), sandbox, before)
+
+
+def _run_together(steps: list[Step], sandbox: Sandbox) -> Iterator[dict[str, Any]]:
+    """Runs commands one after another in one process, each in a folder of its own."""
+    codes = sandbox.folder / "codes"
+    codes.touch()
+    process = os.fork()
+    if not process:
+        _in_child(lambda: _execute_all(steps, sandbox, codes))
+    _code(process, sum(step["seconds"] for step in steps))
+    ended = [int(line) for line in codes.read_text(encoding="utf-8").split()]
+    for number, step in enumerate(steps):
+        code = ended[number] if number < len(ended) else "none: the process ended before"
+        yield _answer(step, code, sandbox, {}, f".{number}")
+
+
+def _in_child(act: Callable[[], int]) -> NoReturn:
+    code = 70
+    try:
+        os.setsid()
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with this recorder
+        code = act()
+    except BaseException as error:  # noqa: BLE001 - it is recorded, and no child returns to the caller
+        with suppress(BaseException):
+            os.write(2, f"recorder: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _execute(step: Step, sandbox: Sandbox) -> int:
+    sandbox.enter(step, ".background" if step["background"] else "")
+    if step["script"]:
+        os.chdir(sandbox.checkout)
+        os.execv(sys.executable, [sys.executable, *step["words"]])
+    if step["process"] or step["background"]:
+        os.execv(sandbox.script, [str(sandbox.script), *step["words"]])
+    code = _called(step, sandbox)
+    atexit._run_exitfuncs()
+    return code
+
+
+def _execute_all(steps: list[Step], sandbox: Sandbox, codes: Path) -> int:
+    with codes.open("w", encoding="utf-8") as written:
+        for number, step in enumerate(steps):
+            sandbox.enter(step, f".{number}")
+            print(_called(step, sandbox), file=written, flush=True)
+    return 0
+
+
+def _called(step: Step, sandbox: Sandbox) -> int:
+    """The exit code of a command that this process itself runs."""
+    global _stands_at  # noqa: PLW0603 - the clock of this process
+    _stands_at = round(datetime.fromisoformat(sandbox.now).timestamp()) * 10**9
+    sys.argv = [str(sandbox.script), *step["words"]]
+    code = 0
+    try:
+        sandbox.command()
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _answer(
+    step: Step, code: int | str, sandbox: Sandbox, before: dict[str, tuple[int, int]], suffix: str = ""
+) -> dict[str, Any]:
+    """What is kept of a command: all that it printed, and the files that it changed or, without `before`, none."""
+    out, err = (_text((sandbox.folder / f"{name}{suffix}").read_bytes()) for name in ("stdout", "stderr"))
+    if step["keep_output"]:
+        (sandbox.work / step["keep_output"]).write_text(out, encoding="utf-8")
+    after = _stamps(sandbox.work) if before else {}
+    changed = sorted(name for name, stamp in after.items() if before.get(name) != stamp)
+    return {
+        **{name: step[name] for name in ("title", "exact", "expected")},
+        "code": code,
+        "out": out,
+        "err": err,
+        "files": {name: _text((sandbox.work / name).read_bytes()) for name in changed}
+        | dict.fromkeys(sorted(before.keys() - after.keys())),
+    }
+
+
+def _code(process: int, seconds: float) -> int | str:
+    end, pause = time.monotonic() + seconds, 0.001
+    while time.monotonic() < end:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            with suppress(OSError):
+                os.killpg(process, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    with suppress(OSError):
+        os.killpg(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return KILLED.format(seconds)
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
+            stat = path.stat()
+            found[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
+    return found
+
+
+def _text(content: bytes) -> str:
+    with suppress(UnicodeDecodeError):
+        text = content.decode()
+        if len(text) <= LONGEST_TEXT:
+            return text
+    return f"{len(content)} bytes with SHA-256 {hashlib.sha256(content).hexdigest()}\n"
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
