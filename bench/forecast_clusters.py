@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pricing_data.lifetimes import AvailabilityTrace
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.sources.observations import read_availability
 
 _LEAST = 4

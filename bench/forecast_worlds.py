@@ -14,14 +14,13 @@ from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard
 from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives
 from bidbrain.replay.market import Capacity, Mortality
 from bidbrain.strategies.known_spells import KnownSpells
-from pricing_data.availability import AvailabilitySpan
+from pricing_data.availability import AvailabilitySpan, AvailabilityTrace
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.ingest import ingest
 from pricing_data.library import Library, Selection
-from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.sources.files.layouts import ON_DEMAND
+from pricing_data.sources.layouts import ON_DEMAND
 from pricing_data.sources.observations import read_availability, read_lifetimes
 from pricing_data.store.store import PriceStore
 from pricing_data.store.table import PriceTable

@@ -5,7 +5,7 @@ A market was calm if its price did not exceed on-demand for a week.
 
 from pathlib import Path
 
-from pricing_data.frames import prices_frame
+from pricing_data.export import prices_frame
 from pricing_data.library import Library, Selection
 from pricing_data.stats import describe
 from pricing_data.store import PriceStore

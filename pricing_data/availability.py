@@ -1,10 +1,16 @@
-"""Observed availability: what a market granted, refused and evicted, and how long machines or pings lasted there."""
+"""How long spot machines last: what a market granted, refused and evicted, how long machines lived there, and the
+interruption figures that clouds publish."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
+
+if TYPE_CHECKING:
+    from pricing_data.series import Ints
 
 Ending = Literal["", "evicted", "warned", "returned", "refused"]
 """How a span ended: the machines were evicted, were held when their eviction was announced, or were returned; or the
@@ -46,10 +52,92 @@ class AvailabilitySpan:
         """Whether at least half of the wanted machines were available."""
         return 2 * self.machines >= self.wanted
 
-    def before(self, at: int) -> "AvailabilitySpan | None":
+    def before(self, at: int) -> AvailabilitySpan | None:
         """The part that was known at a moment; None if nothing was."""
         if self.since > at:
             return None
         if self.until <= at:
             return self
         return AvailabilitySpan(self.market, self.since, at, self.machines, self.wanted, "", self.source)
+
+
+Measure = Literal["monthly-bucket", "preemption-rate", "eviction-rate", "placement-score", "saving"]
+"""`monthly-bucket`: AWS Spot Advisor, share of machines interrupted in the last month, as a band (usable only as
+a ranking: how long those machines ran is unknown). `preemption-rate`: GCP capacity history, preempted share of an
+interval.
+`eviction-rate`: Azure, share of machines evicted per hour over the last weeks, as a band.
+`placement-score`: AWS, likelihood that a request is filled, from 1 to 10; here more is better.
+`saving`: AWS Spot Advisor, how far spot prices are below the on-demand price, as a share."""
+
+_LARGEST = {"monthly-bucket": 1.0, "preemption-rate": 1.0, "eviction-rate": 1.0, "placement-score": 10.0, "saving": 1.0}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Interruption:
+    """One published figure of one market as of a time: from `low` to `high`, which may be equal."""
+
+    market: Market
+    measure: Measure
+    as_of: int
+    low: float
+    high: float
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.measure not in _LARGEST:
+            raise BadInput(f"{self.market}: measure {self.measure!r} is not one of {', '.join(_LARGEST)}")
+        if not 0.0 <= self.low <= self.high <= _LARGEST[self.measure]:
+            raise BadInput(
+                f"{self.market}: {self.measure} {self.low:g} to {self.high:g} is not a band between"
+                f" 0 and {_LARGEST[self.measure]:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvailabilityTrace:
+    """The number of machines that were up at each tick; ticks are `gap_seconds` apart."""
+
+    name: str
+    gap_seconds: int
+    up: Ints
+
+    def __post_init__(self) -> None:
+        if self.gap_seconds <= 0:
+            raise BadInput(f"availability trace {self.name}: gap_seconds is {self.gap_seconds}; it must be above 0")
+        if self.up.size == 0 or int(self.up.min()) < 0:
+            raise BadInput(f"availability trace {self.name}: it needs at least one tick, and no count below 0")
+        self.up.setflags(write=False)
+
+    def __len__(self) -> int:
+        return int(self.up.size)
+
+    @property
+    def wanted(self) -> int:
+        """The most machines that were ever up, taken as the number requested."""
+        return int(self.up.max())
+
+    @property
+    def preemptions(self) -> int:
+        """The number of preemptions; one that was replaced within a tick is not counted."""
+        steps = self.up[1:] - self.up[:-1]
+        return int(-steps[steps < 0].sum())
+
+    @property
+    def machine_hours(self) -> float:
+        return float(self.up[:-1].sum()) * self.gap_seconds / 3600
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lifetime:
+    """One machine's lifetime. It is censored (`preempted` is False) if its user ended it or it was still running."""
+
+    cloud: str
+    zone: str
+    instance_type: str
+    start: int
+    seconds: float
+    preempted: bool
+
+    def __post_init__(self) -> None:
+        if self.seconds < 0:
+            raise BadInput(f"lifetime in {self.cloud}/{self.zone}: {self.seconds:g} seconds; it must be at least 0")

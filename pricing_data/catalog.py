@@ -1,13 +1,52 @@
-"""`Catalog`: the hardware of instance types, and their on-demand prices."""
+"""`Catalog`: the hardware of instance types, and their on-demand prices.
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+Machine types come from the clouds' packages (by a shipped table, or by their names), and from the clouds themselves.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Protocol, cast
 
 from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice
+from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.spelling import closest
-from pricing_data.traits import NO_TRAITS, MachineTraits
+
+X86, ARM = "x86_64", "arm64"
+XEN = "xen"
+"""The hypervisor of EC2's types before Nitro."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MachineTraits:
+    """Facts beyond a type's size; None where they are unknown.
+
+    `baseline` is the share of its vCPUs that a burstable type may use all the time; it is 1 for other types. `boots`
+    lists the ways in which its machines boot, in the cloud's words (`legacy-bios uefi`, `V1`), and `driver` is the
+    family of drivers that its accelerators need. `spot` says whether it is sold as spot machines, `retires` since when
+    it is not sold any more.
+    """
+
+    architecture: str | None = None
+    baseline: float | None = None
+    hypervisor: str | None = None
+    boots: str | None = None
+    spot: bool | None = None
+    accelerator_gib: float | None = None
+    driver: str | None = None
+    local_disk_gb: float | None = None
+    retires: int | None = None
+
+    def filled(self, other: "MachineTraits") -> "MachineTraits":
+        """These facts, with those of `other` where they are unknown."""
+        known = (getattr(self, field.name) for field in fields(self))
+        pairs = zip(known, (getattr(other, field.name) for field in fields(other)), strict=True)
+        return MachineTraits(*(second if first is None else first for first, second in pairs))
+
+
+NO_TRAITS = MachineTraits()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,7 +123,12 @@ class Catalog:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_types", {(t.cloud, t.name): t for t in self.types})
-        object.__setattr__(self, "_prices", _by_offer(self.prices))
+        latest: dict[tuple[str, str, str, str], dict[int, OnDemandPrice]] = {}
+        for price in self.prices:
+            offer = (price.cloud, price.region, price.instance_type, price.os)
+            latest.setdefault(offer, {})[price.as_of] = price
+        by_offer = {offer: [moments[at] for at in sorted(moments)] for offer, moments in latest.items()}
+        object.__setattr__(self, "_prices", by_offer)
 
     def instance_type(self, cloud: str, name: str) -> InstanceType:
         """Raises `UnknownInstanceType` if the catalog does not describe the type."""
@@ -129,9 +173,46 @@ class Catalog:
         return Catalog(self.types + newer.types, self.prices + newer.prices, self.lists.merged(newer.lists))
 
 
-def _by_offer(prices: Iterable[OnDemandPrice]) -> dict[tuple[str, str, str, str], list[OnDemandPrice]]:
-    latest: dict[tuple[str, str, str, str], dict[int, OnDemandPrice]] = {}
-    for price in prices:
-        offer = (price.cloud, price.region, price.instance_type, price.os)
-        latest.setdefault(offer, {})[price.as_of] = price
-    return {offer: [moments[at] for at in sorted(moments)] for offer, moments in latest.items()}
+_PART = "machine_types"
+
+
+class MachineTypesPart(Protocol):
+    """The part `machine_types` of a cloud's package, which not every cloud has."""
+
+    def shipped(self) -> tuple[InstanceType, ...]:
+        """The types that the package lists; maybe none."""
+        ...
+
+    def traits_of(self, name: str) -> MachineTraits:
+        """Everything that the package knows of a type."""
+        ...
+
+    def obstacle(self, machine: InstanceType) -> str:
+        """Why the image that spotctl chooses does not run on a type; empty if it does."""
+        ...
+
+
+@cache
+def _part(cloud: str) -> MachineTypesPart | None:
+    known = cloud in cloud_names() and has_part(cloud, _PART)
+    return cast("MachineTypesPart", part_of(cloud, _PART)) if known else None
+
+
+def shipped_types() -> Iterator[InstanceType]:
+    """The types that the clouds' packages list."""
+    for cloud in cloud_names():
+        if (part := _part(cloud)) is not None:
+            yield from part.shipped()
+
+
+def completed(machines: Iterable[InstanceType]) -> Iterator[InstanceType]:
+    """The types with the traits that were unknown, as far as their clouds' packages know them."""
+    for machine in machines:
+        part = _part(machine.cloud)
+        yield machine if part is None else replace(machine, traits=machine.traits.filled(part.traits_of(machine.name)))
+
+
+def obstacle(machine: InstanceType) -> str:
+    """Why the image that spotctl chooses does not run on a type; empty if it does, or if nothing is known."""
+    part = _part(machine.cloud)
+    return "" if part is None else part.obstacle(machine)

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pricing_data.availability import AvailabilitySpan
+from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
-from pricing_data.observed import Ints, WatchRecord, joined
+from pricing_data.series import Ints, WatchRecord, joined
 from pricing_data.units import Span
 
 

@@ -1,13 +1,22 @@
-"""Imports files into the store, batch by batch, and counts every row."""
+"""Brings market data into the store: files, batch by batch with every row counted, and what clouds answer, from several
+sources in parallel, so that a failure of one does not affect the others."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import Full, Queue
+from threading import Event
 
-from pricing_data.errors import BadInput, StoreError
-from pricing_data.fetched_rows import FetchedRows
-from pricing_data.observed import Recording
+import numpy as np
+
+from pricing_data.errors import BadInput, CloudError, StoreError
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
+from pricing_data.market import is_region_of
+from pricing_data.series import Recording
+from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Source
 from pricing_data.sources.files import BadRow, FileBatch, read
 from pricing_data.store import Committed, PriceStore
 from pricing_data.units import DAY, counted
@@ -65,7 +74,9 @@ def ingest(
     waiting: list[FetchedRows] = []
     recording = Recording()
     try:
-        for batch in _of_layout(read(path, time.time_ns() // 1000 + DAY), layout):
+        for batch in read(path, time.time_ns() // 1000 + DAY):
+            if layout is not None and batch.layout != layout:
+                raise BadInput(f"contains {batch.layout}, not {layout}")
             report.count(batch)
             recording.add(batch.fetched.prices.markets, batch.fetched.prices.codes, batch.fetched.prices.times)
             if strict:
@@ -91,14 +102,175 @@ def ingest(
     return report
 
 
-def _of_layout(batches: Iterator[FileBatch], layout: str | None) -> Iterator[FileBatch]:
-    for batch in batches:
-        if layout is not None and batch.layout != layout:
-            raise BadInput(f"contains {batch.layout}, not {layout}")
-        yield batch
-
-
 def _commit(store: PriceStore, fetched: FetchedRows, report: FileReport) -> None:
     if len(fetched) or fetched.watched:
         report.committed += store.commit(fetched)
     report.facts += len(fetched) - len(fetched.prices)
+
+
+# Pages are small; committing each by itself would fill the store with tiny files.
+_COMMIT_ROWS = 50_000
+# How many steps may wait for the store; a source that is faster than the disk is slowed down here.
+_QUEUE_LENGTH = 64
+_STOP_CHECK_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """The result of one task of a fetch. `failure` is None if it succeeded."""
+
+    cloud: str
+    region: str
+    what: str
+    committed: Committed = field(default_factory=Committed)
+    facts: int = 0
+    done: bool = False
+    failure: CloudError | None = None
+    optional: bool = False
+
+
+_Arrived = FetchedRows | BaseException | None
+"""The rows of a step of a task or, at its end, None or the error that ended it."""
+_Arrivals = Queue[tuple[TaskReport, _Arrived]]
+
+
+def fetch(
+    store: PriceStore,
+    sources: Sequence[Source],
+    request: FetchRequest,
+    *,
+    workers: int = 8,
+    spot_prices_only: bool = False,
+    on_plan: Callable[[list[TaskReport]], None] = lambda _: None,
+    on_progress: Callable[[list[TaskReport]], None] = lambda _: None,
+) -> list[TaskReport]:
+    """Runs every task of every source, and stores rows as they arrive.
+
+    With `spot_prices_only`, tasks that bring other things are left out. `on_plan` gets the tasks before any is run.
+    Rows that a task yielded before it failed are kept. If this process dies, the committed rows stay, and the next
+    fetch continues after them.
+    """
+    arrivals: _Arrivals = Queue(_QUEUE_LENGTH)
+    with _pool(workers) as (pool, stop):
+        planned = [
+            (report, task)
+            for report, task in _tasks(pool, sources, request)
+            if task is None or task.spot_prices or not spot_prices_only
+        ]
+        reports = [report for report, _ in planned]
+        on_plan(reports)
+        for report, task in planned:
+            if task is not None:
+                pool.submit(_pull, task, report, arrivals, stop)
+        pending = {id(report): _PendingRows(report, request) for report in reports}
+        on_progress(reports)
+        while not all(report.done for report in reports):
+            report, arrived = arrivals.get()
+            pending[id(report)].take(arrived, store)
+            on_progress(reports)
+    store.compact()
+    return reports
+
+
+def requested(fetched: FetchedRows, request: FetchRequest) -> FetchedRows:
+    """The rows of the requested operating systems that are not dated in the future."""
+    prices, latest = fetched.prices, request.until + DAY
+    wanted = np.array([request.wants_system(market.os) for market in prices.markets], dtype=bool)
+    kept = wanted[prices.codes] & (prices.times <= latest)
+    return replace(
+        fetched,
+        prices=PriceBatch(prices.markets, prices.codes[kept], prices.times[kept], prices.prices[kept]),
+        on_demand=tuple(
+            price for price in fetched.on_demand if request.wants_system(price.os) and price.as_of <= latest
+        ),
+        interruptions=tuple(figure for figure in fetched.interruptions if request.wants_system(figure.market.os)),
+        watched={market: record for market, record in fetched.watched.items() if request.wants_system(market.os)},
+    )
+
+
+@dataclass(slots=True)
+class _PendingRows:
+    """A task's steps that are not committed yet, collected so that commits are few."""
+
+    report: TaskReport
+    request: FetchRequest
+    pages: list[FetchedRows] = field(default_factory=list)
+    rows: int = 0
+
+    def take(self, arrived: _Arrived, store: PriceStore) -> None:
+        """Adds a step; commits when there are enough rows, and at the end of the task."""
+        if isinstance(arrived, FetchedRows):
+            self.pages.append(arrived)
+            self.rows += len(arrived)
+            if self.rows >= _COMMIT_ROWS:
+                self._commit(store)
+            return
+        if arrived is not None and not isinstance(arrived, CloudError):
+            raise arrived
+        self._commit(store)
+        self.report.failure = arrived
+        self.report.done = True
+
+    def _commit(self, store: PriceStore) -> None:
+        if not self.pages:
+            return
+        fetched = requested(FetchedRows.joined(self.pages), self.request)
+        self.report.committed += store.commit(fetched)
+        self.report.facts += len(fetched) - len(fetched.prices)
+        self.pages, self.rows = [], 0
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[tuple[ThreadPoolExecutor, Event]]:
+    """Threads that stop soon if the block is left early, by Ctrl-C or a full disk.
+
+    They are not waited for then: they may wait for a server, and what they bring is not stored any more.
+    """
+    stop = Event()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="fetch")
+    try:
+        yield pool, stop
+    finally:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _tasks(
+    pool: ThreadPoolExecutor, sources: Sequence[Source], request: FetchRequest
+) -> Iterator[tuple[TaskReport, FetchTask | None]]:
+    """Every source's tasks; a source that cannot list its tasks becomes one failed report."""
+    planned: list[tuple[Source, Future[list[FetchTask]]]] = []
+    for source in sources:
+        regions = tuple(region for region in request.regions if is_region_of(source.cloud, region))
+        if regions or not request.regions:
+            planned.append((source, pool.submit(source.tasks, replace(request, regions=regions))))
+    for source, future in planned:
+        try:
+            tasks = future.result()
+        except CloudError as error:
+            yield TaskReport(source.cloud, NO_REGION, "regions", done=True, failure=error), None
+            continue
+        for task in tasks:
+            yield TaskReport(task.cloud, task.region, task.what, optional=task.optional), task
+
+
+def _pull(task: FetchTask, report: TaskReport, arrivals: _Arrivals, stop: Event) -> None:
+    """Runs in a thread: puts a task's steps into the queue, then its end."""
+    end: BaseException | None = None
+    try:
+        for fetched in task.pull():
+            if not _put(arrivals, (report, fetched), stop):
+                return
+    except BaseException as error:  # noqa: BLE001  # all but CloudError is a bug; unreported, `fetch` would wait forever
+        end = error
+    _put(arrivals, (report, end), stop)
+
+
+def _put(arrivals: _Arrivals, arrival: tuple[TaskReport, _Arrived], stop: Event) -> bool:
+    while not stop.is_set():
+        try:
+            arrivals.put(arrival, timeout=_STOP_CHECK_SECONDS)
+        except Full:
+            continue
+        return True
+    return False

@@ -2,33 +2,43 @@
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
-from pricing_data import kept_stats
-from pricing_data.catalog import Catalog
-from pricing_data.corrections import CorrectedPrices
-from pricing_data.errors import BadInput, UnknownMarket
-from pricing_data.interruptions import Interruption
+import pyarrow as pa
+
+from pricing_data.availability import Interruption
+from pricing_data.catalog import Catalog, completed, shipped_types
+from pricing_data.errors import BadInput, StoreError, UnknownMarket
 from pricing_data.known_clouds import cloud_names, is_cloud
-from pricing_data.machine_types import completed, shipped_types
 from pricing_data.market import NO_ZONE, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
 from pricing_data.spelling import closest
-from pricing_data.stats import MarketStats, describe
+from pricing_data.stats import MarketStats, describe, on_demand_of
 from pricing_data.store import PriceStore
-from pricing_data.store.segments import SegmentFile
-from pricing_data.store.table import PriceTable
+from pricing_data.store.sealed import read_rows, write_rows
+from pricing_data.store.segments import SegmentFile, market_of
+from pricing_data.store.table import CorrectedPrices, PriceTable
 
 R = TypeVar("R")
 
-
-def _nearest(part: str, known: Collection[str]) -> str:
-    """The known name that is meant by part of a pattern; the part itself if it matches one, or is like none."""
-    return part if fnmatch.filter(known, part) else next(iter(closest(part, known)), part)
+_STATS = "stats"
+"""Changes when the definition of a figure does, so that files of the old kind are not read any more."""
+_COLUMN_TYPES: dict[object, pa.DataType] = {float: pa.float64(), float | None: pa.float64(), int: pa.int64()}
+_FIGURES = [field.name for field in fields(MarketStats) if field.name not in ("market", "on_demand")]
+_STATS_SCHEMA = pa.schema(
+    [
+        ("market", pa.string()),
+        ("on_demand", pa.int64()),
+        *((field.name, _COLUMN_TYPES[field.type]) for field in fields(MarketStats) if field.name in _FIGURES),
+    ]
+)
+_figures_of = attrgetter(*_FIGURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +165,28 @@ class Library:
         selected = list(markets)
         if any(market.is_synthetic for market in selected):
             return self.each(selected, lambda series: describe(series, self.catalog))
-        return kept_stats.statistics(self.store, selected, self.catalog)
+        names = {str(market) for market in selected}
+        by_name = self.store.derived(_STATS, lambda path: _stored_statistics(path, names, self.catalog)) or {}
+        missing = [market_of(name) for name in names - by_name.keys()]
+        computed = self.store.each(missing, lambda series: describe(series, self.catalog)) if missing else []
+        by_name |= {str(stats.market): stats for stats in computed}
+        return [by_name[name] for name in sorted(by_name)]
 
     def keep_statistics(self) -> None:
-        """Stores the statistics of all markets; called after prices were added."""
-        kept_stats.keep(self.store, self.catalog)
+        """Stores the statistics of all markets next to the prices; called after prices were added.
+
+        If that fails, on a full disk, statistics are computed when needed.
+        """
+
+        def write(path: Path, description: bytes) -> None:
+            rows = []
+            for stats in self.store.each(self.store.markets(), lambda series: describe(series, self.catalog)):
+                price = stats.on_demand.price if stats.on_demand else None
+                rows.append((str(stats.market), price, *_figures_of(stats)))
+            write_rows(path, _STATS_SCHEMA, rows, description)
+
+        with suppress(StoreError):
+            self.store.derive(_STATS, write)
 
     def over_segments(self, read: Callable[[list[Path], CorrectedPrices], R]) -> R:
         """Calls `read` with the Parquet files of the stored prices or, if there are none, of the shipped prices.
@@ -176,3 +203,20 @@ class Library:
                 " lists the stored markets)"
             )
         return next(iter(table))
+
+
+def _stored_statistics(path: Path, names: Collection[str], catalog: Catalog) -> dict[str, MarketStats]:
+    """The statistics in a file; those compared with another on-demand price, of an earlier catalog, are left out."""
+    current = {}
+    for name, price, *figures in read_rows(path):
+        if name in names:
+            stats = MarketStats(market_of(name), on_demand=None, **dict(zip(_FIGURES, figures, strict=True)))
+            listed = on_demand_of(stats.market, stats.last, catalog)
+            if (listed.price if listed else None) == price:
+                current[name] = replace(stats, on_demand=listed)
+    return current
+
+
+def _nearest(part: str, known: Collection[str]) -> str:
+    """The known name that is meant by part of a pattern; the part itself if it matches one, or is like none."""
+    return part if fnmatch.filter(known, part) else next(iter(closest(part, known)), part)

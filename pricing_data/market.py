@@ -89,7 +89,13 @@ class Market:
     def of_row(cls, cloud: str, region: str, zone: str | None, instance_type: str, product: str = LINUX) -> Market:
         """The market in a row of a file, which may mix up clouds: region and zone must be of the row's cloud."""
         market = cls.of(cloud, region, zone, instance_type, product)
-        _require_place(market)
+        if market.is_synthetic:
+            return market
+        if not is_region_of(market.cloud, market.region):
+            raise BadMarket(f"market {market}: {market.region!r} is not a region of {market.cloud}")
+        shape = markets_of(market.cloud).zone.replace("{region}", re.escape(market.region))
+        if market.zone != NO_ZONE and not re.fullmatch(shape, market.zone):
+            raise BadMarket(f"market {market}: {market.zone!r} is not a zone of {market.cloud}/{market.region}")
         return market
 
     @property
@@ -138,16 +144,6 @@ def is_region_of(cloud: str, region: str) -> bool:
     if any(re.fullmatch(shape, region.strip().lower()) for name, shape in shapes.items() if name != cloud):
         return False
     return bool(re.fullmatch(shapes[cloud], api_region(cloud, region)))
-
-
-def _require_place(market: Market) -> None:
-    if market.is_synthetic:
-        return
-    if not is_region_of(market.cloud, market.region):
-        raise BadMarket(f"market {market}: {market.region!r} is not a region of {market.cloud}")
-    shape = markets_of(market.cloud).zone.replace("{region}", re.escape(market.region))
-    if market.zone != NO_ZONE and not re.fullmatch(shape, market.zone):
-        raise BadMarket(f"market {market}: {market.zone!r} is not a zone of {market.cloud}/{market.region}")
 
 
 @lru_cache(maxsize=256)

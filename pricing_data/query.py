@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from pricing_data.corrections import CorrectedPrices
 from pricing_data.errors import BadInput, OverLimit
 from pricing_data.interruptible import interruptible, uninterrupted
 from pricing_data.store.segments import SegmentFile
+from pricing_data.store.table import CorrectedPrices
 from pricing_data.units import age
 
 if TYPE_CHECKING:
@@ -62,10 +62,6 @@ class QueryLimits:
             f"query: it needs more than {self.memory_bytes / 1e9:g} GB of memory; {_NARROW}, or allow more: --memory"
         )
 
-    def too_long(self) -> OverLimit:
-        """The error of a query that takes longer."""
-        return OverLimit(f"query: not finished after {age(self.seconds)}; {_NARROW}, or allow more: --timeout")
-
 
 DEFAULT_LIMITS = QueryLimits()
 
@@ -93,17 +89,22 @@ def query(
 
     def answer() -> QueryResult:
         with connection:
-            connection.execute(_VIEW.format(rows=_with_corrections(_rows(segments), corrected)))
+            connection.execute(_VIEW.format(rows=_rows(segments, corrected)))
             return _answer(connection, sql, stopped)
 
     try:
         return interruptible(answer, stop, limits.seconds)
     except TimeoutError:
-        raise limits.too_long() from None
+        raise OverLimit(
+            f"query: not finished after {age(limits.seconds)}; {_NARROW}, or allow more: --timeout"
+        ) from None
     except (duckdb.OutOfMemoryException, MemoryError):
         raise limits.too_large() from None
     except duckdb.Error as error:
-        _raise_if_missing(segments)
+        # If a writer has replaced a segment, DuckDB reports that like any other error.
+        for path in segments:
+            if not path.exists():
+                raise FileNotFoundError(path) from error
         raise BadInput(f"query: {' '.join(str(error).split())}") from error
 
 
@@ -136,30 +137,25 @@ def _answer(connection: DuckDBPyConnection, sql: str, stopped: Event) -> QueryRe
     repeated = sorted({column for column in columns if columns.count(column) > 1})
     if repeated:
         raise BadInput(f"query: two columns are named {repeated[0]}; rename one (select a as one, b as other)")
-    return QueryResult(columns, list(_fetched(result, stopped)))
+    rows: list[tuple[object, ...]] = []
+    while not stopped.is_set() and (portion := result.fetchmany(_PORTION)):
+        rows += portion
+    return QueryResult(columns, rows)
 
 
-def _fetched(result: DuckDBPyConnection, stopped: Event) -> Iterator[tuple[object, ...]]:
-    while not stopped.is_set() and (rows := result.fetchmany(_PORTION)):
-        yield from rows
-
-
-def _rows(segments: Sequence[Path]) -> str:
-    """SQL for the rows of all segments, without those that a correction in another segment replaces."""
-    parts, corrections = [], []
+def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
+    """SQL for the rows of all segments as they were corrected, without those that rows of other segments replace."""
+    parts, replacing = [], []
     for path in segments:
         with SegmentFile(path) as segment:
             # DuckDB reads the file by itself, and knows nothing of our checksums.
             segment.check_bytes()
             parts.append(_ROWS.format(units=segment.units, path=str(path).replace("'", "''")))
             if segment.corrections:
-                corrections.append(parts[-1])
+                replacing.append(parts[-1])
     rows = " union all ".join(parts)
-    return _CORRECTED.format(rows=rows, corrections=" union all ".join(corrections)) if corrections else rows
-
-
-def _with_corrections(rows: str, corrected: CorrectedPrices) -> str:
-    """SQL for these rows as they were corrected."""
+    if replacing:
+        rows = _CORRECTED.format(rows=rows, corrections=" union all ".join(replacing))
     values = ", ".join(
         f"('{market}', {time}, {'null::bigint' if price is None else price}, {price is None})"
         for market, prices in corrected.items()
@@ -183,10 +179,3 @@ def _only_select(statements: list[Statement]) -> Statement:
     if kind != StatementType.SELECT:
         raise BadInput(f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}")
     return statements[0]
-
-
-def _raise_if_missing(segments: Sequence[Path]) -> None:
-    """Raises if a writer has replaced a segment; DuckDB reports that like any other error."""
-    for path in segments:
-        if not path.exists():
-            raise FileNotFoundError(path)

@@ -18,7 +18,7 @@ from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import BadInput, StoreError
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
-from pricing_data.observed import TimeSpans, WatchRecord, clipped, of_events
+from pricing_data.series import TimeSpans, WatchRecord, clipped, of_events
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.store.table import NO_ROWS, PriceTable
 from pricing_data.units import DAY, EARLIEST, MOST_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, format_time, parse_time

@@ -1,6 +1,9 @@
-"""`MarketStats`: statistics of one market's history."""
+"""`MarketStats`: statistics of one market's history; and the gaps in histories: holes in observation, seams between
+downloads, and markets that are not watched any more."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +11,7 @@ from numpy.typing import NDArray
 from pricing_data.catalog import Catalog, OnDemandPrice
 from pricing_data.errors import UnknownPrice
 from pricing_data.market import Market
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import Ints, PriceSeries, holes, longest_silence
 from pricing_data.units import DAY, HOUR, SECOND
 
 # A spike is a rise above this multiple of the median price.
@@ -58,10 +61,15 @@ class MarketStats:
 def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     """The statistics of a market over its observed time."""
     on_demand = on_demand_of(series.market, series.last, catalog)
-    spent, prices = _TimeAtPrices.of(series), series.seen
-    observed, median, highest = int(spent.total), spent.median, int(prices.max())
+    levels, time = _time_at_prices(series)
+    prices, total, until = series.seen, float(time.sum()), np.cumsum(time)
+    # The price that the market was at or below for half of the time.
+    median = int(levels[np.searchsorted(until, until[-1] / 2)])
+    observed, highest = int(total), int(prices.max())
     days = max(observed / DAY, 1 / 24)
-    spike, outlier = SPIKE_FACTOR * median, _outlier_limit(median, on_demand)
+    spike, outlier = SPIKE_FACTOR * median, OUTLIER_MEDIANS * median
+    if on_demand is not None:
+        outlier = min(outlier, OUTLIER_ON_DEMANDS * on_demand.price)
     return MarketStats(
         market=series.market,
         events=len(series) - series.confirmed,
@@ -70,7 +78,7 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
         price_now=int(series.prices[-1]),
         lowest=int(prices.min()),
         highest=highest,
-        mean=spent.mean,
+        mean=float(levels @ time) / total if total else float(levels[-1]),
         median=median,
         on_demand=on_demand,
         changes_per_day=series.changes / days,
@@ -82,43 +90,21 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _TimeAtPrices:
-    """The observed time at each price, in ascending order; exact, because whole numbers below 2**53 are."""
-
-    prices: Ints
-    time: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, series: PriceSeries) -> "_TimeAtPrices":
-        held, prices = series.held, series.prices[:-1]
-        if not held.any():
-            return cls(series.prices[-1:], np.zeros(1))
-        steps = prices // _UNIT
-        unit = _UNIT if np.array_equal(steps * _UNIT, prices) else 1
-        steps = steps if unit == _UNIT else prices
-        lowest = int(steps.min())
-        if int(steps.max()) - lowest <= _MOST_STEPS * steps.size:
-            # Prices on a grid: counting the time at each step takes less than sorting.
-            spent = np.bincount(steps - lowest, weights=held)
-            return cls((lowest + np.arange(spent.size)) * unit, spent.astype(np.float64, copy=False))
-        order = np.argsort(prices)
-        return cls(prices[order], held[order].astype(np.float64))
-
-    @property
-    def total(self) -> float:
-        return float(self.time.sum())
-
-    @property
-    def mean(self) -> float:
-        """The mean price; without observed time, the last one."""
-        return float(self.prices @ self.time) / self.total if self.total else float(self.prices[-1])
-
-    @property
-    def median(self) -> int:
-        """The price that the market was at or below for half of the time."""
-        until = np.cumsum(self.time)
-        return int(self.prices[np.searchsorted(until, until[-1] / 2)])
+def _time_at_prices(series: PriceSeries) -> tuple[Ints, NDArray[np.float64]]:
+    """The prices in ascending order, and the observed time at each; exact, because whole numbers below 2**53 are."""
+    held, prices = series.held, series.prices[:-1]
+    if not held.any():
+        return series.prices[-1:], np.zeros(1)
+    steps = prices // _UNIT
+    unit = _UNIT if np.array_equal(steps * _UNIT, prices) else 1
+    steps = steps if unit == _UNIT else prices
+    lowest = int(steps.min())
+    if int(steps.max()) - lowest <= _MOST_STEPS * steps.size:
+        # Prices on a grid: counting the time at each step takes less than sorting.
+        spent = np.bincount(steps - lowest, weights=held)
+        return (lowest + np.arange(spent.size)) * unit, spent.astype(np.float64, copy=False)
+    order = np.argsort(prices)
+    return prices[order], held[order].astype(np.float64)
 
 
 def on_demand_of(market: Market, at: int, catalog: Catalog) -> OnDemandPrice | None:
@@ -134,8 +120,79 @@ def _rises_above(prices: Ints, limit: int) -> int:
     return int(np.count_nonzero(above[1:] & ~above[:-1]))
 
 
-def _outlier_limit(median: int, on_demand: OnDemandPrice | None) -> int:
-    limits = [OUTLIER_MEDIANS * median]
-    if on_demand is not None:
-        limits.append(OUTLIER_ON_DEMANDS * on_demand.price)
-    return min(limits)
+# A seam is a time when at least this share of a region's markets was not observed.
+_SEAM_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A market was not observed from `start` to `end`."""
+
+    market: Market
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """At least half of a region's markets were not observed from `start` to `end`: the recording stopped."""
+
+    cloud: str
+    region: str
+    start: int
+    end: int
+    silent: int
+    markets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A market was last observed at `last`, longer ago than is usual for it; `newest` is its region's last."""
+
+    market: Market
+    last: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class GapReport:
+    """All gaps of a set of markets."""
+
+    seams: tuple[Seam, ...]
+    gaps: tuple[Gap, ...]
+    stale: tuple[Stale, ...]
+
+
+def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
+    """The gaps in sorted histories, region by region; `now` is the time that staleness is measured against."""
+    seams: list[Seam] = []
+    gaps: list[Gap] = []
+    stale: list[Stale] = []
+    for (cloud, region), members in groupby(histories, key=lambda series: (series.market.cloud, series.market.region)):
+        here = list(members)
+        gaps_here = [Gap(series.market, *hole) for series in here for hole in holes(series.watched or ())]
+        newest = max(series.last for series in here)
+        gaps += gaps_here
+        seams += _seams(cloud, region, gaps_here, len(here))
+        stale += (
+            Stale(series.market, series.last, newest)
+            for series in here
+            if not series.market.is_synthetic and now - series.last > longest_silence(series.times)
+        )
+    return GapReport(tuple(seams), tuple(gaps), tuple(stale))
+
+
+def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[Seam]:
+    """The spans in which enough gaps of a region overlap."""
+    if markets < 2:
+        return
+    edges = sorted([(gap.start, 1) for gap in gaps] + [(gap.end, -1) for gap in gaps])
+    silent = most = start = 0
+    for time, step in edges:
+        before = silent
+        silent += step
+        if before < markets * _SEAM_SHARE <= silent:
+            start, most = time, silent
+        elif silent < markets * _SEAM_SHARE <= before:
+            yield Seam(cloud, region, start, time, most, markets)
+        most = max(most, silent)

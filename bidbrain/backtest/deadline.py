@@ -26,7 +26,7 @@ from bidbrain.strategies.deadline_job import (
     SafetyNet,
     net_when_idle,
 )
-from pricing_data.lifetimes import AvailabilityTrace
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, SECOND
 

@@ -15,7 +15,7 @@ from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
 from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives, exposure_of_trace
 from bidbrain.replay.market import Bools, Capacity, DrawnLives, MarketReplay, Mortality
-from pricing_data.lifetimes import AvailabilityTrace, Lifetime
+from pricing_data.availability import AvailabilityTrace, Lifetime
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import SECOND, Span

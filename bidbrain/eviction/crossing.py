@@ -22,8 +22,7 @@ from bidbrain.arrays import Bools
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.path import range_extremes
 from bidbrain.eviction.span_median import median_of_spans
-from pricing_data.observed import is_whole
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import Ints, PriceSeries, is_whole
 from pricing_data.units import HOUR, LATEST
 
 Floats = NDArray[np.float64]

@@ -25,10 +25,8 @@ from scipy.special import gammaincinv, gammaln
 
 from bidbrain.billing.terms import terms_of
 from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, by_market, exposure_of_lives
-from pricing_data.availability import AvailabilitySpan
-from pricing_data.interruptions import Interruption
+from pricing_data.availability import AvailabilitySpan, Interruption, Lifetime
 from pricing_data.known_clouds import markets_of
-from pricing_data.lifetimes import Lifetime
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, counted
 

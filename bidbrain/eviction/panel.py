@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from bidbrain.arrays import Bools, Floats
 from bidbrain.eviction.bids import Bid
 from bidbrain.eviction.path import FEATURES, PricePath
-from pricing_data.observed import is_whole
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import Ints, PriceSeries, is_whole
 from pricing_data.units import DAY, HOUR, MINUTE
 
 _SPANS = (3 * HOUR, 12 * HOUR, 2 * DAY, 14 * DAY)

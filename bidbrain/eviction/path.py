@@ -5,8 +5,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pricing_data.observed import observed_until
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import Ints, PriceSeries, observed_until
 from pricing_data.units import DAY, HOUR, MINUTE
 
 Floats = NDArray[np.float64]

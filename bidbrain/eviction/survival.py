@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats
-from pricing_data.lifetimes import AvailabilityTrace, Lifetime
+from pricing_data.availability import AvailabilityTrace, Lifetime
 
 _ROUNDS = 20
 """Rates of markets and factors of ages, each from the other, hardly change any more after this many rounds."""

@@ -16,10 +16,33 @@ from pricing_data.units import parse_time, parse_usd
 @cache
 def bundled_catalog() -> Catalog:
     """The shipped instance types and on-demand prices; each has the date of its list."""
-    return Catalog(
-        tuple(_instance_type(row) for row in _rows("catalog.csv")),
-        tuple(_on_demand_price(row) for row in _rows("on_demand.csv")),
-    )
+    types = [
+        InstanceType(
+            cloud=row["cloud"],
+            name=row["instance_type"],
+            vcpus=int(row["vcpus"]),
+            memory_gib=float(row["memory_gib"]),
+            accelerator=row["accelerator"] or None,
+            accelerators=int(row["accelerators"]),
+            network_gbps=float(row["network_gbps"]) if row["network_gbps"] else None,
+            as_of=parse_time(row["asof"]),
+        )
+        for row in _rows("catalog.csv")
+    ]
+    prices = []
+    for row in _rows("on_demand.csv"):
+        kind = "synthetic" if row["cloud"] == "local" else "public list"
+        price = OnDemandPrice(
+            cloud=row["cloud"],
+            region=row["region"],
+            instance_type=row["instance_type"],
+            os=row["os"],
+            as_of=parse_time(row["asof"]),
+            price=parse_usd(row["on_demand_price"]),
+            source=f"spotctl sample catalog, {kind} prices as of {row['asof']}",
+        )
+        prices.append(price)
+    return Catalog(tuple(types), tuple(prices))
 
 
 def bundled_prices() -> Path:
@@ -29,29 +52,3 @@ def bundled_prices() -> Path:
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader((files(__package__) / name).read_text(encoding="utf-8").splitlines())
-
-
-def _instance_type(row: dict[str, str]) -> InstanceType:
-    return InstanceType(
-        cloud=row["cloud"],
-        name=row["instance_type"],
-        vcpus=int(row["vcpus"]),
-        memory_gib=float(row["memory_gib"]),
-        accelerator=row["accelerator"] or None,
-        accelerators=int(row["accelerators"]),
-        network_gbps=float(row["network_gbps"]) if row["network_gbps"] else None,
-        as_of=parse_time(row["asof"]),
-    )
-
-
-def _on_demand_price(row: dict[str, str]) -> OnDemandPrice:
-    kind = "synthetic" if row["cloud"] == "local" else "public list"
-    return OnDemandPrice(
-        cloud=row["cloud"],
-        region=row["region"],
-        instance_type=row["instance_type"],
-        os=row["os"],
-        as_of=parse_time(row["asof"]),
-        price=parse_usd(row["on_demand_price"]),
-        source=f"spotctl sample catalog, {kind} prices as of {row['asof']}",
-    )

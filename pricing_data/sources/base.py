@@ -1,13 +1,17 @@
 """The contract between a source of market data and the fetch that drives it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pricing_data.errors import CloudError
-from pricing_data.fetched_rows import FetchedRows
-from pricing_data.units import Span
+from pricing_data.errors import BadInput, CloudError, IncompleteAnswer
+from pricing_data.units import DAY, Span
+
+if TYPE_CHECKING:
+    from pricing_data.fetched_rows import FetchedRows
 
 NO_REGION = "-"
 """The region of a task that belongs to none, such as a global price file or a sign-in that failed."""
@@ -65,7 +69,7 @@ class FetchTask:
     optional: bool = False
 
     @classmethod
-    def failed(cls, cloud: str, what: str, error: CloudError, *, optional: bool = False) -> "FetchTask":
+    def failed(cls, cloud: str, what: str, error: CloudError, *, optional: bool = False) -> FetchTask:
         """A task of no region that reports an error which stopped a whole source."""
 
         def pull() -> Iterator[FetchedRows]:
@@ -81,3 +85,119 @@ class Source(Protocol):
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """The parts of a fetch. May ask the cloud for its regions, and raises as `FetchTask.pull` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNeeds:
+    """One part of a source: `needs` is empty where no account is needed."""
+
+    cloud: str
+    """The cloud."""
+    what: str
+    """The data."""
+    needs: str
+    """The account or credentials needed; empty if none are."""
+    note: str = ""
+    """Where the data comes from, and what it is used for."""
+
+
+FILES = SourceNeeds("files", "histories, price lists, snapshots", "", "prices import, prices snapshot add")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """About how much one task asks for in a region, for all types and Linux only: an order of magnitude.
+
+    Calls, rows that are kept, and megabytes that are sent; of histories (`is_daily`) per day. A public list is sent
+    as a whole (`is_whole`), however few of its types are wanted.
+    """
+
+    calls: float = 1
+    rows: float = 0
+    megabytes: float = 0.1
+    is_daily: bool = False
+    is_whole: bool = False
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(self.calls + other.calls, self.rows + other.rows, self.megabytes + other.megabytes)
+
+    def scaled(self, share: float) -> Effort:
+        return Effort(max(1.0, self.calls * share), self.rows * share, self.megabytes * share)
+
+
+_CALLS_PER_SECOND = 5
+_MEGABYTES_PER_SECOND = 5
+_BYTES_PER_ROW = 8
+
+
+def effort(tasks: Iterable[Effort], span: int, *, some_types: bool) -> Effort:
+    """The effort of tasks together, for a history of this length."""
+    total = Effort(0, 0, 0)
+    for task in tasks:
+        whole = task.scaled(max(1.0, span / DAY)) if task.is_daily else task
+        total += whole.scaled(0.1) if some_types and not task.is_whole else whole
+    return total
+
+
+def minutes(total: Effort, workers: int) -> float:
+    """About how long it takes."""
+    return (total.calls / _CALLS_PER_SECOND / max(workers, 1) + total.megabytes / _MEGABYTES_PER_SECOND) / 60
+
+
+def disk_megabytes(total: Effort) -> float:
+    """About how much the store grows."""
+    return total.rows * _BYTES_PER_ROW / 1e6
+
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_LONGEST_NAME = 200
+_LONGEST_EXAMPLE = 400
+
+
+@dataclass(slots=True)
+class Rejects:
+    """The records of an answer that were left out: how many, and the first one with its reason.
+
+    `subject` says what was requested, for the error message.
+    """
+
+    subject: str
+    count: int = field(default=0, init=False)
+    example: str = field(default="", init=False)
+
+    def add(self, reason: object) -> None:
+        """Counts one more; the first reason becomes the example."""
+        self.count += 1
+        self.example = self.example or _line(reason, _LONGEST_EXAMPLE)
+
+    def good(
+        self, read: Callable[[R], T | None], records: Iterable[R], name_of: Callable[[R], object] = str
+    ) -> Iterator[T]:
+        """Calls `read` with each record, and yields the results that are not None.
+
+        Records that `read` rejects with `BadInput` are counted; `name_of` names such a record in the example.
+        """
+        for record in records:
+            try:
+                row = read(record)
+            except BadInput as error:
+                self.add(f"{_line(name_of(record), _LONGEST_NAME)}: {error}")
+            else:
+                if row is not None:
+                    yield row
+
+    def report(self) -> None:
+        """Raises if any record was left out; call it after yielding the good rows."""
+        if self.count:
+            records = "1 record" if self.count == 1 else f"{self.count} records"
+            raise IncompleteAnswer(
+                f"{self.subject}: {records} left out, the others were kept; first: {self.example}",
+                "the next fetch retries them",
+            )
+
+
+def _line(text: object, longest: int) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= longest else f"{line[:longest]}..."

@@ -1,21 +1,38 @@
-"""Files of observed availability (JSON of ticks), of machine lifetimes (CSV), and of many zones at once: how much spot
-capacity each had over time, and its prices (CSV)."""
+"""Files of observations: availability traces (JSON with the machines that were up at each tick, of one market), machine
+lifetimes (CSV), and many zones at once, how much spot capacity each had over time, and its prices (CSV)."""
 
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pricing_data.availability import AvailabilitySpan, AvailabilityTrace, Ending, Lifetime
 from pricing_data.errors import BadInput
-from pricing_data.lifetimes import AvailabilityTrace, Lifetime
-from pricing_data.sources.files.traces import trace_of
+from pricing_data.market import Market
 from pricing_data.units import SECOND, parse_time
 
+TRACE_LAYOUT = "availability"
+
+# availability__1-node__aws-02-15-2023__us-east-1a_v100_1: the cloud, the first day, the zone, and the machine.
+_NAMED = re.compile(r"(?:.*__)?(aws)-(\d\d)-(\d\d)-(\d{4})__([a-z0-9-]+?)_([a-z0-9]+_\d+)")
+_REGION = re.compile(r"[a-z]{2,3}(?:-[a-z]+)+-\d+")
+MACHINES = {
+    ("aws", "v100", 1): "p3.2xlarge",
+    ("aws", "v100", 4): "p3.8xlarge",
+    ("aws", "v100", 8): "p3.16xlarge",
+    ("aws", "k80", 1): "p2.xlarge",
+    ("aws", "k80", 8): "p2.8xlarge",
+    ("aws", "k80", 16): "p2.16xlarge",
+}
+"""Machine types by cloud, accelerator and number of accelerators."""
 _LIFETIME_COLUMNS = ("cloud", "zone", "gpu", "gpu_count", "start", "lifetime_h", "preempted")
 _UP = ("zone", "start", "gap_seconds", "up")
 _PROBES = ("timestamp", "zone", "created", "requested")
@@ -32,6 +49,57 @@ def read_availability(path: Path) -> AvailabilityTrace:
         raise BadInput(f"{path}: is not an availability trace: it is not complete JSON ({error})") from None
 
 
+def trace_of(content: dict[str, Any], name: str) -> AvailabilityTrace:
+    """The trace of `{"metadata": {"gap_seconds": G}, "data": [n, ...]}`."""
+    try:
+        gap, up = content["metadata"]["gap_seconds"], np.array(content["data"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"is not an availability trace ({error!r}); it needs metadata.gap_seconds and data") from None
+    if up.ndim != 1 or up.dtype.kind not in "iu" or not isinstance(gap, int):
+        raise BadInput("is not an availability trace: gap_seconds and data must be whole numbers")
+    return AvailabilityTrace(name, gap, up.astype(np.int64))
+
+
+def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]:
+    """The spans of a trace; raises BadInput if it is damaged, or does not say which market it is of."""
+    trace, about = trace_of(content, name), content["metadata"]
+    wanted = about.get("wanted", max(trace.wanted, 1))
+    if not isinstance(wanted, int) or wanted < 1:
+        raise BadInput(f"is an availability trace of {wanted!r} wanted machines; it must be a whole number above 0")
+    market, begins = _subject(about, name)
+    start = parse_time(str(about["start"])) if "start" in about else begins
+    # One span for each stretch of ticks with as many machines; it ends when the next one begins.
+    up, gap = trace.up, trace.gap_seconds * SECOND
+    edges = [0, *(np.flatnonzero(np.diff(up)) + 1).tolist(), up.size]
+    counts = [min(int(up[edge]), wanted) for edge in edges[:-1]]
+    spans = []
+    for number, (begin, end) in enumerate(pairwise(edges)):
+        fewer = number + 1 < len(counts) and counts[number + 1] < counts[number]
+        ended: Ending = "evicted" if fewer else ""
+        since, until = start + begin * gap, start + end * gap
+        spans.append(AvailabilitySpan(market, since, until, counts[number], wanted, ended, f"trace {trace.name}"))
+    return spans
+
+
+def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
+    """The market of a trace and when it begins, from its metadata or the name of its file."""
+    if "market" in about and "start" in about:
+        return Market.parse(str(about["market"])), parse_time(str(about["start"]))
+    named = _NAMED.match(name)
+    cure = (
+        'is an availability trace that does not name its market: add "market" (aws/us-east-1/us-east-1a/p3.2xlarge)'
+        ' and "start" (2023-02-15T22:08:16Z) to its metadata'
+    )
+    if named is None:
+        raise BadInput(cure)
+    cloud, month, day, year, zone, machine = named.groups()
+    accelerator, count = machine.rsplit("_", 1)
+    type_, region = MACHINES.get((cloud, accelerator, int(count))), _REGION.match(zone)
+    if type_ is None or region is None:
+        raise BadInput(cure)
+    return Market(cloud, region[0], zone, type_), parse_time(f"{year}-{month}-{day}")
+
+
 def read_lifetimes(path: Path) -> list[Lifetime]:
     """The lifetimes in a CSV with the columns cloud, zone, gpu, gpu_count, start, lifetime_h and preempted."""
     rows = csv.DictReader(_text_of(path).splitlines())
@@ -41,18 +109,14 @@ def read_lifetimes(path: Path) -> list[Lifetime]:
     lifetimes = []
     for row in rows:
         try:
-            lifetimes.append(_lifetime(row))
+            if row["preempted"] not in ("0", "1"):
+                raise BadInput(f"preempted is {row['preempted']!r}, not 0 or 1")
+            machine, seconds = f"{row['gpu']}x{row['gpu_count']}", float(row["lifetime_h"]) * 3600
+            preempted, start = row["preempted"] == "1", parse_time(row["start"])
+            lifetimes.append(Lifetime(row["cloud"], row["zone"], machine, start, seconds, preempted))
         except (BadInput, ValueError) as error:
             raise BadInput(f"{path}: line {rows.line_num}: {error}") from None
     return lifetimes
-
-
-def _lifetime(row: dict[str, str]) -> Lifetime:
-    if row["preempted"] not in ("0", "1"):
-        raise BadInput(f"preempted is {row['preempted']!r}, not 0 or 1")
-    machine = f"{row['gpu']}x{row['gpu_count']}"
-    seconds = float(row["lifetime_h"]) * 3600
-    return Lifetime(row["cloud"], row["zone"], machine, parse_time(row["start"]), seconds, row["preempted"] == "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +142,9 @@ def read_zones(path: Path) -> list[ZoneTrace]:
     `timestamp,zone,created,requested`; or the one zone of an availability JSON, named in its file name."""
     if ".json" in path.name:
         trace = read_availability(path)
-        return [ZoneTrace(AvailabilityTrace(_zone_in(trace.name), trace.gap_seconds, trace.up), None)]
+        # us-east-1c of availability__1-node__aws-02-15-2023__us-east-1c_v100_1
+        zone = trace.name.rsplit("__", 1)[-1].split("_", maxsplit=1)[0]
+        return [ZoneTrace(AvailabilityTrace(zone, trace.gap_seconds, trace.up), None)]
     rows = csv.DictReader(_text_of(path).splitlines())
     columns = tuple(rows.fieldnames or ())
     try:
@@ -108,11 +174,6 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
         except (TypeError, ValueError):
             raise BadInput(f"{path}: line {rows.line_num}: the prices must be dollars per hour") from None
     return prices
-
-
-def _zone_in(name: str) -> str:
-    """`us-east-1c` of `availability__1-node__aws-02-15-2023__us-east-1c_v100_1`."""
-    return name.rsplit("__", 1)[-1].split("_", maxsplit=1)[0]
 
 
 def _zone_of_row(row: dict[str, str]) -> ZoneTrace:

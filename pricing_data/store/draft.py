@@ -1,7 +1,7 @@
 """`Draft`: the next state of a store. Its new files are unfinished until its manifest is saved."""
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pricing_data.fetched_rows import FetchedRows, covered_by
 from pricing_data.market import Market
-from pricing_data.observed import WatchRecord, joined
-from pricing_data.store import manifest as manifests, watched as watched_table
+from pricing_data.series import WatchRecord, joined
+from pricing_data.store import manifest as manifests
 from pricing_data.store.facts import (
     AVAILABILITY,
     INTERRUPTIONS,
@@ -18,15 +18,17 @@ from pricing_data.store.facts import (
     LOST,
     ON_DEMAND,
     TYPES,
+    WATCHED,
     F,
     FactTable,
+    LostPrices,
+    keep_file,
+    read_watched,
+    write_watched,
 )
-from pricing_data.store.lost import LostPrices, keep_file
 from pricing_data.store.manifest import Manifest, SegmentEntry
-from pricing_data.store.parquet import copy_rows
-from pricing_data.store.rebuild import PRICES
-from pricing_data.store.sealed import Origin, name_of
-from pricing_data.store.segments import MERGED_ROWS, SegmentFile, merge_segments, tables_of, write_segment
+from pricing_data.store.sealed import Origin, copy_rows, name_of
+from pricing_data.store.segments import MERGED_ROWS, PRICES, SegmentFile, merge_segments, tables_of, write_segment
 from pricing_data.store.table import NO_ROWS, Novelty, PriceTable, novelty
 from pricing_data.units import Span
 
@@ -54,8 +56,8 @@ def facts_of(root: Path, manifest: Manifest, kind: FactTable[F], cloud: str | No
 
 def watched_of(root: Path, manifest: Manifest, names: Collection[str] | None = None) -> dict[Market, WatchRecord]:
     """When these markets were watched, or all."""
-    name = manifest.facts.get(watched_table.NAME)
-    return watched_table.read(root / name, names) if name else {}
+    name = manifest.facts.get(WATCHED)
+    return read_watched(root / name, names) if name else {}
 
 
 class Draft:
@@ -68,16 +70,6 @@ class Draft:
     def add(self, fetched: FetchedRows, table: PriceTable) -> Novelty:
         """Adds rows; `table` has their prices. Returns how the prices compare with the stored ones."""
         self.manifest = replace(self.manifest, covered=covered_by([self.manifest.covered, fetched.covered]))
-        news = self._add_prices(table)
-        self.add_facts(TYPES, fetched.types)
-        self.add_facts(ON_DEMAND, fetched.on_demand)
-        self.add_facts(LIST_PRICES, fetched.list_prices)
-        self.add_facts(INTERRUPTIONS, fetched.interruptions)
-        self.add_facts(AVAILABILITY, fetched.availability)
-        self._add_watched(fetched.watched)
-        return news
-
-    def _add_prices(self, table: PriceTable) -> Novelty:
         stored = NO_ROWS
         if len(table) and self.manifest.segments:
             span = Span(int(table.times.min()), int(table.times.max()))
@@ -87,6 +79,16 @@ class Draft:
         if len(rows):
             # Readers take the higher of two prices of one time, so that the segment of the lower one stays as it is.
             self._add_segment(rows, len(news.higher))
+        self.add_facts(TYPES, fetched.types)
+        self.add_facts(ON_DEMAND, fetched.on_demand)
+        self.add_facts(LIST_PRICES, fetched.list_prices)
+        self.add_facts(INTERRUPTIONS, fetched.interruptions)
+        self.add_facts(AVAILABILITY, fetched.availability)
+        if fetched.watched:
+            known = watched_of(self._root, self.manifest)
+            watched = joined([known, fetched.watched])
+            if watched != known:
+                self.put_table(WATCHED, lambda path, about: write_watched(path, watched, about))
         return news
 
     def add_facts(self, kind: FactTable[F], newer: tuple[F, ...]) -> None:
@@ -97,14 +99,6 @@ class Draft:
         facts = kind.merged(known, newer)
         if facts != known:
             self.put_table(kind.name, lambda path, about: kind.write(path, facts, about))
-
-    def _add_watched(self, newer: Mapping[Market, WatchRecord]) -> None:
-        if not newer:
-            return
-        known = watched_of(self._root, self.manifest)
-        watched = joined([known, newer])
-        if watched != known:
-            self.put_table(watched_table.NAME, lambda path, about: watched_table.write(path, watched, about))
 
     def set_aside(self, damaged: Collection[SegmentEntry]) -> tuple[LostPrices, ...]:
         """Takes segments out of the store, and notes what is lost with them. Fetches then bring again what they can."""

@@ -4,22 +4,51 @@ each in one small Parquet file.
 A fact has a key; a newer fact replaces an older one with the same key.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 
-from pricing_data.availability import AvailabilitySpan
-from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.corrections import PriceCorrection
-from pricing_data.interruptions import Interruption
+from pricing_data.availability import AvailabilitySpan, Interruption
+from pricing_data.catalog import InstanceType, MachineTraits, OnDemandPrice
 from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
-from pricing_data.store.lost import LostPrices
-from pricing_data.store.parquet import read_rows, write_rows
-from pricing_data.traits import MachineTraits
+from pricing_data.series import WatchRecord
+from pricing_data.store.sealed import read_rows, write_rows
+from pricing_data.store.table import PriceCorrection
+from pricing_data.units import Span
+
+FOLDER = "set-aside"
+"""The folder, in that of the store, that keeps damaged files."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostPrices:
+    """A segment that was set aside: its file, how many rows it had, and their span in microseconds UTC."""
+
+    file: str
+    rows: int
+    first: int
+    last: int
+
+
+def keep_file(root: Path, name: str) -> None:
+    """Keeps a damaged file where the store deletes nothing; a missing one cannot be kept."""
+    kept = root / FOLDER / name
+    kept.parent.mkdir(exist_ok=True)
+    kept.unlink(missing_ok=True)
+    try:
+        os.link(root / name, kept)
+    except FileNotFoundError:
+        return
+    except OSError:
+        # Not every file system has links.
+        shutil.copyfile(root / name, kept)
+
 
 F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection, AvailabilitySpan, LostPrices)
 _Fact = InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection | AvailabilitySpan | LostPrices
@@ -133,3 +162,29 @@ AVAILABILITY = FactTable[AvailabilitySpan](
     key=lambda fact: (fact.market, fact.since, fact.until, fact.source),
     of_row=lambda market, *rest: AvailabilitySpan(Market.parse(market), *rest),
 )
+
+
+WATCHED = "watched"
+_WATCHED_SCHEMA = pa.schema(
+    [("market", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("complete", pa.bool_())]
+)
+
+
+def write_watched(path: Path, watched: Mapping[Market, WatchRecord], description: bytes) -> None:
+    """Writes the table as a new file."""
+    rows = (
+        (str(market), span.start, span.end, complete)
+        for market, record in sorted(watched.items(), key=lambda item: str(item[0]))
+        for complete, spans in ((True, record.complete), (False, record.recorded))
+        for span in spans
+    )
+    write_rows(path, _WATCHED_SCHEMA, rows, description)
+
+
+def read_watched(path: Path, names: Collection[str] | None = None) -> dict[Market, WatchRecord]:
+    """The table of a file, optionally of these markets only."""
+    spans: dict[str, tuple[list[Span], list[Span]]] = {}
+    for name, start, end, complete in read_rows(path):
+        if names is None or name in names:
+            spans.setdefault(name, ([], []))[not complete].append(Span(start, end))
+    return {Market.parse(name): WatchRecord(tuple(whole), tuple(parts)) for name, (whole, parts) in spans.items()}

@@ -174,19 +174,14 @@ def save(root: Path, manifest: Manifest) -> None:
     for name in manifest.files:
         with suppress(FileNotFoundError):
             (root / (name + UNFINISHED)).rename(root / name)
-    _sync_directory(root)
+    sync(root)
     temporary.replace(root / NAME)
-    _sync_directory(root)
+    sync(root)
 
 
 def sync(path: Path) -> None:
-    """Flushes a file to disk before a manifest lists it, so that a power failure cannot empty it."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_directory(root: Path) -> None:
-    handle = os.open(root, os.O_RDONLY)
+    """Flushes a file or a folder to disk before a manifest lists it, so that a power failure cannot empty it."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

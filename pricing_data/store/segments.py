@@ -33,6 +33,8 @@ from pricing_data.units import SECOND
 
 # Small enough to read one market in a few milliseconds, large enough for dictionary encoding to pay off.
 _ROW_GROUP = 1 << 16
+PRICES = "prices"
+"""The kind of these files, with which their names begin."""
 _INDEX = b"spotctl.index"
 # Segments of an earlier version, whose units are microseconds and nano-dollars.
 _OLD_INDEX = b"spotctl.markets"
@@ -102,7 +104,9 @@ class SegmentWriter:
                 self._flush(last=True)
                 about = {"names": self._names, "rows": self._rows, **self._units._asdict()}
                 about["corrections"] = self._corrections
-                self._writer.add_key_value_metadata({_INDEX: _sealed(about)})
+                # With a checksum, because Parquet has none for its footer.
+                index = json.dumps(about).encode()
+                self._writer.add_key_value_metadata({_INDEX: b"%08x" % crc32(index) + index})
                 if self._description is not None:
                     self._writer.add_key_value_metadata(self._file.seal(self._description))
             self._writer.close()
@@ -152,12 +156,6 @@ class SegmentWriter:
             pa.array(prices // self._units.price),
         ]
         self._writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP)
-
-
-def _sealed(about: dict[str, Any]) -> bytes:
-    """The index with a checksum: Parquet has none for its footer."""
-    text = json.dumps(about).encode()
-    return b"%08x" % crc32(text) + text
 
 
 def _index(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:

@@ -11,12 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from pricing_data.availability import AvailabilitySpan
+from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.catalog import Catalog
-from pricing_data.corrections import CorrectedPrices, PriceCorrection, in_force
 from pricing_data.errors import BadInput, StoreError, UnknownMarket, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows
-from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
@@ -32,15 +30,13 @@ from pricing_data.store.facts import (
     TYPES,
     F,
     FactTable,
+    LostPrices,
 )
-from pricing_data.store.lost import LostPrices
 from pricing_data.store.manifest import Manifest, ManifestLost, damaged
-from pricing_data.store.parquet import read_rows
-from pricing_data.store.rebuild import rebuilt
-from pricing_data.store.sealed import Origin
+from pricing_data.store.sealed import Origin, read_rows
 from pricing_data.store.segments import SegmentFile, market_of, tables_of
-from pricing_data.store.table import NO_ROWS, PriceTable
-from pricing_data.store.upkeep import Inspection, copy, damaged_segments, inspect
+from pricing_data.store.table import NO_ROWS, CorrectedPrices, PriceCorrection, PriceTable, in_force
+from pricing_data.store.upkeep import Inspection, copy, damaged_segments, inspect, rebuilt
 from pricing_data.units import Span, counted, format_time
 
 # A commit only adds a segment, which is fast; with more segments than this, reading gets slow.
@@ -309,7 +305,11 @@ class PriceStore:
         except FileNotFoundError as error:
             raise StoreError(_missing(self.root, error.filename or error)) from error
         except OSError as error:
-            raise StoreError(_os_message(self.root, error)) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                why = "is full; free some space and try again; the stored data is intact"
+                raise StoreError(f"price store: the disk under {self.root} {why}") from error
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise StoreError(f"price store: cannot write {self.root}: {why}") from error
 
     def _saved(self) -> Manifest:
         """The current manifest, which is on disk when this returns: a store with files has one from its beginning."""
@@ -363,9 +363,3 @@ def _missing(root: Path, file: object) -> str:
         f"price store: a file is missing ({file}); restore it from a backup (spotctl lab prices check"
         f" lists all that is missing), or move {root} away and import again"
     )
-
-
-def _os_message(root: Path, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"price store: the disk under {root} is full; free some space and try again; the stored data is intact"
-    return f"price store: cannot write {root}: {os.strerror(error.errno) if error.errno else error}"

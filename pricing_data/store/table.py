@@ -7,12 +7,36 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pricing_data.corrections import CorrectedPrices
 from pricing_data.fetched_rows import NO_PRICES, PriceBatch
 from pricing_data.market import Market
-from pricing_data.observed import WatchRecord, joined, of_events
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import Ints, PriceSeries, WatchRecord, joined, of_events
 from pricing_data.units import Span
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCorrection:
+    """From `time` on, `market` cost `price` and not what was imported; None withdraws the price change.
+
+    `made` is the moment of the correction. Times are microseconds UTC, prices nano-dollars per hour.
+    """
+
+    market: Market
+    time: int
+    price: int | None
+    reason: str
+    made: int
+
+
+CorrectedPrices = dict[str, dict[int, int | None]]
+"""By market and time, the price in force, or None for a price change that was withdrawn."""
+
+
+def in_force(corrections: Iterable[PriceCorrection]) -> CorrectedPrices:
+    """The newest correction of each price."""
+    newest: CorrectedPrices = {}
+    for correction in sorted(corrections, key=lambda each: each.made):
+        newest.setdefault(str(correction.market), {})[correction.time] = correction.price
+    return newest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +124,11 @@ class PriceTable:
         """The rows, and a repetition of its last price for each market that was still watched after that."""
         ends = self.starts[1:]
         last_rows = ends - 1
-        seen = np.array([_watched_until(self.watched.get(market)) for market in self.markets], dtype=np.int64)
+        seen = np.full(len(self.markets), np.iinfo(np.int64).min)
+        for i, market in enumerate(self.markets):
+            if market in self.watched:
+                spans = (*self.watched[market].complete, *self.watched[market].recorded)
+                seen[i] = max((span.end for span in spans), default=seen[i])
         later = seen > self.times[last_rows] if len(self) else np.zeros(0, dtype=np.bool_)
         return replace(
             self,
@@ -141,12 +169,6 @@ class PriceTable:
 NO_ROWS = PriceTable((), np.zeros(1, dtype=np.int64), NO_PRICES.times, NO_PRICES.prices)
 
 
-def _watched_until(record: WatchRecord | None) -> int:
-    """The end of the last span in which a market was watched; before all times if none is known."""
-    spans = () if record is None else (*record.complete, *record.recorded)
-    return max((span.end for span in spans), default=np.iinfo(np.int64).min)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Novelty:
     """A table compared with the store: `fresh` rows are new, `higher` rows replace a lower stored price."""
@@ -159,7 +181,16 @@ class Novelty:
 
 def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
     """Compares a table with the stored rows of the same markets and times."""
-    price_known = _price_where_known(table, stored)
+    # For each row, the stored price of the same market and time, or 0.
+    price_known = np.zeros(len(table), dtype=np.int64)
+    rows_of = {market: (start, end) for market, start, end in _extents(stored)}
+    for market, start, end in _extents(table):
+        if market not in rows_of:
+            continue
+        low, high = rows_of[market]
+        at = np.minimum(low + np.searchsorted(stored.times[low:high], table.times[start:end]), high - 1)
+        same_time = stored.times[at] == table.times[start:end]
+        price_known[start:end] = np.where(same_time, stored.prices[at], 0)
     unknown = price_known == 0
     higher = ~unknown & (table.prices > price_known)
     return Novelty(
@@ -168,20 +199,6 @@ def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
         known=int(np.count_nonzero(table.prices == price_known)),
         lower=int(np.count_nonzero(~unknown & (table.prices < price_known))),
     )
-
-
-def _price_where_known(table: PriceTable, stored: PriceTable) -> Ints:
-    """For each row of `table`, the stored price of the same market and time, or 0."""
-    prices = np.zeros(len(table), dtype=np.int64)
-    rows_of = {market: (start, end) for market, start, end in _extents(stored)}
-    for market, start, end in _extents(table):
-        if market not in rows_of:
-            continue
-        low, high = rows_of[market]
-        at = np.minimum(low + np.searchsorted(stored.times[low:high], table.times[start:end]), high - 1)
-        same_time = stored.times[at] == table.times[start:end]
-        prices[start:end] = np.where(same_time, stored.prices[at], 0)
-    return prices
 
 
 def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
@@ -199,7 +216,8 @@ def _joined_rows(parts: list[tuple[Market, Ints, Ints]]) -> tuple[Market, Ints, 
 
 def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints, int]:
     """Rows sorted by code and time, only the highest price of each, and the number of rows with a lower one."""
-    if _increasing(codes, times):
+    step = np.diff(codes)
+    if np.all((step > 0) | ((step == 0) & (np.diff(times) > 0))):
         return codes, times, prices, 0
     order = np.lexsort((times, codes))
     codes, times, prices = codes[order], times[order], prices[order]
@@ -210,8 +228,3 @@ def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, In
     highest = np.maximum.reduceat(prices, np.flatnonzero(new))
     dropped = int(np.count_nonzero(prices < highest[np.cumsum(new) - 1]))
     return codes[new], times[new], highest, dropped
-
-
-def _increasing(codes: Ints, times: Ints) -> bool:
-    step = np.diff(codes)
-    return bool(np.all((step > 0) | ((step == 0) & (np.diff(times) > 0))))

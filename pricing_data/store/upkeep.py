@@ -2,17 +2,17 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pricing_data.errors import BadInput, StoreError
 from pricing_data.store import manifest as manifests
 from pricing_data.store.manifest import Manifest, ManifestLost, SegmentEntry
-from pricing_data.store.parquet import read_rows
-from pricing_data.store.rebuild import rebuilt
-from pricing_data.store.sealed import Origin
-from pricing_data.store.segments import SegmentFile
+from pricing_data.store.sealed import Origin, description_of, read_rows
+from pricing_data.store.segments import PRICES, SegmentFile
+from pricing_data.units import Span
 
 _RESTORE = "restore it from a backup; without one, move the store's folder away and import and fetch again"
 _SET_ASIDE = "to go on without its prices: spotctl lab prices check --set-aside"
@@ -69,18 +69,13 @@ def damaged_segments(root: Path, manifest: Manifest) -> list[SegmentEntry]:
 def _inspected(root: Path, entry: SegmentEntry) -> tuple[int, str]:
     """The number of events that a segment adds, and what is wrong with it, if anything is."""
     try:
-        return _events(root, entry), ""
+        with SegmentFile(root / entry.name) as segment:
+            segment.check()
+            if (segment.rows, segment.corrections) != (entry.rows, entry.corrections):
+                raise ValueError(f"it has {segment.rows} rows, manifest.json says {entry.rows}")
+            return segment.rows - segment.corrections, ""
     except (StoreError, FileNotFoundError, TypeError, ValueError) as error:
         return 0, _problem(root / entry.name, error)
-
-
-def _events(root: Path, entry: SegmentEntry) -> int:
-    """The number of events that a segment adds. Raises if it is damaged, or is not as the manifest says."""
-    with SegmentFile(root / entry.name) as segment:
-        segment.check()
-        if (segment.rows, segment.corrections) != (entry.rows, entry.corrections):
-            raise ValueError(f"it has {segment.rows} rows, manifest.json says {entry.rows}")
-        return segment.rows - segment.corrections
 
 
 def _flaws_of_tables(root: Path, manifest: Manifest) -> Iterator[Flaw]:
@@ -122,3 +117,68 @@ def copy(root: Path, manifest: Manifest, to: Path) -> Inspection:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return inspection
+
+
+def rebuilt(root: Path) -> Manifest:
+    """The manifest of the newest commit whose files are there, or of all files if none describes itself.
+
+    Files that this commit names and that are missing stay in the manifest, so that reading them is an error. Covered
+    spans may be those of an earlier commit: a fetch then repeats what it has, which changes nothing.
+    """
+    names = manifests.data_files(root)
+    origins = {name: origin for name in names if (origin := Origin.of(name))}
+    described: dict[str, dict[str, Any]] = {}
+    newest = 0
+    for name, origin in sorted(origins.items(), key=lambda item: -item[1].number):
+        if origin.number < newest:
+            break
+        try:
+            described[name] = description_of(root / name)
+            newest = origin.number
+        except StoreError:
+            continue  # Its name says that it is part of the store, and reading it will say that it is damaged.
+    if not described:
+        return _of_names(root, names, 0, {})
+    later = {name for name, origin in origins.items() if origin.number >= newest}
+    others = {name for description in described.values() for name in description["others"]}
+    replaced = {name for description in described.values() for name in description["replaces"]}
+    covered = {key: Span(*span) for each in described.values() for key, span in each["covered"].items()}
+    highest = max(origin.number for origin in origins.values())
+    return _of_names(root, (later | others) - replaced, highest, covered)
+
+
+def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, Span]) -> Manifest:
+    segments: list[SegmentEntry] = []
+    facts: dict[str, str] = {}
+    for name in sorted(names, key=_number_of):
+        kind = name.partition("-")[0]
+        if kind == PRICES:
+            segments.append(_segment_entry(root / name))
+        elif kind in facts and _number_of(name) == _number_of(facts[kind]):
+            raise StoreError(
+                f"price store: the list of files is lost, and both {facts[kind]} and {name} may be the newest; move the"
+                " older one away"
+            )
+        else:
+            facts[kind] = name
+    return Manifest(tuple(segments), facts, covered, number)
+
+
+def _number_of(name: str) -> int:
+    origin = Origin.of(name)
+    return origin.number if origin else 0
+
+
+def _segment_entry(path: Path) -> SegmentEntry:
+    """A segment's entry; without figures if its file is missing or damaged, so that reading reports that."""
+    try:
+        with SegmentFile(path) as segment:
+            times = segment.read().times
+            first, last = (int(times.min()), int(times.max())) if times.size else (0, 0)
+            return SegmentEntry(path.name, segment.rows, path.stat().st_size, first, last, segment.corrections)
+    except (StoreError, FileNotFoundError):
+        return SegmentEntry(path.name, 0, 0, *_ALWAYS)
+
+
+_ALWAYS = (-(1 << 62), 1 << 62)
+"""A span that no reader skips."""

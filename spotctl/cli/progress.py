@@ -16,7 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from pricing_data.fetch import TaskReport
+from pricing_data.ingest import TaskReport
 from spotctl.cli.session import Session
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pricing_data import holdings as listed
+from pricing_data import list_prices as listed
 from pricing_data.errors import UnknownPrice
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.capabilities import Holdings

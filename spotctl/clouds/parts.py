@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from pricing_data.known_clouds import cloud_names, has_part, part_of
 
 if TYPE_CHECKING:
-    from pricing_data.sources.base import Source
-    from pricing_data.sources.needs import Effort, SourceNeeds
+    from pricing_data.sources.base import Effort, Source, SourceNeeds
     from spotctl.clouds.base import CloudProvider
     from spotctl.clouds.bill_focus import FocusExport
     from spotctl.clouds.bill_format import ExportFormat

@@ -6,7 +6,7 @@ import stands in further modules of the package, its parts:
 - `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.terms`)
 - `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
 - `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its machine types without an
-  account (`pricing_data.machine_types`)
+  account (`pricing_data.catalog`)
 - `provider`: `provider(settings, regions, agents, prices)`, which rents its machines
 - `doctor`: `is_configured(settings)`, `findings(settings)` and `SETUP`; `policies(settings)`
 - `bills`: `FORMAT`, how its bill exports are read; `FOCUS`, its use of the columns of FOCUS, if it exports that

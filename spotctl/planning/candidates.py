@@ -9,9 +9,8 @@ import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray
 from pricing_data.catalog import Catalog
-from pricing_data.regions import mistyped
 from pricing_data.series import Ints
-from pricing_data.spelling import closest
+from pricing_data.spelling import closest, mistyped
 from pricing_data.units import HOUR
 from spotctl.files.job.programs import Command
 from spotctl.files.job.reservations import Reservation

@@ -11,9 +11,8 @@ from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.values import Overheads
-from pricing_data.availability import AvailabilitySpan, run_of_job
+from pricing_data.availability import AvailabilitySpan, Interruption, run_of_job
 from pricing_data.catalog import Catalog
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, format_time

@@ -11,9 +11,8 @@ from bidbrain.strategies.base import Look, Offer
 from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.values import Overheads
-from pricing_data.egress import Location, egress
 from pricing_data.errors import UnknownPrice
-from pricing_data.list_prices import ListPrices
+from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND

@@ -5,9 +5,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 
 from bidbrain.strategies.names import ON_DEMAND
-from pricing_data.catalog import InstanceType
-from pricing_data.machine_types import obstacle
-from pricing_data.traits import X86, XEN
+from pricing_data.catalog import X86, XEN, InstanceType, obstacle
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import ANY, JobSpec
 from spotctl.home.cloud import cloud_of

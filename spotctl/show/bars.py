@@ -3,8 +3,7 @@
 import numpy as np
 
 from bidbrain.arrays import Floats
-from pricing_data.observed import held
-from pricing_data.series import PriceSeries
+from pricing_data.series import PriceSeries, held
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LOG_FROM = 10

@@ -17,17 +17,15 @@ from spotctl.show.layout import LongTable, RankedColumn, TableCell, pairs_table,
 from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
+    from pricing_data.availability import Interruption
     from pricing_data.catalog import InstanceType
-    from pricing_data.corrections import PriceCorrection
-    from pricing_data.egress import EgressPrice
-    from pricing_data.fetch import TaskReport
-    from pricing_data.gaps import GapReport
-    from pricing_data.ingest import FileReport
-    from pricing_data.interruptions import Interruption
+    from pricing_data.ingest import FileReport, TaskReport
+    from pricing_data.list_prices import EgressPrice
     from pricing_data.market import Market
     from pricing_data.query import QueryResult
     from pricing_data.series import PriceSeries
-    from pricing_data.stats import MarketStats
+    from pricing_data.stats import GapReport, MarketStats
+    from pricing_data.store.table import PriceCorrection
 
 _UNKNOWN = "-"
 _OBSERVED = "observed"

@@ -8,9 +8,9 @@ from random import Random
 
 from google.cloud import compute_v1
 
+from pricing_data.availability import Interruption
 from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest, FetchTask, Source
 from pricing_data.units import DAY, HOUR, format_time, parse_time

@@ -39,7 +39,7 @@ from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from pricing_data.errors import CloudError
-    from pricing_data.fetch import TaskReport
+    from pricing_data.ingest import TaskReport
 
 app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is_help=True)
 app.command()(best)
@@ -72,7 +72,7 @@ def import_(
     """
     from pricing_data.ingest import ingest
     from pricing_data.library import Library
-    from pricing_data.sources.files.layouts import ON_DEMAND
+    from pricing_data.sources.layouts import ON_DEMAND
     from spotctl.cli.progress import reading
     from spotctl.clouds import wiring
     from spotctl.show import terminal
@@ -132,7 +132,7 @@ def fetch(
         tasks: parts of the fetch
         tasks[] -> spotctl.show.prices.as_json:fetched
     """
-    from pricing_data.fetch import fetch as run
+    from pricing_data.ingest import fetch as run
     from pricing_data.library import Library
     from pricing_data.sources.base import FetchRequest
     from spotctl.cli.progress import fetching
@@ -344,7 +344,7 @@ def gaps(
 
     Example: spotctl lab prices gaps 'aws/sa-east-1'
     """
-    from pricing_data.gaps import find_gaps
+    from pricing_data.stats import find_gaps
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
 

@@ -32,7 +32,7 @@ def egress(
         tiers[].above_gb: gigabytes per month above which this price holds
         tiers[].usd_per_gb: price of a gigabyte
     """
-    from pricing_data.egress import Location, egress as price_of
+    from pricing_data.list_prices import Location, egress as price_of
     from spotctl.show import terminal
 
     session: Session = context.obj

@@ -16,9 +16,9 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
 
     Fields:
         sources: what can be fetched
-        sources[] -> pricing_data.sources.needs:SourceNeeds
+        sources[] -> pricing_data.sources.base:SourceNeeds
     """
-    from pricing_data.sources.needs import FILES
+    from pricing_data.sources.base import FILES
     from spotctl.clouds.parts import prices_of
     from spotctl.home.cloud import rented_clouds
     from spotctl.show.prices import fetch_plan

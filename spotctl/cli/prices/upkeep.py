@@ -45,7 +45,7 @@ def check(
         set_aside[] -> spotctl.show.prices.lost:lost_json
         -> spotctl.show.prices.lost:losses
     """
-    from pricing_data.store.lost import FOLDER
+    from pricing_data.store.facts import FOLDER
     from spotctl.clouds import wiring
     from spotctl.show.prices.lost import losses, lost_json, lost_remarks
 
@@ -119,9 +119,9 @@ def correct(
     Fields:
         -> spotctl.show.prices.as_json:correction
     """
-    from pricing_data.corrections import PriceCorrection
     from pricing_data.library import Library
     from pricing_data.market import Market
+    from pricing_data.store.table import PriceCorrection
     from spotctl.clouds import wiring
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json

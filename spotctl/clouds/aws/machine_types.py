@@ -15,8 +15,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 
-from pricing_data.catalog import InstanceType
-from pricing_data.traits import ARM, X86, MachineTraits
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.units import parse_time
 from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 

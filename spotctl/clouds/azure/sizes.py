@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pricing_data.catalog import InstanceType
-from pricing_data.machine_types import completed
+from pricing_data.catalog import ARM, InstanceType, completed
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.traits import ARM
 from spotctl.clouds.accelerators import AMD
 from spotctl.clouds.azure.machine_types import obstacle
 from spotctl.clouds.azure.names import zone_of

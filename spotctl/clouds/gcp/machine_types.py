@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pricing_data.catalog import InstanceType
-from pricing_data.traits import ARM, X86, MachineTraits
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from spotctl.clouds.accelerators import GPU_MEMORY_GIB, NVIDIA_OLD, driver_of
 from spotctl.clouds.gcp.cards import card, split_type
 

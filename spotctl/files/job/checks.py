@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bidbrain.strategies.names import DEADLINE, REGIONS
 from pricing_data.market import is_region_of
-from pricing_data.regions import similar
+from pricing_data.spelling import similar
 from spotctl.files.job.app import app_problem, arguments_problem, model_problem
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.data_buckets import problems_of_buckets

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pricing_data.market import api_region, is_region_of
-from pricing_data.regions import similar
+from pricing_data.spelling import similar
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.agent.data_sets import SetLocation
 from spotctl.files.job.forms import ANY

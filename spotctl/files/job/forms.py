@@ -15,9 +15,9 @@ from typing import Any
 
 from agileml.params.wire_names import WIRES
 from agileml.pipeline.schedule.schedules import SCHEMES
+from pricing_data.catalog import ARM, X86
 from pricing_data.known_clouds import cloud_names
 from pricing_data.spelling import either
-from pricing_data.traits import ARM, X86
 from pricing_data.units import MINUTE, format_time
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions

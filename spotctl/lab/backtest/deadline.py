@@ -16,7 +16,7 @@ from bidbrain.backtest.deadline import (
     summarize,
 )
 from bidbrain.strategies.deadline_job import DeadlineTerms
-from pricing_data.lifetimes import AvailabilityTrace
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.sources.observations import read_availability
 from pricing_data.units import DAY, HOUR, parse_duration
 from spotctl.home.errors import BadRequest

@@ -13,8 +13,8 @@ from bidbrain.backtest.evictions import PRICE_ALONE, ByAvailability, ByHazard, E
 from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.replay.market import Mortality
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.catalog import InstanceType
-from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.market import Market
 from pricing_data.sources.observations import read_availability, read_lifetimes
 from spotctl.home.errors import BadRequest

@@ -6,9 +6,9 @@ from math import exp, inf
 from typing import Any
 
 from bidbrain.eviction.hazard import hazard_of
+from pricing_data.availability import Interruption
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import UnknownPrice
-from pricing_data.interruptions import Interruption
 from pricing_data.library import Library, Selection
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market

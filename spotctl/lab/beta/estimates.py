@@ -18,10 +18,10 @@ from bidbrain.eviction.estimate import Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, evidence_of_spans, hazard_of
 from bidbrain.eviction.regime import in_force
 from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
+from pricing_data.availability import Lifetime
 from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.library import Library, Selection
-from pricing_data.lifetimes import Lifetime
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.observations import read_availability, read_lifetimes

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from pricing_data.egress import Location, egress
 from pricing_data.errors import PricingDataError
+from pricing_data.list_prices import Location, egress
 from pricing_data.market import api_region
 from pricing_data.units import usd_text
 from spotctl.agent.blobs.bucket import StoreRefused

@@ -12,7 +12,7 @@ from spotctl.clouds.wiring import price_store, sources
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
-    from pricing_data.fetch import TaskReport
+    from pricing_data.ingest import TaskReport
     from pricing_data.market import Market
     from spotctl.home.config import Settings
 
@@ -37,7 +37,7 @@ def fetch_spot_prices(
     settings: Settings, clouds: Iterable[str], regions: Iterable[str], types: Iterable[str], systems: Iterable[str] = ()
 ) -> list[TaskReport]:
     """Stores the newest spot prices. A part that fails is fetched next time; the last known price applies."""
-    from pricing_data.fetch import fetch
+    from pricing_data.ingest import fetch
     from pricing_data.sources.base import FetchRequest
 
     store, now = price_store(settings), wall_us()

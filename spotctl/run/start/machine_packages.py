@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pricing_data.traits import ARM, X86
+from pricing_data.catalog import ARM, X86
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.bundle import packages_for
 from spotctl.clouds.remote.platforms import (

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bidbrain.strategies.base import SavedState
-from pricing_data.egress import Location, egress
-from pricing_data.list_prices import ListPrices
+from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from bidbrain.billing import rule_of_cloud, usd
-from pricing_data.corrections import PriceCorrection, in_force
 from pricing_data.errors import PricingDataError, UnknownMarket
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.store import PriceStore
 from pricing_data.store.segments import SegmentFile
-from pricing_data.store.table import PriceTable
+from pricing_data.store.table import PriceCorrection, PriceTable, in_force
 from pricing_data.units import format_time, usd_text
 from spotctl.clouds import wiring
 from spotctl.home.config import Settings

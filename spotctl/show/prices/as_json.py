@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pricing_data.units import HOUR, format_time, to_usd
 
 if TYPE_CHECKING:
+    from pricing_data.availability import Interruption
     from pricing_data.catalog import InstanceType
-    from pricing_data.corrections import PriceCorrection
-    from pricing_data.fetch import TaskReport
-    from pricing_data.gaps import GapReport
-    from pricing_data.ingest import FileReport
-    from pricing_data.interruptions import Interruption
+    from pricing_data.ingest import FileReport, TaskReport
     from pricing_data.query import QueryResult
-    from pricing_data.stats import MarketStats
+    from pricing_data.stats import GapReport, MarketStats
+    from pricing_data.store.table import PriceCorrection
 
 
 def stats(summary: MarketStats, now: int) -> dict[str, Any]:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from pricing_data.sources.needs import Effort, disk_megabytes, effort, minutes
+from pricing_data.sources.base import Effort, disk_megabytes, effort, minutes
 from pricing_data.units import counted
 from spotctl.clouds.parts import prices_of
 from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:
-    from pricing_data.fetch import TaskReport
-    from pricing_data.sources.base import FetchRequest
-    from pricing_data.sources.needs import SourceNeeds
+    from pricing_data.ingest import TaskReport
+    from pricing_data.sources.base import FetchRequest, SourceNeeds
 
 
 def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pricing_data.units import counted, format_time
 
 if TYPE_CHECKING:
-    from pricing_data.store.lost import LostPrices
+    from pricing_data.store.facts import LostPrices
 
 
 def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:

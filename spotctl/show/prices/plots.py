@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from pricing_data.atomic_write import atomic_write
-from pricing_data.observed import holes
-from pricing_data.series import PriceSeries
+from pricing_data.series import PriceSeries, holes
 from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.home.errors import BadRequest

@@ -28,7 +28,7 @@ from bidbrain.strategies.deadline_job import (
     ImpossibleJob,
     within_two_delays,
 )
-from pricing_data.lifetimes import AvailabilityTrace
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE
 from tests.bidbrain.backtest.batch_deadline import Deadline

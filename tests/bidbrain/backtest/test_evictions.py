@@ -10,7 +10,7 @@ from bidbrain.backtest.evictions import BadEvictions, ByAvailability, ByHazard, 
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
-from pricing_data.lifetimes import AvailabilityTrace
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.units import HOUR, SECOND, Span
 from tests.pricing_data.histories import START, market, series
 

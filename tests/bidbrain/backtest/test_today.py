@@ -19,7 +19,7 @@ from bidbrain.replay.market import Capacity, MarketReplay, Mortality
 from bidbrain.replay.run import Run, Tenure
 from bidbrain.strategies.base import Decision, Rent, Situation
 from bidbrain.strategies.recovery import Recovery
-from pricing_data.lifetimes import AvailabilityTrace
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
 from tests.bidbrain.backtest.test_run import HISTORIES, scenario

@@ -9,8 +9,7 @@ from scipy.stats import gamma
 
 from bidbrain.eviction.hazard import PUBLISHED, Evidence, Hazard, RateEvidence, evidence_of_lives, family_of, hazard_of
 from bidbrain.eviction.survival import AgeProfile, Exposure
-from pricing_data.interruptions import Interruption, Measure
-from pricing_data.lifetimes import Lifetime
+from pricing_data.availability import Interruption, Lifetime, Measure
 from pricing_data.market import Market
 from pricing_data.units import DAY
 

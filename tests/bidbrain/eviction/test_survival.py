@@ -16,7 +16,7 @@ from bidbrain.eviction.survival import (
     exposure_of_lives,
     exposure_of_trace,
 )
-from pricing_data.lifetimes import AvailabilityTrace, Lifetime
+from pricing_data.availability import AvailabilityTrace, Lifetime
 from pricing_data.sources.observations import read_lifetimes
 
 lives_of = st.lists(st.tuples(st.integers(1, 8), st.booleans()), min_size=1, max_size=25)

@@ -14,8 +14,9 @@ from hypothesis import given, strategies as st
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
-from pricing_data.sources.files import FileBatch, read, reader
-from pricing_data.sources.files.layouts import header_of, rows_of_facts
+from pricing_data.sources import files
+from pricing_data.sources.files import FileBatch, read
+from pricing_data.sources.layouts import header_of, rows_of_facts
 from pricing_data.store.table import PriceTable
 from pricing_data.units import LATEST, format_usd, parse_time
 from tests.pricing_data.store.test_table import contents
@@ -124,8 +125,8 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
     writer.writerows((time, cloud, region, "t.small", price) for time, cloud, region, price in rows)
     head, _, body = text.getvalue().partition("\n")
     header = header_of(head.split(","))
-    fast = reader._batch(body.encode(), header, 2, 0)
-    facts, bad, count = reader._row_by_row(body.encode().splitlines(), header, 2)
+    fast = files._batch(body.encode(), header, 2, 0)
+    facts, bad, count = files._row_by_row(body.encode().splitlines(), header, 2)
     assert contents(PriceTable.of(fast.fetched.prices)) == contents(PriceTable.of(rows_of_facts(facts).prices))
     assert (fast.bad, fast.rows) == (bad, count)
 
@@ -229,7 +230,7 @@ def test_files_of_blank_or_endless_lines_take_little_memory(tmp_path: Path) -> N
 
 
 def test_a_huge_json_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_LONGEST_JSON", 1 << 20)
+    monkeypatch.setattr(files, "_LONGEST_JSON", 1 << 20)
     with pytest.raises(BadInput, match="is JSON of more than 1 MB; export it in parts"):
         list(read(written(tmp_path / "big.json", "[" + " " * (3 << 20))))
 
@@ -245,8 +246,8 @@ def test_blocks_are_cut_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rows[700] = rows[700].replace("0.0162", "oops")
     path = written(tmp_path / "prices.csv", "\ufeff" + HEADER, *rows)
     at_once = whole(path)
-    monkeypatch.setattr(reader, "_CHUNK", 1000)
-    monkeypatch.setattr(reader, "_BLOCK", 5000)
+    monkeypatch.setattr(files, "_CHUNK", 1000)
+    monkeypatch.setattr(files, "_BLOCK", 5000)
     in_steps = whole(path)
     assert len(list(read(path))) > 10
     assert contents(PriceTable.of(in_steps.fetched.prices)) == contents(PriceTable.of(at_once.fetched.prices))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.corrections import PriceCorrection
 from pricing_data.errors import StoreError, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
 from pricing_data.query import query
 from pricing_data.stats import describe
 from pricing_data.store import PriceStore
+from pricing_data.store.table import PriceCorrection
 from pricing_data.units import HOUR
 from tests.pricing_data.histories import START, market, random_batch, segment_paths
 from tests.pricing_data.store.test_table import contents

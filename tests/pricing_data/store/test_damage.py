@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from pricing_data.availability import Interruption
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.library import Library
-from pricing_data.observed import WatchRecord
-from pricing_data.store import PriceStore, rebuild
+from pricing_data.series import WatchRecord
+from pricing_data.store import PriceStore, upkeep
 from pricing_data.store.segments import write_segment
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, Span
@@ -228,7 +228,7 @@ def test_a_store_of_an_earlier_version_describes_itself_after_the_next_commit(tm
     (store.root / "manifest.json").unlink()
     assert contents(store.table()) == {**before, (str(market("new.large")), START): 5}
     assert store.covered == {"aws/us-east-1": Span(1, 2)}
-    assert rebuild.rebuilt(store.root).number > 0
+    assert upkeep.rebuilt(store.root).number > 0
 
 
 def test_a_store_of_an_earlier_version_without_its_manifest_keeps_its_prices(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pricing_data.catalog import InstanceType
+from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.store.facts import TYPES
-from pricing_data.store.parquet import write_rows
-from pricing_data.traits import MachineTraits
+from pricing_data.store.sealed import write_rows
 
 MACHINE = InstanceType("aws", "t4g.small", 2, 2.0)
 TRAITS = MachineTraits("arm64", 0.2, "nitro", "uefi", True, 16.0, "nvidia", 75.0, 1_700_000_000_000_000)

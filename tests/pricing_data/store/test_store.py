@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from pricing_data.availability import Interruption
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.corrections import CorrectedPrices
 from pricing_data.errors import StoreError, UnknownMarket
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.query import QueryResult, query
 from pricing_data.store import Committed, PriceStore, segments as segments_module
 from pricing_data.store.segments import _ROW_GROUP
-from pricing_data.store.table import PriceTable
+from pricing_data.store.table import CorrectedPrices, PriceTable
 from pricing_data.units import SECOND, Span
 from tests.pricing_data.histories import START, events, market, random_batch, segment_paths
 from tests.pricing_data.store.test_table import contents, expected

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from pricing_data.fetched_rows import PriceBatch, PriceEvent
 from pricing_data.market import Market
-from pricing_data.observed import WatchRecord
+from pricing_data.series import WatchRecord
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
 from pricing_data.units import Span
 from tests.pricing_data.histories import events

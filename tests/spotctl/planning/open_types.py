@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
-from pricing_data.machine_types import completed, shipped_types
+from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice, completed, shipped_types
 from pricing_data.market import Market
 from pricing_data.units import parse_usd
 from spotctl.files.job.reader import loads

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
 from pricing_data.market import Market
-from pricing_data.observed import WatchRecord
+from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, Span

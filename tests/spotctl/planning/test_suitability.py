@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.aws_machine_types import lines, recorded
-from pricing_data.catalog import InstanceType
-from pricing_data.machine_types import shipped_types
-from pricing_data.traits import MachineTraits
+from pricing_data.catalog import InstanceType, MachineTraits, shipped_types
 from spotctl.clouds.aws import machine_types
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pricing_data.egress import Location
+from pricing_data.list_prices import Location
 from spotctl.agent.blobs import http
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.cli import progress

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from pricing_data.catalog import Catalog, InstanceType
+from pricing_data.catalog import Catalog, InstanceType, MachineTraits
 from pricing_data.library import Selection
 from pricing_data.market import Market
-from pricing_data.traits import MachineTraits
 from pricing_data.units import MINUTE
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.eviction.calibration import Calibration, Skill
-from pricing_data.egress import EgressPrice
+from pricing_data.list_prices import EgressPrice
 from pricing_data.query import QueryResult
 from spotctl.cli.session import Session
 from spotctl.lab.beta import tables as beta_tables

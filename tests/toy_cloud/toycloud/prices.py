@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX
-from pricing_data.sources.base import FetchRequest, FetchTask
-from pricing_data.sources.needs import Effort, SourceNeeds
+from pricing_data.sources.base import Effort, FetchRequest, FetchTask, SourceNeeds
 from pricing_data.units import Span
 from toycloud.price_list import CLOUD, MARKETS, SOURCE, TYPES, ZONES, history
 

@@ -10,11 +10,10 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pricing_data.availability import Interruption
 from pricing_data.errors import BadInput, NoAnswer
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
-from pricing_data.sources.base import FetchRequest
-from pricing_data.sources.rejects import Rejects
+from pricing_data.sources.base import FetchRequest, Rejects
 from pricing_data.units import to_micros
 from spotctl.clouds.api_calls import on_one_line
 from spotctl.clouds.aws.access import AwsSettings

@@ -8,8 +8,7 @@ import httpx
 
 from pricing_data.errors import NoAnswer, UnknownResource
 from pricing_data.fetched_rows import FetchedRows
-from pricing_data.sources.base import FetchRequest
-from pricing_data.sources.rejects import Rejects
+from pricing_data.sources.base import FetchRequest, Rejects
 from spotctl.clouds.api_calls import on_one_line
 from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.prices.records import listed_price

@@ -10,12 +10,11 @@ from fractions import Fraction
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.availability import Interruption
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market, os_of_product
-from pricing_data.traits import ARM, X86, MachineTraits
 from pricing_data.units import parse_time, parse_usd
 from spotctl.clouds.accelerators import driver_of
 from spotctl.clouds.api_calls import ApiRecord

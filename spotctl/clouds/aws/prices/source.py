@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import Market
-from pricing_data.observed import WatchRecord
-from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
-from pricing_data.sources.rejects import Rejects
+from pricing_data.series import WatchRecord
+from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span, to_datetime
 from spotctl.clouds.aws.access import PRICE_LIST_REGION, AwsSettings
 from spotctl.clouds.aws.prices.advisor import advisor_file, interruptions_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pricing_data.sources.needs import Effort, SourceNeeds
+from pricing_data.sources.base import Effort, SourceNeeds
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.prices.source import AzureSource
 from spotctl.clouds.settings_given import with_given

@@ -8,7 +8,7 @@ from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, Market
-from pricing_data.observed import WatchRecord
+from pricing_data.series import WatchRecord
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, Span, format_time, format_usd, parse_time, parse_usd
 from spotctl.clouds.api_calls import ApiRecord

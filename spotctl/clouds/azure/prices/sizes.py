@@ -4,9 +4,8 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
-from pricing_data.catalog import InstanceType
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
-from pricing_data.traits import ARM, X86, MachineTraits
 from pricing_data.units import parse_time
 from spotctl.clouds.api_calls import ApiRecord
 from spotctl.clouds.azure.prices.records import listed, number, text

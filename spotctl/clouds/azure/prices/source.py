@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from pricing_data.errors import CloudError, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import Market, api_region
-from pricing_data.observed import WatchRecord
-from pricing_data.sources.base import FetchRequest, FetchTask
-from pricing_data.sources.rejects import Rejects
+from pricing_data.series import WatchRecord
+from pricing_data.sources.base import FetchRequest, FetchTask, Rejects
 from pricing_data.units import Span
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.azure.access import AzureSettings

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pricing_data.availability import Interruption
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.units import DAY, parse_time, parse_usd
 from spotctl.clouds.api_calls import ApiRecord

@@ -5,12 +5,12 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from pricing_data.availability import Interruption
 from pricing_data.errors import BadInput, CloudError
 from pricing_data.fetched_rows import PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.observed import WatchRecord, union
-from pricing_data.sources.rejects import Rejects
+from pricing_data.series import WatchRecord, union
+from pricing_data.sources.base import Rejects
 from pricing_data.units import LATEST, Span, parse_time
 from spotctl.clouds.gcp.prices.machines import CLOUD
 from spotctl.clouds.gcp.prices.money import usd_nanos

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pricing_data.catalog import InstanceType
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.traits import ARM, X86, MachineTraits
 from pricing_data.units import parse_time
 from spotctl.clouds.gcp.cards import API_NAMES, card
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from pricing_data.errors import BadInput, UnknownPrice
-from pricing_data.sources.rejects import Rejects
+from pricing_data.sources.base import Rejects
 from pricing_data.units import to_micros
 from spotctl.clouds.gcp.prices.machines import GcpMachine
 from spotctl.clouds.gcp.prices.money import usd_nanos

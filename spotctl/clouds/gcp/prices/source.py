@@ -13,9 +13,8 @@ from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import BadInput, CloudError, RequestRejected
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.observed import WatchRecord
-from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
-from pricing_data.sources.rejects import Rejects
+from pricing_data.series import WatchRecord
+from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.prices.history import Unsupported, interruptions, market_of, price_history

@@ -9,7 +9,7 @@ import pytest
 
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
-from pricing_data.observed import WatchRecord
+from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, Span, parse_time
 from tests.servers.loopback import Reply, Request, serving

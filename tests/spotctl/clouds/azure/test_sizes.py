@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.catalog import InstanceType
-from pricing_data.traits import MachineTraits
+from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.units import parse_time
 from spotctl.clouds.azure.machine_types import obstacle, traits_of
 from spotctl.clouds.azure.prices.sizes import read_type

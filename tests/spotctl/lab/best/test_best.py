@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pricing_data.availability import Interruption
 from pricing_data.fetched_rows import FetchedRows
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY

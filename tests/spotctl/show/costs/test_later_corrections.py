@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.corrections import PriceCorrection
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.store import PriceStore
+from pricing_data.store.table import PriceCorrection
 from pricing_data.units import HOUR
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, write_log

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.catalog import NO_TRAITS, InstanceType, MachineTraits, OnDemandPrice
 from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, MissingCredentials, NoAnswer, RateLimited
 from pricing_data.sources.base import FetchRequest
-from pricing_data.traits import NO_TRAITS, MachineTraits
 from pricing_data.units import DAY, parse_time
 from spotctl.clouds.aws.prices.records import instance_type, network_gbps, on_demand_price
 from tests.servers.aws import AwsFault, AwsWorld, action_of, price_list_error, region_of, running_aws

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pricing_data.availability import Interruption
 from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, NoAnswer, RequestRejected
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from pricing_data.availability import Interruption
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, Span, parse_time

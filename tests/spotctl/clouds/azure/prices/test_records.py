@@ -8,12 +8,11 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from pricing_data.catalog import InstanceType
+from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
-from pricing_data.traits import MachineTraits
 from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.clouds.azure.prices.offers import PriceSheet, read_price
 from spotctl.clouds.azure.prices.sizes import read_type

@@ -9,12 +9,12 @@ import pytest
 from google.cloud import compute_v1
 from hypothesis import given, strategies as st
 
+from pricing_data.availability import Interruption
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
-from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.sources.rejects import Rejects
+from pricing_data.sources.base import Rejects
 from pricing_data.units import HOUR, LATEST, SECOND, Span, format_time, parse_time
 from spotctl.clouds.gcp.prices.history import SOURCE, interruptions, market_of, price_history
 from tests.servers.gcp import history, interval, preempted, priced

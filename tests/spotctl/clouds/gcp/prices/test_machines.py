@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from google.cloud import compute_v1
 
-from pricing_data.catalog import InstanceType
+from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.errors import BadInput
-from pricing_data.traits import MachineTraits
 from pricing_data.units import parse_time
 from spotctl.clouds.gcp.machine_types import obstacle, traits_of
 from spotctl.clouds.gcp.prices.machines import GcpMachine, machine_of

@@ -10,7 +10,7 @@ from google.cloud import billing_v1
 from hypothesis import given, strategies as st
 
 from pricing_data.errors import UnknownPrice
-from pricing_data.sources.rejects import Rejects
+from pricing_data.sources.base import Rejects
 from pricing_data.units import to_micros
 from spotctl.clouds.gcp.prices.machines import GcpMachine
 from spotctl.clouds.gcp.prices.skus import PricePart, Quote, Rates, compose, part_of, quotes, rates_of, recipe

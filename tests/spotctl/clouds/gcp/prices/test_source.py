@@ -13,10 +13,9 @@ from random import Random
 import pytest
 from google.auth.transport.requests import AuthorizedSession
 
-from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.catalog import NO_TRAITS, InstanceType, OnDemandPrice
 from pricing_data.errors import IncompleteAnswer, RequestRejected
 from pricing_data.fetched_rows import PriceEvent
-from pricing_data.traits import NO_TRAITS
 from pricing_data.units import DAY, Span, parse_time
 from spotctl.clouds.gcp.prices.source import LATE
 from tests.servers.gcp import Gcp, history, machine

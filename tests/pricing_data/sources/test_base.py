@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pricing_data.errors import BadInput, IncompleteAnswer
-from pricing_data.sources.rejects import Rejects
+from pricing_data.sources.base import Rejects
 
 
 def halved(text: str) -> int | None:

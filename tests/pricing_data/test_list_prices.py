@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.egress import Location, egress
 from pricing_data.errors import BadInput, UnknownPrice
-from pricing_data.holdings import address, disk
 from pricing_data.ingest import ingest
 from pricing_data.known_clouds import markets_of
 from pricing_data.library import Library
-from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, area_of, rows_of
+from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, Location, address, area_of, disk, egress, rows_of
 from pricing_data.samples import bundled_catalog
 from pricing_data.store import PriceStore
 from pricing_data.units import parse_time

@@ -1,4 +1,5 @@
-"""Reads a file of market data in batches, in any supported layout, and reports every row that it cannot use."""
+"""Files as a source: price changes, price lists, interruption buckets, machine lives and availability traces, as CSV
+(also gzip) or JSON. Reads a file in batches, and reports every row that it cannot use."""
 
 import csv
 import json
@@ -16,9 +17,16 @@ import numpy as np
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
-from pricing_data.sources.files import columns as fast, traces
-from pricing_data.sources.files.layouts import PRICES, Fact, Header, header_of, not_after, rows_of_facts
-from pricing_data.sources.files.traces import spans_of_trace
+from pricing_data.sources.layouts import (
+    PRICES,
+    Fact,
+    Header,
+    header_of,
+    not_after,
+    price_columns,
+    rows_of_facts,
+)
+from pricing_data.sources.observations import TRACE_LAYOUT, spans_of_trace
 from pricing_data.units import LATEST, format_time, parse_time, parse_usd
 
 _CHUNK = 1 << 20
@@ -78,7 +86,7 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
     if first.lstrip(_BLANKS)[:1] in (b"{", b"["):
         yield from _json_batches(_document(first, chunks), file, latest)
         return
-    blocks = _whole_lines(_chain(first, chunks))
+    blocks = _whole_lines(chain([first] if first else [], chunks))
     try:
         head, _, rest = next(blocks).partition(b"\n")
     except StopIteration:
@@ -116,12 +124,6 @@ def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
             ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[_MOST_LINES - 1 :: _MOST_LINES] + 1
             yield from (block[start:end] for start, end in pairwise([0, *ends.tolist(), len(block)]) if end > start)
         del block
-
-
-def _chain(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
-    yield from others
 
 
 def _plain(file: IO[bytes]) -> Iterator[bytes]:
@@ -217,33 +219,30 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def _batch(block: bytes, header: Header, line: int, position: int) -> FileBatch:
     """The rows of a block that begins at line `line`."""
     if header.layout is PRICES and "on_demand_price" not in header.columns:
-        parsed = fast.parse(block, header.columns, header.latest)
+        parsed = price_columns(block, header.columns, header.latest)
         if parsed is not None:
-            prices, bad, blank = _with_unparsed(block, header, line, parsed)
-            return FileBatch(FetchedRows(prices=prices), PRICES.name, parsed.rows - blank, bad, position, header.unused)
+            parsed_prices, unparsed = parsed
+            prices, bad = _with_unparsed(block, header, line, parsed_prices, unparsed)
+            rows = len(prices) + len(bad)
+            return FileBatch(FetchedRows(prices=prices), PRICES.name, rows, bad, position, header.unused)
     facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
     return FileBatch(rows_of_facts(facts), header.layout.name, rows, bad, position, header.unused)
 
 
 def _with_unparsed(
-    block: bytes, header: Header, line: int, parsed: fast.ParsedBlock
-) -> tuple[PriceBatch, tuple[BadRow, ...], int]:
-    """All rows of a block; parses one by one those that the fast parser rejected, because some are valid.
-
-    The last number is that of the blank lines.
-    """
-    if not parsed.unparsed:
-        return parsed.prices, (), 0
+    block: bytes, header: Header, line: int, parsed: PriceBatch, unparsed: list[int]
+) -> tuple[PriceBatch, tuple[BadRow, ...]]:
+    """All rows of a block; parses one by one those that the fast parser rejected, because some are valid."""
+    if not unparsed:
+        return parsed, ()
     lines = block.split(b"\n")
-    written = [row for row in parsed.unparsed if lines[row].strip()]
     events: list[PriceEvent] = []
     bad: list[BadRow] = []
-    for row in written:
+    for row in unparsed:
         facts, rejected, _ = _row_by_row([lines[row]], header, line + row)
         events += [fact for fact in facts if isinstance(fact, PriceEvent)]
         bad += rejected
-    prices = PriceBatch.joined([parsed.prices, PriceBatch.of(events)])
-    return prices, tuple(bad), len(parsed.unparsed) - len(written)
+    return PriceBatch.joined([parsed, PriceBatch.of(events)]), tuple(bad)
 
 
 def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
@@ -286,17 +285,13 @@ def _json_batches(content: bytes, file: IO[bytes], latest: int) -> Iterator[File
     answer = None
     with suppress(ValueError, RecursionError):
         answer = json.loads(content)
-    if isinstance(answer, dict) and "metadata" in answer:
-        yield _trace(answer, file, latest)
-    else:
+    if not isinstance(answer, dict) or "metadata" not in answer:
         yield from _aws_json(content, file, latest)
-
-
-def _trace(answer: dict[str, object], file: IO[bytes], latest: int) -> FileBatch:
+        return
     spans = spans_of_trace(answer, Path(file.name).name.removesuffix(".gz").removesuffix(".json"))
     if spans[-1].until > latest:
         raise BadInput(f"is an availability trace that ends in the future, at {format_time(spans[-1].until)}")
-    return FileBatch(FetchedRows(availability=tuple(spans)), traces.LAYOUT, len(spans), (), file.tell())
+    yield FileBatch(FetchedRows(availability=tuple(spans)), TRACE_LAYOUT, len(spans), (), file.tell())
 
 
 def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatch]:
