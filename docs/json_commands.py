@@ -18,7 +18,6 @@ JSON_COMMANDS = {
     "launch job.yaml --yes": "spotctl.log.ledger.final_figures:final_figures",
     "launch job.yaml --yes --fresh --json-lines": "spotctl.cli.run_lines:_line",
     "status": "spotctl.cli.status:status",
-    "top greeting": "spotctl.show.top.snapshot:answer",
     "logs greeting": "spotctl.cli.logs:_as_json",
     "exec napping -- true": "spotctl.cli.remote:exec_",
     "ssh napping": "spotctl.cli.remote:ssh",

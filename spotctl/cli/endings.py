@@ -33,7 +33,7 @@ def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_sa
     codes."""
     from spotctl.cli.boundary import exit_code_of
     from spotctl.cli.run_lines import answer_line
-    from spotctl.show.runs import tables as run_tables
+    from spotctl.show.runs import lines as run_lines
 
     endings = [job.ending for job in jobs if job.ending is not None]
     if is_said:
@@ -42,7 +42,7 @@ def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_sa
         session.answer_json([_figures(job) for job in jobs])
     else:
         for ending in endings:
-            session.out.print(run_tables.summary(*ending))
+            session.out.print(run_lines.summary(*ending))
     failed = [exit_code_of(partial(_raise, job.error), debug=False) for job in jobs if job.error is not None]
     raise typer.Exit(max([0, *failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
 
@@ -74,8 +74,8 @@ def finish(session: Session, ending: RunEnd | None, *, json_: bool, is_said: boo
     if ending is None:
         raise typer.Exit
     from spotctl.log.ledger.final_figures import final_figures
-    from spotctl.show.runs import tables as run_tables
+    from spotctl.show.runs import lines as run_lines
 
     if not is_said:
-        session.answer(json_, final_figures(*ending), run_tables.summary(*ending))
+        session.answer(json_, final_figures(*ending), run_lines.summary(*ending))
     raise typer.Exit(EXIT_CODES[ending[1].outcome])

@@ -134,7 +134,7 @@ def resume(
     from spotctl.home.paths import Paths
     from spotctl.log.waiting import left_behind
     from spotctl.show.metrics.publisher import publishing
-    from spotctl.show.runs.figures import RunMarkets
+    from spotctl.show.runs.reading import RunViews
 
     session: Session = context.obj
     left_behind(Paths(session.settings.home), job)
@@ -143,7 +143,7 @@ def resume(
     client = elsewhere.client_of(session, job)
     if client is not None:
         session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
-        with publishing(metrics, RunMarkets(session.settings), session.remark) as publish:
+        with publishing(metrics, RunViews(session.settings), session.remark) as publish:
             ending = elsewhere.follow(session, client.place, publish)
         finish(session, ending, json_=json_)
     if session.in_terminal and not (foreground or json_):

@@ -22,10 +22,11 @@ from spotctl.log.waiting import waiting_jobs
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunObserver
 from spotctl.run.stop_signals import noticing, stop_signals
-from spotctl.show.runs import tables as run_tables
-from spotctl.show.runs.figures import RunMarkets
-from spotctl.show.runs.standing import waiting_text, ways_on
-from spotctl.show.runs.view import RunView
+from spotctl.show.runs import lines as run_lines
+from spotctl.show.runs.lines import LiveLines
+from spotctl.show.runs.reading import RunViews
+from spotctl.show.runs.run_view import run_view
+from spotctl.show.runs.status import waiting_text, ways_on
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
@@ -54,7 +55,7 @@ def live_view(
     The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first one only sets
     that event.
     """
-    live = LiveRuns(session, RunView(several), leaving or Event(), from_here, leaving is None)
+    live = LiveRuns(session, LiveLines(several=several), leaving or Event(), from_here, leaving is None)
 
     def show_turn(state: RunState) -> None:
         publish(state)
@@ -83,11 +84,11 @@ def live_view(
 class LiveRuns:
     """The runs that a command waits for. With `ends_runs`, the command attends to them, and Ctrl-C stops them."""
 
-    def __init__(self, session: Session, view: RunView, stopped: Event, from_here: bool, ends_runs: bool) -> None:
+    def __init__(self, session: Session, view: LiveLines, stopped: Event, from_here: bool, ends_runs: bool) -> None:
         self.view, self.stopped = view, stopped
         self.seen: dict[str, RunState] = {}
         self._session, self._from_here, self._ends_runs = session, from_here, ends_runs
-        self._markets = RunMarkets(session.settings)
+        self._views = RunViews(session.settings)
         self._remarked, self._noticed, self._lock = set[str](), False, Lock()
 
     def show_turn(self, state: RunState) -> None:
@@ -101,11 +102,11 @@ class LiveRuns:
                 runs.request_stop(state.began.job, self._session.settings)
         for action in state.over_budget.keys() - self._remarked:
             self._remarked.add(action)
-            self._session.remark(f"{state.run}: {run_tables.short_budget(state.over_budget[action])}")
-        for line in run_tables.happened(before, state):
+            self._session.remark(f"{state.run}: {run_lines.short_budget(state.over_budget[action])}")
+        for line in run_lines.happened(before, state):
             self._say(line, state.began.job)
         if self._session.err.is_terminal:
-            self.view.show(self._markets.figures(state))
+            self.view.show(self._views.of(state))
 
     def show_remark(self, job: str, line: str) -> None:
         """Shows a line about a job that a window does not learn from the log."""
@@ -137,7 +138,8 @@ class LiveRuns:
             for job in waiting_jobs(paths)
             if runner_of(paths.locks, job.name) == os.getpid()
         ]
-        return "; ".join(["interrupted", *(ways_on(state, attended=not self._ends_runs) for state in left), *waits])
+        views = [run_view(state, state.at, attended=not self._ends_runs) for state in left]
+        return "; ".join(["interrupted", *map(ways_on, views), *waits])
 
     def _say(self, line: str, job: str = "") -> None:
         err = self._session.err

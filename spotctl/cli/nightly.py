@@ -95,7 +95,7 @@ def list_(
         nightly: the nightly jobs
         nightly[] -> _job
     """
-    from spotctl.show.runs import nights as night_tables
+    from spotctl.show.runs import status as run_status
 
     session: Session = context.obj
     jobs = known_jobs(session)
@@ -112,7 +112,7 @@ def list_(
     if not jobs:
         session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
         return
-    session.out.print(night_tables.jobs_table(jobs, session.out.width))
+    session.out.print(run_status.jobs_table(jobs, session.out.width))
     renewals = [f"{job['name']}: {job['renew']}" for job in jobs if job["renew"]]
     session.say(*problems, *renewals, indent=2)
 
@@ -167,12 +167,12 @@ def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bo
     from spotctl.nightly.state_dir import installed
     from spotctl.nightly.tonight import NightRunner, apply_environment
     from spotctl.show.metrics.publisher import publishing
-    from spotctl.show.runs.figures import RunMarkets
+    from spotctl.show.runs.reading import RunViews
 
     nightly = installed(state_dir)
     settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
     runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
-    place, markets = metrics or nightly.metrics, RunMarkets(settings)
+    place, markets = metrics or nightly.metrics, RunViews(settings)
     # The night runs without metrics rather than not at all.
     with publishing(place, markets, session.remark, needed=bool(metrics)) as publish:
         runner.publish, runner.publish_night = publish, publish.night

@@ -114,9 +114,9 @@ def run(
     Another process than the one that made the `plans` makes them again. `show` is called with each new state of a run.
     """
     from spotctl.show.metrics.publisher import publishing
-    from spotctl.show.runs.figures import RunMarkets
+    from spotctl.show.runs.reading import RunViews
 
-    with publishing(order.metrics, RunMarkets(session.settings), session.remark) as publish:
+    with publishing(order.metrics, RunViews(session.settings), session.remark) as publish:
 
         def both(state: RunState) -> None:
             publish(state)

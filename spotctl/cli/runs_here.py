@@ -14,7 +14,7 @@ from spotctl.log.waiting import left_behind
 from spotctl.run.start import runs
 from spotctl.run.start.late_begin import begin_late
 from spotctl.show.metrics.publisher import publishing
-from spotctl.show.runs.figures import RunMarkets
+from spotctl.show.runs.reading import RunViews
 
 if TYPE_CHECKING:
     from spotctl.cli.planned_launches import LaunchOrder
@@ -42,7 +42,7 @@ def resume_here(session: Session, job: str, metrics: str = "", *, json_: bool = 
     """Resumes a run in this process, or begins a job whose launcher was killed while it waited."""
     waits = left_behind(Paths(session.settings.home), job)
     with (
-        publishing(metrics, RunMarkets(session.settings), session.remark) as publish,
+        publishing(metrics, RunViews(session.settings), session.remark) as publish,
         live_view(session, from_here=waits is None, publish=publish) as callbacks,
     ):
         ending = (

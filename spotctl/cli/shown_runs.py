@@ -14,7 +14,7 @@ from spotctl.cli.window import RunWindow
 from spotctl.home.paths import Paths
 from spotctl.log.store import EventLog, is_running, runner_of
 from spotctl.log.waiting import left_behind
-from spotctl.show.runs import tables as run_tables
+from spotctl.show.runs import lines as run_lines
 
 if TYPE_CHECKING:
     from spotctl.cli.planned_launches import LaunchOrder
@@ -46,7 +46,7 @@ def _show(session: Session, window: RunWindow) -> NoReturn:
     if code is None:
         raise typer.Exit
     for ending in window.endings:
-        session.out.print(run_tables.summary(*ending))
+        session.out.print(run_lines.summary(*ending))
     raise typer.Exit(max([code, *(EXIT_CODES[ended.outcome] for _, ended in window.endings)]))
 
 

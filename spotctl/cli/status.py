@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -13,7 +15,9 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 
 if TYPE_CHECKING:
-    from spotctl.show.runs.latest import Standings
+    from spotctl.show.runs.latest import LatestRuns
+
+_REFRESH_SECONDS = 0.5
 
 
 def status(
@@ -26,56 +30,93 @@ def status(
 ) -> None:
     """Show the latest run of each job, or of one job: machines, progress and cost.
 
-    Quitting --watch does not affect the run; it needs the extra `tui`. Where machines have nvidia-smi, each market
-    shows average GPU load and memory use.
+    With --watch, shows JOB, all active runs, or the latest run. Ctrl-C ends it and does not affect the run; without a
+    terminal, it prints once. Where machines have nvidia-smi, each market shows average GPU load and memory use; a
+    change appears within two minutes, a change of less than 10 points may not.
 
     Example: spotctl status --json
+
+    Example: spotctl status nightly-recsys --watch
 
     \f
 
     Fields:
-        -> spotctl.show.runs.standing:status_answer
+        -> spotctl.show.runs.status:status_answer
         -> _damaged_status
     """
     if watch and not json_:
-        from spotctl.cli.top import top
-
-        top(context, job, once=False, json_=False)
+        _watch(context.obj, job)
         return
     from spotctl.cli import elsewhere
     from spotctl.log.waiting import waiting_jobs
-    from spotctl.show.runs import standing
-    from spotctl.show.runs.latest import standings
+    from spotctl.show.runs import status as run_status
+    from spotctl.show.runs.latest import latest_views
 
     session: Session = context.obj
     paths = Paths(session.settings.home)
-    read = standings(session.settings, elsewhere.refresh(session, job))
+    read = latest_views(session.settings, elsewhere.refresh(session, job))
     waits = [known for known in waiting_jobs(paths) if job in ("", known.name)]
     if read.damage:
         _damaged_status(session, read, json_=json_)
-    shown = [known for known in read.runs if job in ("", known.answer["name"])]
+    shown = [view for view in read.runs if job in ("", view.job)]
     if job and not (shown or waits):
         raise BadRequest(f"no job named {job!r} was launched (spotctl status lists the jobs)")
     if json_:
         session.answer_json(
-            standing.status_answer(shown, read.lost, [standing.waiting_json(known, paths) for known in waits])
+            run_status.status_answer(shown, read.lost, [run_status.waiting_json(known, paths) for known in waits])
         )
     elif shown or waits:
         if shown:
-            session.out.print(standing.status_table(shown, session.out.width))
-        session.say(*(standing.waiting_text(known, paths, attended=known.is_attended(paths)) for known in waits))
-        session.remark(*standing.dropped(read.lost), *(known.ways_on for known in shown if known.ways_on))
+            session.out.print(run_status.status_table(shown, session.out.width))
+        session.say(*(run_status.waiting_text(known, paths, attended=known.is_attended(paths)) for known in waits))
+        going = [run_status.ways_on(view) for view in shown if view.ended is None]
+        session.remark(*run_status.dropped(read.lost), *going)
     else:
         from spotctl.log.salvage import no_runs
 
         session.remark(no_runs(paths))
 
 
-def _damaged_status(session: Session, read: Standings, *, json_: bool) -> NoReturn:
+def _watch(session: Session, job: str) -> None:
+    """Shows runs until Ctrl-C, or once if stdout is not a terminal."""
+    from rich.live import Live
+
+    from spotctl.cli import elsewhere
+    from spotctl.show.runs.picture import LivePicture, whole
+    from spotctl.show.runs.reading import Watcher
+
+    if job:
+        elsewhere.pass_on(session, job, "status", job, "--watch", terminal=session.out.is_terminal)
+    with ExitStack() as stack:
+        attended = elsewhere.refresh(session, job)
+        names = [job] if job else _active_jobs(session)
+        watchers = [stack.enter_context(Watcher(name, session.settings, attended)) for name in names]
+        looks = [watcher.look() for watcher in watchers]
+        if not session.out.is_terminal:
+            session.out.print(*(whole(run, session.out.width) for run in looks), sep="\n\n")
+            return
+        with suppress(KeyboardInterrupt), Live(LivePicture(looks), console=session.out, screen=True) as live:
+            while True:
+                time.sleep(_REFRESH_SECONDS)
+                live.update(LivePicture([watcher.look() for watcher in watchers]))
+
+
+def _active_jobs(session: Session) -> list[str]:
+    """Active jobs, or the last one launched."""
+    from spotctl.log.salvage import no_runs
+    from spotctl.log.statuses import job_names, unfinished_jobs
+
+    names = job_names(session.settings)
+    if not names:
+        raise BadRequest(no_runs(Paths(session.settings.home)))
+    return unfinished_jobs(session.settings) or names[-1:]
+
+
+def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoReturn:
     """Shows what can be read of a damaged log, and the machines that the providers list."""
     from spotctl.log.waiting import waiting_jobs
     from spotctl.run.emergency import shown_machines
-    from spotctl.show.runs.standing import status_answer, status_table, waiting_json
+    from spotctl.show.runs.status import status_answer, status_table, waiting_json
 
     machines, failures = shown_machines(session.settings)
     paths = Paths(session.settings.home)

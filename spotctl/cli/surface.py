@@ -19,7 +19,6 @@ from spotctl.cli import (
     report,
     returning,
     status,
-    top,
     train,
     trying,
     ui,
@@ -36,7 +35,6 @@ _DAILY_PRICES = ("best", "fetch", "import", "show")
 
 EARLIER = {
     "down": "stop",
-    "top": "status --watch",
     "attach": "resume",
     "train": "lab train",
     "beta": "lab beta",
@@ -88,7 +86,6 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(_lab(price_analyses), name="lab", rich_help_panel=_MONEY, cls=CommandGroup)
     for name, command, help_text in (
         ("down", returning.stop, _DOWN),
-        ("top", top.top, None),
         ("attach", elsewhere.attach, None),
         ("train", train.train, None),
     ):

@@ -61,7 +61,7 @@ def try_(
     from spotctl.run.start.launch_plans import plans_to_launch
     from spotctl.run.turn.live_strategy import expectation
     from spotctl.show.plans import tables as plan_tables
-    from spotctl.show.runs import tables as run_tables
+    from spotctl.show.runs import lines as run_lines
 
     session: Session = context.obj
     if cloud not in rented_clouds():
@@ -92,7 +92,7 @@ def try_(
         resources = [{"kind": resource.kind, "id": resource.id} for resource in left]
         session.answer_json({**final_figures(state, ended), "left": resources})
     else:
-        session.out.print(run_tables.summary(state, ended))
+        session.out.print(run_lines.summary(state, ended))
         session.remark(*(f"left: {resource.kind} {resource.id} (spotctl gc removes it)" for resource in left))
         if not left:
             session.out.print(f"nothing is left: {cloud} lists no machine, disk, address, rule or group of {state.run}")

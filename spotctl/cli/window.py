@@ -21,8 +21,9 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, runner_of
 from spotctl.log.waiting import waiting_jobs
 from spotctl.run.elsewhere.errors import RunnerLost
-from spotctl.show.runs.standing import waiting_text, ways_on
-from spotctl.show.runs.view import RunView
+from spotctl.show.runs.lines import LiveLines
+from spotctl.show.runs.run_view import run_view
+from spotctl.show.runs.status import waiting_text, ways_on
 
 if TYPE_CHECKING:
     from spotctl.cli.handover import AttendedRuns
@@ -48,7 +49,7 @@ class RunWindow:
         self._session, self._log, self._jobs, self._runner, self._before = session, log, jobs, runner, before
         self._states = dict[str, RunState]()
         self._live = LiveRuns(
-            session, RunView(several=len(jobs) > 1), Event(), from_here=runner.is_older, ends_runs=False
+            session, LiveLines(several=len(jobs) > 1), Event(), from_here=runner.is_older, ends_runs=False
         )
         self._stopped, self._paths = False, Paths(session.settings.home)
 
@@ -80,8 +81,8 @@ class RunWindow:
                 for job in waiting_jobs(self._paths)
                 if job.name in self._jobs
             ]
-            left = "; ".join([*(ways_on(state, attended=False) for state in going), *lost]) or "nothing was rented"
-            raise RunnerLost(f"the runner was killed: {left}")
+            left = [ways_on(run_view(state, state.at, attended=False)) for state in going]
+            raise RunnerLost(f"the runner was killed: {'; '.join([*left, *lost]) or 'nothing was rented'}")
         return code
 
     def _watch(self, interrupted: Event) -> int | None:

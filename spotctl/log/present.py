@@ -44,3 +44,12 @@ def _now(state: RunState, settings: Settings) -> int:
 
     assert state.began is not None
     return now_of(provider_of(settings, restored(state.began.spec, settings.home)), state.at)
+
+
+def status_word(state: RunState, *, attended: bool) -> str:
+    """The outcome of a run that has ended; else interrupted, stopping or running."""
+    if state.ended is not None:
+        return state.ended.outcome
+    if not attended:
+        return "interrupted"
+    return "running" if state.stopping is None else "stopping"

@@ -189,6 +189,11 @@ class RunState:
         return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
 
     @property
+    def has_open_order(self) -> bool:
+        """Whether an order may still bring machines; open renewals and returns do not matter."""
+        return bool(self.unclear) or any(isinstance(intent, ev.RentIntended) for intent in self.open.values())
+
+    @property
     def spot_machines(self) -> Counter[Market]:
         """Spot machines by market, with those of orders whose outcome is not known."""
         return self._by_market(spot=True)

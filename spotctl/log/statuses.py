@@ -1,6 +1,6 @@
-"""The jobs that were launched, and the status of the latest run of each."""
+"""The jobs that were launched, and the latest run of each."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -10,42 +10,14 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import store
-from spotctl.log.budget import Tariff
 from spotctl.log.errors import BrokenLog, LogFailed
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import fold
-from spotctl.log.ledger.project import spending
-from spotctl.log.ledger.rows import CostSoFar
-from spotctl.log.ledger_reader import stored_prices
-from spotctl.log.present import present_of
 from spotctl.log.salvage import salvage
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 
 _NO_STATES: Mapping[str, RunState] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """A run, whether a process attends to it, and what it has cost so far."""
-
-    state: RunState
-    attended: bool
-    spent: CostSoFar
-
-    @property
-    def word(self) -> str:
-        """The outcome of a run that has ended; else interrupted, stopping or running."""
-        return status_word(self.state, attended=self.attended)
-
-
-def status_word(state: RunState, *, attended: bool) -> str:
-    """The outcome of a run that has ended; else interrupted, stopping or running."""
-    if state.ended is not None:
-        return state.ended.outcome
-    if not attended:
-        return "interrupted"
-    return "running" if state.stopping is None else "stopping"
 
 
 def latest_run(log: EventLog, job: str) -> RunState | None:
@@ -121,12 +93,6 @@ def unfinished_runs(settings: Settings) -> dict[str, RunState]:
     return {state.began.job: state for state in states if state.ended is None and state.began is not None}
 
 
-def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collection[str] = ()) -> list[RunStatus]:
-    """The latest run of each job; to those `elsewhere`, a runner on another computer attends."""
-    tariff = stored_prices(settings)
-    return [status_of(state, settings, elsewhere, tariff) for state in (read or read_log(settings)).latest]
-
-
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
     """The newest run of every job; `known` are states that were read before, by run."""
     return _newest(log, log.runs(), known)
@@ -143,9 +109,3 @@ def not_ended(log: EventLog) -> dict[str, RunBegan]:
     ended = log.ended_runs()
     newest = {event.job: (run, event) for run, event in log.runs().items()}
     return {run: began for run, began in newest.values() if run not in ended}
-
-
-def status_of(state: RunState, settings: Settings, elsewhere: Collection[str], tariff: Tariff) -> RunStatus:
-    """The status of a run; to those `elsewhere`, a runner on another computer attends."""
-    present = present_of(state, settings, elsewhere)
-    return RunStatus(state, present.attended, spending(state, tariff, present.now, attended=present.attended))

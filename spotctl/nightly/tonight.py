@@ -52,7 +52,7 @@ from spotctl.run.start.machine_packages import check_machine_packages
 from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics.text import NightFigures
-from spotctl.show.runs import tables as run_tables
+from spotctl.show.runs import lines as run_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class NightRunner:
                 runs.request_stop(self.name, self.settings)
             elif state.stopping is None and night.is_over(self.clock()):
                 runs.request_stop(self.name, self.settings, TOO_LATE)
-            self.log.write(run_tables.happened(last.pop(), state))
+            self.log.write(run_lines.happened(last.pop(), state))
             last.append(state)
 
         def alarmed(spec: JobSpec, state: RunState, alarm: Alarm) -> None:

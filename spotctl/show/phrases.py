@@ -1,4 +1,4 @@
-"""How machines and bids are written in a line of text, the same in the live view, the night log and `spotctl top`."""
+"""How machines, bids and amounts are written in a line of text, the same everywhere."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_a_lost_log_can_be_given_up_and_is_still_said_to_be_lost(log: Path, dama
     DAMAGES[damage](log)
     assert spotctl("log", "repair", "--json").json["rows"] == 0
     (kept,) = log.parent.glob("log.sqlite.damaged-*Z")
-    for words in (("status",), ("report", "cost"), ("top", "--once")):
+    for words in (("status",), ("report", "cost"), ("status", "--watch")):
         assert f"the event log lost all its runs, and no run has started since; the damaged log is kept as {kept}" in (
             spotctl(*words).err
         )

@@ -21,7 +21,7 @@ from spotctl.log.ledger.final_figures import final_figures
 from spotctl.planning.forecasting import finish_by
 from spotctl.show.costs import answers, page, tables
 from spotctl.show.plans import as_json as plan_json, tables as plan_tables
-from spotctl.show.runs import tables as run_tables
+from spotctl.show.runs import lines as run_lines
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -135,7 +135,7 @@ class LaunchedJob(Drawn):
         answer = final_figures(state, ended)
         return cls(
             answer,
-            lambda _: run_tables.summary(state, ended),
+            lambda _: run_lines.summary(state, ended),
             run=state.run,
             outcome=ended.outcome,
             message=ended.message,

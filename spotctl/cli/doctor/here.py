@@ -15,7 +15,7 @@ from pricing_data.errors import PricingDataError
 from pricing_data.freshness import STALE
 from pricing_data.units import SECOND, age
 from spotctl.clouds.findings import Finding, Level
-from spotctl.home.cloud import OptionalPackage, cloud_of, rented_clouds
+from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import SpotctlError
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 OLDEST_PYTHON = (3, 11)
 LEAST_FREE = 1 << 30
-
-_TOP = OptionalPackage("textual", "tui", "spotctl status --watch")
 
 
 def findings(settings: Settings, now: int) -> Iterator[Finding]:
@@ -56,7 +54,7 @@ def _packages() -> Iterator[Finding]:
         yield Finding("here", "versions", Level.GOOD, detail)
     except PackageNotFoundError as error:
         yield Finding("here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl")
-    for package in (_TOP, *(package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional)):
+    for package in (package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional):
         if not _is_installed(package.module):
             detail = f"not installed; {package.used_for} needs it"
             cure = f"pip install 'spotctl[{package.extra}]'"
@@ -146,19 +144,23 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
 
 
 def _runs(settings: Settings) -> Iterator[Finding]:
-    from spotctl.log.statuses import statuses
+    from spotctl.log.present import present_of, status_word
+    from spotctl.log.statuses import read_log
     from spotctl.run.orphans import orphans
 
     try:
-        run_statuses = statuses(settings)
+        words = [
+            (state, status_word(state, attended=present_of(state, settings).attended))
+            for state in read_log(settings).latest
+        ]
         searched = list(orphans(settings))
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return
-    interrupted = [status for status in run_statuses if status.word == "interrupted"]
-    for status in interrupted:
-        job = "" if status.state.began is None else status.state.began.job
-        detail = f"interrupted, with {len(status.state.alive)} machines"
+    interrupted = [state for state, word in words if word == "interrupted"]
+    for state in interrupted:
+        job = "" if state.began is None else state.began.job
+        detail = f"interrupted, with {len(state.alive)} machines"
         yield Finding("runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl stop {job}")
     for cloud in searched:
         if cloud.failure is not None:
@@ -169,5 +171,5 @@ def _runs(settings: Settings) -> Iterator[Finding]:
     for thing in unowned:
         yield Finding("runs", thing.id, Level.FAILS, f"a {thing.kind} that belongs to no run", "run spotctl gc")
     if not interrupted and not unowned:
-        running = sum(status.word in ("running", "stopping") for status in run_statuses)
+        running = sum(word in ("running", "stopping") for _, word in words)
         yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {running} active runs")

@@ -7,7 +7,6 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from spotctl.agent import layout
@@ -24,8 +23,6 @@ _PACKAGES = (
     *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "packaging", "platformdirs"),
     *("pyarrow", "pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
 )
-_OPTIONAL = ("textual",)
-"""Packages that `spotctl top` needs on the machine, copied if the launcher has them."""
 
 _FASTEST = 1
 _TRANSFER_SECONDS = 1800.0
@@ -53,7 +50,7 @@ exec {layout.PYTHON} -s -S -m spotctl "$@"
 
 def packages_on(cloud: str) -> tuple[str, ...]:
     """The packages that a runner on a cloud imports."""
-    return (*_PACKAGES, *cloud_of(cloud).packages.needed, *(package for package in _OPTIONAL if find_spec(package)))
+    return (*_PACKAGES, *cloud_of(cloud).packages.needed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class EndOfRun:
         if state.ended is not None:
             return True
         known = listed or (state.stopping is not None and self._leases_over())
-        return known and not state.alive and not orders_open(state)
+        return known and not state.alive and not state.has_open_order
 
     def record_prices(self) -> None:
         """Logs the prices of spot machines as they change, so that every copy of the log says what the run costs."""
@@ -183,9 +183,3 @@ class EndOfRun:
             return self._executor.retry(count)
         except ProviderError:
             return None
-
-
-def orders_open(state: RunState) -> bool:
-    """Whether an order may still bring machines; open renewals and returns do not matter."""
-    ordered = any(isinstance(intent, ev.RentIntended) for intent in state.open.values())
-    return ordered or bool(state.unclear)

@@ -22,7 +22,7 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn import observe, reconcile
 from spotctl.run.turn.budget_check import BudgetCheck, described
-from spotctl.run.turn.ending import EndOfRun, orders_open
+from spotctl.run.turn.ending import EndOfRun
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
 from spotctl.run.turn.patience import Patience, Reach, RunLimits, repeated_refusal
 from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
@@ -284,7 +284,7 @@ class Runner:
     def _purchases(self, now: int) -> list[Instruction]:
         # Until the result of an order is known, another order could buy the same again; and until it is known whether
         # all machines have what made one of them end silently, another order could buy the same fault again.
-        if orders_open(self.state) or self.state.is_unproven(self._intents_before):
+        if self.state.has_open_order or self.state.is_unproven(self._intents_before):
             return []
         reach = self._reach()
         self._check_capacity(reach, now)

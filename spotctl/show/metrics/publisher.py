@@ -20,7 +20,8 @@ from spotctl.show.tracking.followed import TrackedRuns
 if TYPE_CHECKING:
     from spotctl.log.state import RunState
     from spotctl.show.metrics.text import NightFigures
-    from spotctl.show.runs.figures import RunFigures, RunMarkets
+    from spotctl.show.runs.reading import RunViews
+    from spotctl.show.runs.run_view import RunView
 
 _EVERY_SECONDS = 1.0
 _HIGHEST_PORT = 65535
@@ -32,9 +33,9 @@ class Publisher:
     Until then, a file keeps the text of an earlier command. Without `put`, only the trackers of jobs get anything.
     """
 
-    def __init__(self, markets: RunMarkets, tracked: TrackedRuns, put: Callable[[str], None] | None = None) -> None:
-        self._markets, self._tracked, self._put = markets, tracked, put
-        self._runs: dict[str, RunFigures] = {}
+    def __init__(self, views: RunViews, tracked: TrackedRuns, put: Callable[[str], None] | None = None) -> None:
+        self._views, self._tracked, self._put = views, tracked, put
+        self._runs: dict[str, RunView] = {}
         self._night: NightFigures | None = None
         self._due = dict[str, float]()
         # Several runs of one launch are in threads of their own.
@@ -48,7 +49,7 @@ class Publisher:
             if state.ended is None and time.monotonic() < self._due.get(state.run, 0.0):
                 return
             self._due[state.run] = time.monotonic() + _EVERY_SECONDS
-            self._runs[state.run] = self._markets.figures(state)
+            self._runs[state.run] = self._views.of(state)
             self._publish(self._put)
 
     def night(self, figures: NightFigures) -> None:
@@ -64,7 +65,7 @@ class Publisher:
 
 @contextmanager
 def publishing(
-    place: str, markets: RunMarkets, remark: Callable[[str], None], *, needed: bool = True
+    place: str, views: RunViews, remark: Callable[[str], None], *, needed: bool = True
 ) -> Iterator[Publisher]:
     """Publishes the figures of runs in a file or on a port, if `place` is not empty, and in the trackers of their jobs.
 
@@ -78,9 +79,9 @@ def publishing(
             if needed:
                 raise
             remark(f"{error}; the run continues without metrics")
-        tracked = TrackedRuns(markets.settings, remark)
+        tracked = TrackedRuns(views.settings, remark)
         stack.callback(tracked.close)
-        yield Publisher(markets, tracked, put)
+        yield Publisher(views, tracked, put)
 
 
 def absolute(place: str) -> str:

@@ -1,12 +1,11 @@
 """Runs as metrics in Prometheus' text format. Pure."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
-from spotctl.show.runs.figures import RunFigures, cards_by_market
+from spotctl.show.runs.run_view import RunView
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -89,9 +88,9 @@ class NightFigures:
     success: float | None = None
 
 
-def metrics_text(runs: Sequence[RunFigures], seconds: float, night: NightFigures | None = None) -> str:
+def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | None = None) -> str:
     """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
-    samples = [(metric, labels, value) for figures in runs for metric, labels, value in _samples(figures)]
+    samples = [sample for view in runs for sample in _samples(view)]
     if night is not None:
         samples += _of_night(night)
     lines = list[str]()
@@ -115,31 +114,31 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _samples(figures: RunFigures) -> Iterator[tuple[_Metric, Labels, float]]:
-    state, money = figures.state, figures.money
-    assert state.began is not None
-    run = (("job", state.began.job), ("run", state.run))
+def _samples(view: RunView) -> Iterator[tuple[_Metric, Labels, float]]:
+    run, money = (("job", view.job), ("run", view.run)), view.money
     amounts = ((_SPENT, money.spent), (_COMMITTED, money.committed), (_ON_DEMAND, money.on_demand))
     for metric, amount in (*amounts, (_BUDGET, money.budget)):
-        named = _REPLAYED[metric] if state.is_replayed else metric
+        named = _REPLAYED[metric] if view.is_replayed else metric
         yield from _known(named, run, None if amount is None else usd(amount))
-    for labels, count in _machines(figures):
-        yield _MACHINES, (*run, *labels), count
-    for market, busy, _ in cards_by_market(state):
-        yield _GPU, (*run, ("market", str(market))), busy
-    yield _EVICTIONS, run, state.evictions
-    # Commands report no clocks.
-    if state.progress is not None and state.work.attempt is None:
-        yield _CLOCK, run, state.progress.clock
-        yield from _known(_LOSS, run, state.progress.loss)
-        yield from _known(_GOAL, run, figures.goal)
-    if state.paces and state.work.attempt is None:
-        yield _SILENCE, run, (figures.now - state.paces[-1][0]) / SECOND
-    if state.ended is not None:
-        yield from _known(_LOST, run, state.ended.facts.get("updates_lost"))
-    elif (end := figures.expected_end) is not None:
-        yield _END, run, max(end - figures.now, 0) / SECOND
-    yield _RUNNING, run, int(state.ended is None)
+    for group in view.groups:
+        kind = "reliable" if group.reliable else "transient"
+        labels = (("kind", kind), ("market", str(group.market)), ("pricing", group.pricing))
+        yield _MACHINES, (*run, *labels), group.machines
+    for market in view.markets:
+        if market.gpus is not None:
+            yield _GPU, (*run, ("market", str(market.market))), market.gpus[0]
+    yield _EVICTIONS, run, view.evictions
+    yield from _known(_CLOCK, run, view.clock)
+    yield from _known(_LOSS, run, view.loss)
+    if view.clock is not None:
+        yield from _known(_GOAL, run, view.goal)
+    if view.clock_at is not None:
+        yield _SILENCE, run, (view.now - view.clock_at) / SECOND
+    if view.ended is not None:
+        yield from _known(_LOST, run, view.updates_lost)
+    elif view.expected_end is not None:
+        yield _END, run, max(view.expected_end - view.now, 0) / SECOND
+    yield _RUNNING, run, int(view.ended is None)
 
 
 def _of_night(night: NightFigures) -> Iterator[tuple[_Metric, Labels, float]]:
@@ -153,14 +152,3 @@ def _of_night(night: NightFigures) -> Iterator[tuple[_Metric, Labels, float]]:
 
 def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tuple[_Metric, Labels, float]]:
     return [] if value is None else [(metric, labels, value)]
-
-
-def _machines(figures: RunFigures) -> Iterator[tuple[Labels, int]]:
-    """Machines by kind, market and pricing. A market that was used counts as 0 once its machines are gone."""
-    state, counts = figures.state, Counter[Labels]()
-    for number, allocation in state.allocations.items():
-        kind = "reliable" if allocation.reliable else "transient"
-        pricing = allocation.market.pricing(spot=allocation.bid is not None)
-        labels = (("kind", kind), ("market", str(allocation.market)), ("pricing", pricing))
-        counts[labels] += sum(held.allocation == number for held in state.alive)
-    yield from counts.items()

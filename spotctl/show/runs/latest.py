@@ -1,4 +1,4 @@
-"""The standings of the latest runs of all jobs. Those of ended runs are kept in a file next to the log.
+"""The views of the latest runs of all jobs. Those of ended runs are kept in a file next to the log.
 
 A log of years need not be read to show them: what is kept counts while the log goes on where it ended when that was
 written. Then only new rows are read, and the rows of runs that have not ended. Damage to other rows changes no answer;
@@ -20,7 +20,7 @@ from spotctl.log.events import RowsLost
 from spotctl.log.kept_file import keep, read_kept
 from spotctl.log.log_reader import LogDigests, LogReader, OtherRows, digest_of, digests_at
 from spotctl.log.log_row import StoredRow
-from spotctl.show.runs.standing import Standing, standing_of
+from spotctl.show.runs.run_view import RunView
 
 _MANY_NEW_ROWS = 1000
 """Only fewer new rows are read again by the next command."""
@@ -30,26 +30,26 @@ _MOST_NEW_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standings:
+class LatestRuns:
     """The latest run of each job, and why that may not be all: what is damaged, and what a repair has dropped that may
     be of any run."""
 
-    runs: Sequence[Standing] = ()
+    runs: Sequence[RunView] = ()
     damage: tuple[str, ...] = ()
     lost: tuple[RowsLost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Latest:
-    """The latest run of a job, and its standing, if that follows from the log alone and can be kept."""
+    """The latest run of a job, and its view, if that follows from the log alone and can be kept."""
 
     run: str
-    standing: Standing | None = None
+    view: RunView | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The latest run of each job, digests of those runs whose standings are not kept, and when the whole log was
+    """The latest run of each job, digests of those runs whose views are not kept, and when the whole log was
     checked, by this computer's clock."""
 
     digests: LogDigests = field(default_factory=LogDigests)
@@ -67,11 +67,11 @@ class _LogNow:
     rows_of: Callable[[str], Sequence[StoredRow]]
 
 
-def standings(settings: Settings, elsewhere: Collection[str] = ()) -> Standings:
+def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestRuns:
     """The latest run of each job; to those `elsewhere`, a runner on another computer attends."""
     paths = Paths(settings.home)
     if not store.exists(paths.log):
-        return Standings()
+        return LatestRuns()
     before = read_kept(paths.standings, _Kept) or _Kept()
     try:
         with store.EventLog(paths.log) as log, log.snapshot():
@@ -81,30 +81,31 @@ def standings(settings: Settings, elsewhere: Collection[str] = ()) -> Standings:
     is_other = (now.latest, now.checked) != (before.latest, before.checked)
     if is_other or now.digests.last > before.digests.last + _MANY_NEW_ROWS:
         keep(paths.standings, now)
-    return Standings(shown, (), lost)
+    return LatestRuns(shown, (), lost)
 
 
-def _salvaged(settings: Settings, elsewhere: Collection[str]) -> Standings:
-    from spotctl.log.statuses import read_log, statuses
+def _salvaged(settings: Settings, elsewhere: Collection[str]) -> LatestRuns:
+    from spotctl.log.statuses import read_log
+    from spotctl.show.runs.reading import RunViews
 
-    read = read_log(settings)
-    return Standings([standing_of(status) for status in statuses(settings, read, elsewhere)], read.damage, read.lost)
+    read, views = read_log(settings), RunViews(settings)
+    return LatestRuns([views.listed(state, elsewhere) for state in read.latest], read.damage, read.lost)
 
 
 def _read(
     log: store.EventLog, before: _Kept, settings: Settings, elsewhere: Collection[str]
-) -> tuple[_Kept, list[Standing], tuple[RowsLost, ...]]:
+) -> tuple[_Kept, list[RunView], tuple[RowsLost, ...]]:
     present, latest = _log_now(log, before), dict[str, _Latest]()
-    shown, unknown = list[Standing](), dict[str, str]()
+    shown, unknown = list[RunView](), dict[str, str]()
     for job, known in present.latest.items():
-        standing, is_final = known.standing, True
-        if standing is None:
+        view, is_final = known.view, True
+        if view is None:
             rows = present.rows_of(known.run)
-            standing, is_final = _standing(rows, settings, elsewhere)
+            view, is_final = _view(rows, settings, elsewhere)
             if not is_final:
                 unknown[known.run] = digest_of(rows)
-        latest[job] = _Latest(known.run, standing if is_final else None)
-        shown.append(standing)
+        latest[job] = _Latest(known.run, view if is_final else None)
+        shown.append(view)
     lost = present.rows_of("")
     digests = digests_at(log, present.last, {**unknown, "": digest_of(lost)})
     return _Kept(digests, latest, present.checked), shown, _marks(lost)
@@ -136,18 +137,16 @@ def _continued(reader: LogReader, before: _Kept) -> _LogNow:
     return _LogNow(latest, last, before.checked, lambda run: changed[run] if run in changed else reader.rows_of(run))
 
 
-def _standing(rows: Sequence[StoredRow], settings: Settings, elsewhere: Collection[str]) -> tuple[Standing, bool]:
-    """The standing of a run, and whether it follows from the log alone."""
+def _view(rows: Sequence[StoredRow], settings: Settings, elsewhere: Collection[str]) -> tuple[RunView, bool]:
+    """The view of a run, and whether it follows from the log alone."""
     from spotctl.log.event_json import log_rows
     from spotctl.log.folding import fold
     from spotctl.log.ledger.project import is_settled
-    from spotctl.log.ledger_reader import stored_prices
-    from spotctl.log.statuses import status_of
+    from spotctl.show.runs.reading import RunViews
 
     state = fold(log_rows(rows))
-    status = status_of(state, settings, elsewhere, stored_prices(settings))
     is_final = state.ended is not None and ("spent" in state.ended.facts or is_settled(state))
-    return standing_of(status), is_final
+    return RunViews(settings).listed(state, elsewhere), is_final
 
 
 def _marks(rows: Sequence[StoredRow]) -> tuple[RowsLost, ...]:

@@ -13,7 +13,7 @@ from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.show.runs.figures import RunMarkets
+from spotctl.show.runs.reading import RunViews
 from spotctl.show.tracking.points import points_of, standing
 from spotctl.show.tracking.tracker import TrackedRun, Tracker, check_installed
 
@@ -109,18 +109,17 @@ class RunCopy:
 
     def advance(self) -> None:
         """Sends what is new, and from time to time what the run costs while nothing happens."""
-        # The run's own thread has other markets: these read the price store, too.
-        markets = RunMarkets(self._settings)
-        tracker = self._tracker = self._tracker or self._opened(markets)
+        # The run's own thread has other views: these read the price store, too.
+        views = RunViews(self._settings)
+        tracker = self._tracker = self._tracker or self._opened(views)
         with EventLog(Paths(self._settings.home).log) as log:
             rows = log.of_run(self._began.run, self._state.last_row)
         if not self._events:
             self._events = tracker.events
             self._state, rows = fold(rows[: self._events]), rows[self._events :]
-        state, points = points_of(self._state, rows, markets.money)
+        state, points = points_of(self._state, rows, views.at)
         if state.ended is None and time.monotonic() >= self._cost_due:
-            figures = markets.figures(state)
-            points += standing(state, figures.now, figures.money)
+            points += standing(views.of(state))
             self._cost_due = time.monotonic() + _COST_SECONDS
         if points or state.ended is not None:
             tracker.send(points, self._events + len(rows))
@@ -128,8 +127,8 @@ class RunCopy:
             tracker.end(state.ended.outcome, state.at)
         self._state, self._events = state, self._events + len(rows)
 
-    def _opened(self, markets: RunMarkets) -> Tracker:
-        spec, _, _ = markets.of(self._began)
+    def _opened(self, views: RunViews) -> Tracker:
+        spec, _, _ = views.terms(self._began)
         check_installed(spec)
         about = {"kind": str(spec.kind), "strategy": spec.strategy, "clouds": ", ".join(spec.resources.clouds)}
         folder = Paths(self._settings.home).tracked(self._began.run)

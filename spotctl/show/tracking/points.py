@@ -1,4 +1,4 @@
-"""The points of a run that a tracker gets, from the run's events. Pure."""
+"""The points of a run that a tracker gets, from the run's events and its views. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
-from spotctl.show.runs.figures import Money
+from spotctl.show.runs.run_view import RunView
 
 LOSS = "loss"
 PREFIX = "spotctl/"
 """The names of everything else begin with it, next to what the user's script logs."""
 
-MoneyAt = Callable[[RunState, int], Money]
-"""The money of a run in a state, at a moment of the run's clock."""
+ViewAt = Callable[[RunState, int], RunView]
+"""The view of a run in a state, at a moment of the run's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Point:
     at: int
 
 
-def points_of(before: RunState, rows: Sequence[LogRow], money_at: MoneyAt) -> tuple[RunState, list[Point]]:
+def points_of(before: RunState, rows: Sequence[LogRow], view_at: ViewAt) -> tuple[RunState, list[Point]]:
     """The state after the events, and their points: each loss, and the standing whenever the machines change."""
     state, points = before, list[Point]()
     for row in rows:
@@ -41,19 +41,20 @@ def points_of(before: RunState, rows: Sequence[LogRow], money_at: MoneyAt) -> tu
             if state.work.attempt is None and row.event.loss is not None:
                 points.append(Point(LOSS, row.event.loss, row.event.clock, row.at))
         elif state.ended is not None or _fleet(state) != _fleet(earlier):
-            points += standing(state, row.at, money_at(state, row.at))
+            points += standing(view_at(state, row.at))
     return state, points
 
 
-def standing(state: RunState, at: int, money: Money) -> list[Point]:
+def _fleet(state: RunState) -> tuple[int, int]:
+    return len(state.alive), state.evictions
+
+
+def standing(view: RunView) -> list[Point]:
     """The cost of a run by then, and its machines."""
+    money = view.money
     amounts = {"spent_usd": money.spent, "committed_usd": money.committed, "on_demand_usd": money.on_demand}
     values = {name: float(usd(amount)) for name, amount in amounts.items() if amount is not None}
-    spot, on_demand, evictions = _fleet(state)
-    values |= {"spot_machines": spot, "on_demand_machines": on_demand, "evictions": evictions}
-    return [Point(f"{PREFIX}{name}", value, (at - state.started) // SECOND, at) for name, value in values.items()]
-
-
-def _fleet(state: RunState) -> tuple[int, int, int]:
-    bids = [state.allocations[held.allocation].bid for held in state.alive]
-    return sum(bid is not None for bid in bids), sum(bid is None for bid in bids), state.evictions
+    spot = sum(machine.pricing == "spot" for machine in view.machines)
+    values |= {"spot_machines": spot, "on_demand_machines": len(view.machines) - spot, "evictions": view.evictions}
+    seconds = (view.now - view.started) // SECOND
+    return [Point(f"{PREFIX}{name}", value, seconds, view.now) for name, value in values.items()]

@@ -20,9 +20,9 @@ from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.html import Html, el
 from spotctl.show.costs.page_parts import paragraph
-from spotctl.show.runs.latest import standings
-from spotctl.show.runs.standing import dropped, waiting_json
-from spotctl.show.top.watcher import Watcher
+from spotctl.show.runs.latest import latest_views
+from spotctl.show.runs.reading import Watcher
+from spotctl.show.runs.status import dropped, waiting_json
 from spotctl.show.ui.overview import overview_page
 from spotctl.show.ui.page_shell import LINKS, renewed_page
 from spotctl.show.ui.run_page import run_page
@@ -98,7 +98,7 @@ class HomePages:
             return renewed_page("spotctl", links, el("h1", "No page"), paragraph(str(error), "notice"))
 
     def _overview(self, *, whole: bool) -> str:
-        paths, read = Paths(self._settings.home), standings(self._settings, self._attended())
+        paths, read = Paths(self._settings.home), latest_views(self._settings, self._attended())
         waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
         return overview_page(read.runs, waits, self._nights(), (*read.damage, *dropped(read.lost)), whole=whole)
 
@@ -114,10 +114,10 @@ class HomePages:
         self._watched[job] = watched
         if len(self._watched) > _MOST_WATCHED:
             self._watched.pop(next(iter(self._watched))).watcher.__exit__(None, None, None)
-        snapshot = watched.watcher.snapshot()
+        run = watched.watcher.look()
         with suppress(SpotctlError, ProviderError):
             self._read_output(watched)
-        return run_page(snapshot, watched.lines)
+        return run_page(run, watched.lines)
 
     def _read_output(self, watched: _WatchedRun) -> None:
         state = watched.watcher.state

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from pricing_data.units import counted, usd_text
+from pricing_data.units import SECOND, counted, usd_text
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs.html import Html, el, fragment
 from spotctl.show.costs.page_parts import ColumnHead, paragraph, section, table
-from spotctl.show.phrases import spending_text
-from spotctl.show.runs.standing import Standing, shown_loss
+from spotctl.show.phrases import moment
+from spotctl.show.runs.run_view import RunView
+from spotctl.show.runs.status import shown_loss, spent_text, ways_on
 from spotctl.show.ui.page_shell import renewed_page, short_time
 
 RUNNING = "running"
@@ -43,7 +44,7 @@ _NIGHT_HEADS = (
 
 
 def overview_page(
-    standings: Sequence[Standing],
+    views: Sequence[RunView],
     waits: Sequence[Mapping[str, Any]],
     nights: Sequence[Mapping[str, Any]],
     notices: Sequence[str] = (),
@@ -51,19 +52,19 @@ def overview_page(
     whole: bool = False,
 ) -> str:
     """All jobs. `waits` and `nights` are in the form of `status --json` and `nightly ls --json`."""
-    active = [known for known in standings if known.answer["state"] in ACTIVE]
-    ended = [known for known in standings if known.answer["state"] not in ACTIVE]
-    ended.sort(key=lambda known: known.answer["ended"] or "", reverse=True)
+    active = [view for view in views if view.status in ACTIVE]
+    ended = [view for view in views if view.status not in ACTIVE]
+    ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
     shown = ended if whole else ended[:MOST_ENDED]
     title = _title(len(active), len(ended), len(waits))
     parts = [
         el("nav", el("a", "Costs", href="costs")),
         el("h1", title),
         *(paragraph(text, "notice") for text in notices),
-        *([] if standings or waits else [_first_steps()]),
-        _runs("Now", _ACTIVE_HEADS, [_active_row(known.answer, known) for known in active], _advice(active)),
+        *([] if views or waits else [_first_steps()]),
+        _runs("Now", _ACTIVE_HEADS, [_active_row(view) for view in active], _advice(active)),
         _waiting(waits),
-        _runs("Ended", _ENDED_HEADS, [_ended_row(known.answer, known) for known in shown]),
+        _runs("Ended", _ENDED_HEADS, [_ended_row(view) for view in shown]),
     ]
     if len(shown) < len(ended):
         parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
@@ -90,45 +91,38 @@ def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...
     return section(title, table(heads, rows), *(paragraph(line, "lead after") for line in advice))
 
 
-def _advice(active: Sequence[Standing]) -> list[str]:
+def _advice(active: Sequence[RunView]) -> list[str]:
     """The commands that help runs which do not run as they should."""
-    return [known.ways_on for known in active if known.ways_on and known.answer["state"] != RUNNING]
+    return [ways_on(view) for view in active if view.status != RUNNING]
 
 
-def _active_row(job: Mapping[str, Any], standing: Standing) -> tuple[str, ...]:
-    state: str = job["state"]
-    return (
-        _link(job),
-        state if state == RUNNING else el("strong", state),
-        short_time(job["began"]),
-        str(len(job["machines"])),
-        *_figures(job, standing),
-    )
+def _active_row(view: RunView) -> tuple[str, ...]:
+    state = view.status if view.status == RUNNING else el("strong", view.status)
+    return (_link(view), state, short_time(moment(view.began)), str(len(view.machines)), *_figures(view))
 
 
-def _ended_row(job: Mapping[str, Any], standing: Standing) -> tuple[str, ...]:
-    state: str = job["state"]
-    shown = state if state == DONE else el("strong", state)
-    return (_link(job), shown, short_time(job["ended"] or ""), *_figures(job, standing))
+def _ended_row(view: RunView) -> tuple[str, ...]:
+    state = view.status if view.status == DONE else el("strong", view.status)
+    return (_link(view), state, "" if view.ended is None else short_time(moment(view.ended)), *_figures(view))
 
 
-def _link(job: Mapping[str, Any]) -> Html:
-    return el("a", job["name"], href=f"run/{quote(job['name'], safe='')}")
+def _link(view: RunView) -> Html:
+    return el("a", view.job, href=f"run/{quote(view.job, safe='')}")
 
 
-def _figures(job: Mapping[str, Any], standing: Standing) -> tuple[str, ...]:
-    spent = _amount(spending_text(standing.spent), is_replayed=job["replayed"])
-    return _progress(job), shown_loss(job["loss"]) or "", f"{job['evictions']:,}", spent
+def _figures(view: RunView) -> tuple[str, ...]:
+    spent = _amount(spent_text(view), is_replayed=view.is_replayed)
+    return _progress(view), shown_loss(view.model_loss) or "", f"{view.evictions:,}", spent
 
 
 def _amount(text: str, *, is_replayed: bool) -> str:
     return fragment(text, " ", el("small", "replayed")) if is_replayed else text
 
 
-def _progress(job: Mapping[str, Any]) -> str:
-    if job["clock"] is not None:
-        return f"clock {job['clock']:,}"
-    return f"attempt {attempt}" if (attempt := job.get("attempt")) else ""
+def _progress(view: RunView) -> str:
+    if view.clock is not None:
+        return f"clock {view.clock:,}"
+    return f"attempt {view.command.attempt}" if view.command is not None else ""
 
 
 def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:

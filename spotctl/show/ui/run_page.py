@@ -22,9 +22,12 @@ from spotctl.show.costs.page_parts import (
     tiles_of,
     times,
 )
-from spotctl.show.phrases import spending_text
+from spotctl.show.runs.lines import command_progress
+from spotctl.show.runs.picture import machines_of
+from spotctl.show.runs.reading import WatchedRun
+from spotctl.show.runs.run_view import MarketView, RunView
+from spotctl.show.runs.status import spent_text
 from spotctl.show.terminal import dollars, percent
-from spotctl.show.top.snapshot import MarketLine, RunSnapshot
 from spotctl.show.ui.overview import ACTIVE
 from spotctl.show.ui.page_shell import renewed_page
 
@@ -34,60 +37,57 @@ _PRICES = "Prices per hour"
 _UNKNOWN = "-"
 
 
-def run_page(snapshot: RunSnapshot, output: Sequence[str]) -> str:
+def run_page(run: WatchedRun, output: Sequence[str]) -> str:
     """The page of a job's latest run; `output` are the last lines that its machines printed."""
+    view = run.view
     return renewed_page(
-        f"{snapshot.run}: {snapshot.status}",
+        f"{view.run}: {view.status}",
         el(
             "nav",
             el("a", "All runs", href="../"),
-            el("a", "Costs of this job", href=f"../costs?job={quote(snapshot.job)}"),
+            el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}"),
         ),
-        el("h1", f"{snapshot.run}: {snapshot.status}"),
-        *([paragraph(_REPLAYED, "notice")] if snapshot.is_replayed else []),
-        tiles_of(_tiles(snapshot)),
-        _cost(snapshot),
-        _machines(snapshot),
-        _loss(snapshot),
-        _prices(snapshot),
-        _events(snapshot),
+        el("h1", f"{view.run}: {view.status}"),
+        *([paragraph(_REPLAYED, "notice")] if view.is_replayed else []),
+        tiles_of(_tiles(view)),
+        _cost(run),
+        _machines(run),
+        _loss(run),
+        _prices(run),
+        _events(run),
         section("Output", el("pre", "\n".join(output))) if output else Html(),
     )
 
 
-def _tiles(snapshot: RunSnapshot) -> list[tuple[str, str, str]]:
-    money = snapshot.money
-    spent = _UNKNOWN if money.spending is None else spending_text(money.spending)
+def _tiles(view: RunView) -> list[tuple[str, str, str]]:
+    money = view.money
     return [
-        ("Spent", spent, "" if money.budget is None else f"{percent(money.used)} of the budget"),
+        ("Spent", spent_text(view), "" if money.budget is None else f"{percent(money.used)} of the budget"),
         ("Saved", percent(money.saved), f"of {_usd(money.on_demand)} on demand for the same work"),
-        ("Machines", str(snapshot.reliable + snapshot.transient), _kinds(snapshot)),
-        (
-            "Evictions",
-            str(snapshot.evictions),
-            f"{counted(snapshot.warned, 'machine')} warned" if snapshot.warned else "",
-        ),
-        ("Progress", *_progress(snapshot)),
+        ("Machines", str(len(view.machines)), _kinds(view)),
+        ("Evictions", str(view.evictions), f"{counted(view.warned, 'machine')} warned" if view.warned else ""),
+        ("Progress", *_progress(view)),
     ]
 
 
-def _kinds(snapshot: RunSnapshot) -> str:
-    if snapshot.status not in ACTIVE:
-        return "" if snapshot.reliable + snapshot.transient else "all returned"
-    return f"{snapshot.reliable} reliable, {snapshot.transient} transient" if snapshot.reliable else ""
+def _kinds(view: RunView) -> str:
+    if view.status not in ACTIVE:
+        return "" if view.machines else "all returned"
+    return f"{view.reliable} reliable, {view.transient} transient" if view.reliable else ""
 
 
-def _progress(snapshot: RunSnapshot) -> tuple[str, str]:
-    if snapshot.clock is None:
-        return f"{(snapshot.now - snapshot.started) / HOUR:.1f} h", snapshot.command
-    of = "" if snapshot.goal is None else f" of {snapshot.goal:,} clocks"
-    return f"{snapshot.clock:,}", f"{of or 'clocks'}, stage {snapshot.stage}".removeprefix(" ")
+def _progress(view: RunView) -> tuple[str, str]:
+    if view.clock is None:
+        hours = f"{(view.now - view.started) / HOUR:.1f} h"
+        return hours, "" if view.command is None else command_progress(view.command)
+    of = "" if view.goal is None else f" of {view.goal:,} clocks"
+    return f"{view.clock:,}", f"{of or 'clocks'}, stage {view.stage}".removeprefix(" ")
 
 
-def _cost(snapshot: RunSnapshot) -> Html:
+def _cost(run: WatchedRun) -> Html:
     """The cost next to that on demand, plan and budget."""
-    money, planned, spent = snapshot.money, snapshot.planned, snapshot.money.spent
-    so_far = " so far" if snapshot.status in ACTIVE else ""
+    money, planned, spent = run.view.money, run.planned, run.view.money.spent
+    so_far = " so far" if run.view.status in ACTIVE else ""
     amounts = [
         (f"Spent{so_far}", None if spent is None else usd(spent), "paid"),
         (f"Same work on demand{so_far}", None if money.on_demand is None else usd(money.on_demand), "od"),
@@ -116,51 +116,51 @@ def _bar(share: float, class_: str) -> Html:
     return el("svg", rect, aria_hidden="true")
 
 
-def _machines(snapshot: RunSnapshot) -> Html:
-    if not snapshot.footprint:
-        yet = " yet" if snapshot.status in ACTIVE else ""
+def _machines(run: WatchedRun) -> Html:
+    view = run.view
+    if not run.footprint:
+        yet = " yet" if view.status in ACTIVE else ""
         return section("Machines", paragraph(f"None was rented{yet}."))
-    counts = [(count.at, count.reliable, count.transient) for count in snapshot.footprint]
-    counts.append((max(snapshot.now, counts[-1][0]), *counts[-1][1:]))
+    counts = [(count.at, count.reliable, count.transient) for count in run.footprint]
+    counts.append((max(view.now, counts[-1][0]), *counts[-1][1:]))
     layers = [
         Layer("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
         Layer("spot", "transient machines", tuple((at, float(others)) for at, _, others in counts)),
     ]
     marks = [
         EvictionMark(event.at, "without" not in str(event), str(event))
-        for event in snapshot.events
+        for event in run.events
         if str(event).startswith(EVICTED)
     ]
     most = max(reliable + others for _, reliable, others in counts)
-    title = f"Machines over time, at most {most}; {snapshot.evictions} evicted"
+    title = f"Machines over time, at most {most}; {view.evictions} evicted"
     picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, (), marks), 240, 40)
     key = [paragraph("Triangles mark evictions; filled ones came without warning.", "lead")] if marks else []
     return section("Machines", *key, figure(picture, [(layer.class_, layer.name) for layer in layers]))
 
 
-def _loss(snapshot: RunSnapshot) -> Html:
-    if not snapshot.losses:
+def _loss(run: WatchedRun) -> Html:
+    if not run.losses:
         return Html()
-    latest = snapshot.losses[-1][1]
+    latest = run.losses[-1][1]
     title = f"Loss by clock{f', {latest:.4g} now' if isfinite(latest) else ''}"
-    return section(
-        "Loss by clock", figure(for_both_widths(lambda canvas: line_chart(canvas, title, snapshot.losses), 220))
-    )
+    return section("Loss by clock", figure(for_both_widths(lambda canvas: line_chart(canvas, title, run.losses), 220)))
 
 
-def _prices(snapshot: RunSnapshot) -> Html:
-    if not snapshot.markets:
+def _prices(run: WatchedRun) -> Html:
+    markets = run.view.markets
+    if not markets:
         return Html()
-    held = [line for line in snapshot.markets if line.machines and not line.reliable]
-    lines = [_price_line(snapshot, number, line) for number, line in enumerate(held)]
+    held = [line for line in markets if line.machines and not line.reliable]
+    lines = [_price_line(run, number, line) for number, line in enumerate(held)]
     lines = [line for line in lines if line.pieces]
     heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
     heads += (ColumnHead("on demand", wide_only=True),)
-    rows = [_market(line) for line in snapshot.markets]
-    if any(line.gpus for line in snapshot.markets):
-        heads += (ColumnHead("GPU busy", wide_only=True),)
-        busy = ["" if line.gpus is None else percent(line.gpus[0]) for line in snapshot.markets]
-        rows = [(*row, share) for row, share in zip(rows, busy, strict=True)]
+    rows = [_market(run, line) for line in markets]
+    if any(line.gpus for line in markets):
+        heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
+        used = [("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1])) for line in markets]
+        rows = [(*row, *shares) for row, shares in zip(rows, used, strict=True)]
     if not lines:
         return section(_PRICES, table(heads, rows))
     title = f"Prices of {len(lines)} markets in percent of on demand"
@@ -170,37 +170,38 @@ def _prices(snapshot: RunSnapshot) -> Html:
     return section(_PRICES, lead, chart, table(heads, rows))
 
 
-def _price_line(snapshot: RunSnapshot, number: int, line: MarketLine) -> PriceLine:
+def _price_line(run: WatchedRun, number: int, line: MarketView) -> PriceLine:
     """The price of a market since the run began."""
-    pieces = list[tuple[int, int, float]]()
-    if line.series is not None and line.on_demand:
-        times = [*line.series.times.tolist(), snapshot.now]
-        for (begin, end), price in zip(pairwise(times), line.series.prices.tolist(), strict=True):
-            begun = max(begin, snapshot.started)
-            if begun < min(end, snapshot.now):
-                pieces.append((begun, min(end, snapshot.now), 100 * price / line.on_demand))
+    view, series, pieces = run.view, run.prices.get(line.market), list[tuple[int, int, float]]()
+    if series is not None and line.on_demand:
+        times = [*series.times.tolist(), view.now]
+        for (begin, end), price in zip(pairwise(times), series.prices.tolist(), strict=True):
+            begun = max(begin, view.started)
+            if begun < min(end, view.now):
+                pieces.append((begun, min(end, view.now), 100 * price / line.on_demand))
     return PriceLine(series_class(number), str(line.market), tuple(pieces))
 
 
-def _market(line: MarketLine) -> tuple[str, ...]:
+def _market(run: WatchedRun, line: MarketView) -> tuple[str, ...]:
+    price = run.price_of(line)
     return (
         str(line.market),
-        str(line.machines),
-        _UNKNOWN if line.price is None else dollars(line.price),
+        machines_of(line),
+        _UNKNOWN if price is None else dollars(price),
         _bid(line),
         dollars(line.on_demand),
     )
 
 
-def _bid(line: MarketLine) -> str:
+def _bid(line: MarketView) -> str:
     if line.reliable or line.market.reservation:
         return "reliable" if line.reliable else "reserved"
     return _UNKNOWN if line.bid is None else dollars(line.bid)
 
 
-def _events(snapshot: RunSnapshot) -> Html:
+def _events(run: WatchedRun) -> Html:
     heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
-    latest = snapshot.events[: -_MOST_EVENTS - 1 : -1]
+    latest = run.events[: -_MOST_EVENTS - 1 : -1]
     rows = zip(times([event.at for event in latest]), map(str, latest), strict=True)
     return section("Events", table(heads, list(rows)))
 

@@ -17,7 +17,7 @@ from spotctl.log.folding import fold
 from spotctl.run.turn.observe import news
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.clouds.test_link import to
-from tests.spotctl.show.top.runs import WILD, at, granted, order, rows
+from tests.spotctl.show.runs.made_up_run import WILD, at, granted, order, rows
 from tests.waiting import eventually
 
 TWO_CARDS = "echo '94, 49813, 81559'; echo '80, 49651, 81559'"

@@ -23,7 +23,7 @@ from spotctl.show.costs.timelines import timeline_of
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.clouds.test_link import to
 from tests.spotctl.show.costs.made import NIGHT, night, report_of
-from tests.spotctl.show.top.runs import WILD, at, granted, order, rows, run_events
+from tests.spotctl.show.runs.made_up_run import WILD, at, granted, order, rows, run_events
 
 TABLE = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier

@@ -16,7 +16,7 @@ from spotctl.home.missing_extras import EXTRAS, missing_extra, requiring_extras
 ROOT = Path(__file__).parents[3]
 _WITHOUT = """
 import sys
-sys.modules.update(dict.fromkeys(("matplotlib", "duckdb", "textual")))
+sys.modules.update(dict.fromkeys(("matplotlib", "duckdb")))
 from spotctl.cli.app import main
 main(sys.argv[1:])
 """

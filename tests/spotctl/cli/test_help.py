@@ -79,7 +79,7 @@ def test_an_analysis_has_its_earlier_name_with_all_options(group: str) -> None:
     assert (ended.code, ended.err) == (0, ""), "no hint at the new name"
 
 
-@pytest.mark.parametrize("name", ["down", "top", "attach", "log"])
+@pytest.mark.parametrize("name", ["down", "attach", "log"])
 def test_an_earlier_name_stays(name: str) -> None:
     assert spotctl(name, "--help").code == 0
     assert f"│ {name} " not in spotctl("--help", COLUMNS="80").out
@@ -131,7 +131,7 @@ def test_what_is_not_understood_is_one_line(words: list[str]) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume", "down", "top", "exec", "ssh"])
+@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume", "down", "exec", "ssh"])
 def test_shells_complete_the_names_of_jobs(tmp_path: Path, command: str) -> None:
     home = tmp_path / "home"
     with EventLog(home / "log.sqlite") as log:

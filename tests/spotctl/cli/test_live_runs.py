@@ -20,7 +20,7 @@ from spotctl.log import events as ev
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from tests.spotctl.show.top.runs import at, run_events
+from tests.spotctl.show.runs.made_up_run import at, run_events
 from tests.waiting import eventually
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SDKS = ("boto3", "botocore", "google.cloud", "google.auth", "azure")
-HEAVY = (*SDKS, "httpx", "textual", "pandas", "scipy", "duckdb", "pyarrow", "matplotlib", "highspy")
+HEAVY = (*SDKS, "httpx", "pandas", "scipy", "duckdb", "pyarrow", "matplotlib", "highspy")
 NOT_FOR_HELP = (
     *HEAVY,
     "numpy",

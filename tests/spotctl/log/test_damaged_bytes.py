@@ -22,8 +22,8 @@ from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.gather import gather
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.period import ALWAYS
-from spotctl.show.runs.latest import standings
-from spotctl.show.runs.standing import status_answer
+from spotctl.show.runs.latest import latest_views
+from spotctl.show.runs.status import status_answer
 from tests.spotctl.log.test_losses import OTHER, ended
 from tests.spotctl.log.test_present import interrupted
 from tests.spotctl.show.costs.made import NOW, write_log
@@ -57,7 +57,7 @@ def answers(home: Path) -> tuple[Any, Any]:
 
 def _status(settings: Settings) -> Any:  # noqa: ANN401 - JSON, or text
     try:
-        read = standings(settings)
+        read = latest_views(settings)
         return "damaged" if read.damage else status_answer(read.runs, read.lost)
     except SpotctlError as error:
         return str(error)

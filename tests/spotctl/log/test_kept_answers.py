@@ -23,11 +23,11 @@ from spotctl.log.ledger.project import priced
 from spotctl.log.log_row import LogRow
 from spotctl.log.raw_log import raw_log, write_rows
 from spotctl.log.salvage import repair
-from spotctl.log.statuses import read_log, statuses
+from spotctl.log.statuses import read_log
 from spotctl.log.store import EventLog
 from spotctl.show.runs import latest
-from spotctl.show.runs.latest import standings
-from spotctl.show.runs.standing import standing_of
+from spotctl.show.runs.latest import latest_views
+from spotctl.show.runs.reading import RunViews
 from tests.spotctl.log.ledger.random_runs import RandomRun
 from tests.spotctl.log.test_damaged_bytes import KEPT, answers
 from tests.spotctl.log.test_losses import ended
@@ -128,11 +128,11 @@ def test_what_is_kept_changes_no_answer(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _same_as_the_whole_log(home: Path) -> None:
-    """The standings are those that follow from all rows."""
+    """The views are those that follow from all rows."""
     settings = Settings(home)
     read = read_log(settings)
-    whole = [standing_of(status) for status in statuses(settings, read)]
-    assert (list(standings(settings).runs), standings(settings).lost) == (whole, read.lost)
+    whole = [RunViews(settings).listed(state) for state in read.latest]
+    assert (list(latest_views(settings).runs), latest_views(settings).lost) == (whole, read.lost)
 
 
 def test_a_price_that_becomes_known_counts(tmp_path: Path) -> None:
@@ -157,10 +157,10 @@ def test_damage_to_rows_that_no_answer_needs_is_found_within_a_day(
 ) -> None:
     write_log([ended("a-00000a", "a"), ended("a-00000b", "a")], tmp_path)
     monkeypatch.setattr(latest, "wall_us", lambda: NOW)
-    before = standings(Settings(tmp_path))
+    before = latest_views(Settings(tmp_path))
     log = tmp_path / "log.sqlite"
     EventLog(log).close()
     log.write_bytes(log.read_bytes().replace(b"a-00000a", b"a-00000x"))
-    assert standings(Settings(tmp_path)) == before
+    assert latest_views(Settings(tmp_path)) == before
     monkeypatch.setattr(latest, "wall_us", lambda: NOW + DAY)
-    assert standings(Settings(tmp_path)).damage
+    assert latest_views(Settings(tmp_path)).damage

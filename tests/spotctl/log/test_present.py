@@ -1,7 +1,8 @@
-"""What an interrupted run, and one on another computer, has cost: the same in status, top and report."""
+"""What an interrupted run, and one on another computer, has cost: the same in status, live and in reports."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,17 @@ import pytest
 
 from agileml.runtime.blob_store import FileBlobStore
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import HOUR, MINUTE, usd
+from spotctl.home import config
 from spotctl.home.config import Settings
 from spotctl.log import budget, events as ev, present
 from spotctl.log.budget import Tariff
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import spending, unrecorded
-from spotctl.log.statuses import statuses
 from spotctl.log.store import EventLog, JobLock
 from spotctl.run.elsewhere.log_copy import LogCopier, LogCopy, add_missing
+from spotctl.show.runs.latest import latest_views
+from spotctl.show.runs.reading import Watcher
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.run import worlds
@@ -70,12 +73,16 @@ def home(tmp_path: Path) -> Path:
 
 def costs() -> dict[str, Any]:
     """What a run has cost, and its bounds: the same from each command."""
-    report, top = spotctl("report", "cost", "--json"), spotctl("top", "train", "--json")
-    assert (report.code, top.code) == (0, 0), report.err + top.err
+    report = spotctl("report", "cost", "--json")
+    assert report.code == 0, report.err
     (status,) = spotctl("status", "--json").json["jobs"]
     bounds = {name: report.json[f"total{name}_usd"] for name in ("", "_low", "_high")}
-    for answer in (status, top.json):
-        assert bounds == pytest.approx({name: answer[f"spent{name}_usd"] for name in bounds})
+    assert bounds == pytest.approx({name: status[f"spent{name}_usd"] for name in bounds})
+    with Watcher("train", config.load(os.environ, None)) as watcher:
+        seen = watcher.look().view.money.spending
+    assert seen is not None
+    amounts = {"": seen.amount, "_low": seen.low, "_high": seen.high}
+    assert bounds == pytest.approx({name: amount and float(usd(amount)) for name, amount in amounts.items()})
     return bounds
 
 
@@ -99,7 +106,7 @@ def test_texts_say_at_most(home: Path, clock: Clock) -> None:
     assert "| train (running) | at most $0.7100 |" in spotctl("report", "cost", "--format", "md").out
     assert "at most $0.7100 paid so far" in spotctl("report", "cost", "--format", "html").out
     assert "at most $0.71" in spotctl("status").out
-    assert "spent at most $0.71" in spotctl("top", "train", "--once").out
+    assert "spent at most $0.71" in spotctl("status", "train", "--watch").out
 
 
 def test_a_run_with_a_process_is_charged_until_now(home: Path, clock: Clock) -> None:
@@ -136,14 +143,16 @@ def test_an_attached_computer_knows_the_costs_without_any_price(
     """The copy of the run's log, through which clients see it, has the prices that its bill needs."""
     store = FileBlobStore(tmp_path / "place")
     LogCopier(store, home / "log.sqlite", "train-00000a", 1, 0).copy()
-    here, client = statuses(Settings(home), elsewhere=["train-00000a"]), tmp_path / "client"
+    here, client = latest_views(Settings(home), ["train-00000a"]).runs, tmp_path / "client"
     client.mkdir()
     with EventLog(client / "log.sqlite") as log:
         add_missing(log, "train-00000a", LogCopy(store).rows())
     monkeypatch.setenv("SPOTCTL_HOME", str(client))
-    there = statuses(Settings(client), elsewhere=["train-00000a"])
+    there = latest_views(Settings(client), ["train-00000a"]).runs
     assert there == here
-    assert there[0].spent.low == there[0].spent.amount > 0
+    spent = there[0].money.spending
+    assert spent is not None
+    assert spent.low == spent.amount > 0
     clock.now = NIGHT + 9 * HOUR
     assert costs()["_high"] == pytest.approx(0.71)
 

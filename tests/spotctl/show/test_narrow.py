@@ -13,7 +13,7 @@ from spotctl.lab.beta import tables as beta_tables
 from spotctl.show import terminal
 from spotctl.show.layout import pairs_table
 from spotctl.show.printable import wrapped
-from tests.spotctl.show.top.test_snapshot import text
+from tests.spotctl.show.runs.made_up_run import text
 
 MARKET = "aws/us-east-1/us-east-1a/c5.large"
 EVEN = Skill(0.0, 0.0, 0.0)

@@ -14,7 +14,6 @@ from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.log_row import LogRow
-from spotctl.log.statuses import RunStatus
 from spotctl.show.costs import focus
 from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.grouping import By
@@ -23,24 +22,23 @@ from spotctl.show.metrics.text import metrics_text
 from spotctl.show.phrases import terms_text
 from spotctl.show.plans.summary import summary
 from spotctl.show.plans.tables import plan_view
-from spotctl.show.runs.figures import Money, RunFigures
-from spotctl.show.runs.standing import standing_of
-from spotctl.show.runs.tables import happened
-from spotctl.show.top import views
-from spotctl.show.top.snapshot import answer, take_snapshot
-from spotctl.show.top.timeline import Timeline, follow
+from spotctl.show.runs import picture
+from spotctl.show.runs.lines import happened
+from spotctl.show.runs.reading import WatchedRun
+from spotctl.show.runs.run_view import Money, run_view
+from spotctl.show.runs.status import status_answer
+from spotctl.show.runs.timeline import Timeline, follow
 from spotctl.show.ui import run_page
 from tests.spotctl.planning.test_reserved import holding_reservations, planned, reserved
 from tests.spotctl.planning.worlds import CENT, gang
 from tests.spotctl.show.costs.made import AWS, NIGHT, RESERVED, partly_reserved, report_of
-from tests.spotctl.show.top.test_snapshot import text
+from tests.spotctl.show.runs.made_up_run import text
 
 PRICE, LISTED = 50_000_000, 340_000_000
 LINE = "rented 2 x c6i.2xlarge (us-east-1b, reservation cr-0abc) at $0.05/h"
 LOG = partly_reserved(PRICE).log()
 RUNNING = [row for row in LOG if row.at < NIGHT + HOUR]
-NOTHING = Money(CostSoFar(0, 0), None, None, None)
-SNAPSHOT = take_snapshot(follow(Timeline(), RUNNING), "running", NIGHT + HOUR // 2, NOTHING, None, lambda _: None)
+VIEW = run_view(fold(RUNNING), NIGHT + HOUR // 2, attended=True, money=Money(CostSoFar(0, 0)))
 
 
 def groups(price: int, by: By, *, is_listed: bool = True) -> dict[str, dict[str, Any]]:
@@ -48,7 +46,7 @@ def groups(price: int, by: By, *, is_listed: bool = True) -> dict[str, dict[str,
     return {group[by.value]: group for group in whole["groups"]}
 
 
-def test_the_lines_of_a_launch_and_of_top_name_the_reservation_and_its_price() -> None:
+def test_the_lines_of_a_launch_and_of_a_watched_run_name_the_reservation_and_its_price() -> None:
     assert terms_text(RESERVED, None, PRICE) == " at $0.05/h"
     states = [fold(LOG[:1]), fold(RUNNING)]
     assert LINE in happened(*states)
@@ -85,20 +83,19 @@ def test_a_plan_names_the_reservation_its_price_and_its_end(price: int) -> None:
 
 
 def test_status_and_metrics_have_a_kind_of_their_own() -> None:
-    state = fold(RUNNING)
-    standing = standing_of(RunStatus(state, attended=True, spent=CostSoFar(0, 0))).answer
-    assert sorted(machine["kind"] for machine in standing["machines"]) == ["reserved", "reserved", "spot"]
-    figures = RunFigures(state, state.at, NOTHING, None, is_local=False)
-    assert f'market="{RESERVED}",pricing="reserved"}} 2' in metrics_text([figures], 0)
+    (job,) = status_answer([VIEW])["jobs"]
+    assert sorted(machine["kind"] for machine in job["machines"]) == ["reserved", "reserved", "spot"]
+    assert f'market="{RESERVED}",pricing="reserved"}} 2' in metrics_text([VIEW], 0)
 
 
-def test_top_shows_the_price_of_the_user_and_the_list_price() -> None:
-    lines = {line["market"]: line for line in answer(SNAPSHOT)["markets"]}
-    of_reserved = lines[str(RESERVED)]
-    assert (of_reserved["price"], of_reserved["bid"], of_reserved["on_demand"]) == (0.05, None, 0.34)
-    (shown,) = [line for line in text(views.once(SNAPSHOT, 160), 160) if "cr-0abc" in line and "$0.3400" in line]
+def test_a_watched_run_shows_the_price_of_the_user_and_the_list_price() -> None:
+    run = WatchedRun(VIEW)
+    (line,) = [line for line in VIEW.markets if line.market == RESERVED]
+    assert (run.price_of(line), line.bid, line.on_demand) == (PRICE, None, LISTED)
+    (shown,) = [line for line in text(picture.whole(run, 160), 160) if "cr-0abc" in line and "$0.3400" in line]
     assert "reserved" in shown
-    assert "<td>reserved</td>" in str(run_page._prices(SNAPSHOT))
+    assert "$0.0500" in shown
+    assert "<td>reserved</td>" in str(run_page._prices(run))
 
 
 @pytest.mark.parametrize(("price", "is_listed"), [(PRICE, True), (0, True), (0, False)])

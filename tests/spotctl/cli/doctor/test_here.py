@@ -103,9 +103,9 @@ def test_a_machine_of_a_lost_log_is_an_orphan(home: Path) -> None:
 
 
 def test_brackets_in_a_cure_are_printed_literally(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "_is_installed", lambda module: module != "textual")
-    assert findings(home)["here", "extra tui"].level is Level.NOTE
-    assert "-> pip install 'spotctl[tui]'" in spotctl("doctor").out
+    monkeypatch.setattr(here, "_is_installed", lambda module: module != "google.cloud.billing")
+    assert findings(home)["here", "extra gcp-pricing"].level is Level.NOTE
+    assert "-> pip install 'spotctl[gcp-pricing]'" in spotctl("doctor").out
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,20 @@ from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.state import RunState
 from spotctl.show.metrics.publisher import publishing
 from spotctl.show.metrics.text import metrics_text
-from spotctl.show.runs.figures import Money, RunFigures, RunMarkets
-from tests.spotctl.show.top.runs import at, rows, run_events
+from spotctl.show.runs.reading import RunViews
+from spotctl.show.runs.run_view import Money, RunView, run_view
+from tests.spotctl.show.runs.made_up_run import at, rows, run_events
 
 NANO_SECONDS = 3600 * 10**9
-FIGURES = RunFigures(
-    fold(rows(run_events())),
-    at(9),
-    Money(CostSoFar(2 * NANO_SECONDS, 2 * NANO_SECONDS), 8 * NANO_SECONDS, None, 3 * NANO_SECONDS),
-    100,
-    True,
-)
+MONEY = Money(CostSoFar(2 * NANO_SECONDS, 2 * NANO_SECONDS), 8 * NANO_SECONDS, None, 3 * NANO_SECONDS)
+
+
+def view(state: RunState, goal: int | None = 100) -> RunView:
+    return run_view(state, at(9), attended=True, money=MONEY, goal=goal)
+
+
+STATE = fold(rows(run_events()))
+VIEW = view(STATE)
 ENDED = ev.RunEnded("done", "", 0, {"spent": NANO_SECONDS, "on_demand": 2 * NANO_SECONDS, "updates_lost": 0})
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+]+)')
 
@@ -58,7 +61,7 @@ def parsed(text: str) -> dict[str, dict[str, float]]:
 
 
 def test_the_figures_of_a_run() -> None:
-    found = parsed(metrics_text([FIGURES], 12.5))
+    found = parsed(metrics_text([VIEW], 12.5))
     run = 'job="small",run="small-1"'
     assert {name.removeprefix("spotctl_"): samples[run] for name, samples in found.items() if run in samples} == {
         "replayed_spent_dollars": 2,
@@ -83,51 +86,47 @@ def test_the_figures_of_a_run() -> None:
 
 def test_no_metric_has_real_and_replayed_money() -> None:
     """Monitoring adds a metric up over runs."""
-    assert FIGURES.state.began is not None
-    began = replace(FIGURES.state.began, job="paid", provider="aws")
-    billed = replace(FIGURES, state=replace(FIGURES.state, began=began))
-    found = parsed(metrics_text([FIGURES, billed], 0))
+    billed = replace(VIEW, job="paid", is_replayed=False)
+    found = parsed(metrics_text([VIEW, billed], 0))
     for name, dollars in (("spent", 2.0), ("committed", 3.0), ("on_demand", 8.0)):
         assert found[f"spotctl_{name}_dollars"] == {'job="paid",run="small-1"': dollars}
         assert found[f"spotctl_replayed_{name}_dollars"] == {'job="small",run="small-1"': dollars}
 
 
 def test_gpus_are_a_gauge_by_market_where_they_are_known() -> None:
-    assert "spotctl_gpu_busy_ratio" not in metrics_text([FIGURES], 0)
+    assert "spotctl_gpu_busy_ratio" not in metrics_text([VIEW], 0)
     state = fold(rows([*run_events(), (10, ev.CardsUsed("e", 87, 61))]))
-    found = parsed(metrics_text([replace(FIGURES, state=state)], 0))
+    found = parsed(metrics_text([view(state)], 0))
     market = "local/sim-east/sim-east-a/c4.xlarge"
     assert found["spotctl_gpu_busy_ratio"] == {f'job="small",run="small-1",market="{market}"': 0.87}
 
 
 def test_several_runs_with_odd_names_share_their_metrics() -> None:
-    assert FIGURES.state.began is not None
-    odd = replace(FIGURES, state=replace(FIGURES.state, began=replace(FIGURES.state.began, job='a"b\\c\nd')))
-    found = parsed(metrics_text([FIGURES, odd], 0))
+    odd = replace(VIEW, job='a"b\\c\nd')
+    found = parsed(metrics_text([VIEW, odd], 0))
     assert list(found["spotctl_clock"]) == ['job="small",run="small-1"', r'job="a\"b\\c\nd",run="small-1"']
 
 
 def test_a_planned_run_ends_as_planned_and_a_run_of_unknown_length_has_no_end() -> None:
     planned = ev.Planned(1.0, 0.5, 2.0, 0.5, 4.0, assumed=False)
-    state = replace(FIGURES.state, planned=planned)
-    assert replace(FIGURES, state=state, goal=None).expected_end == at(30)
-    unknown = replace(state, planned=replace(planned, assumed=True))
-    assert replace(FIGURES, state=unknown, goal=None).expected_end is None
+    assert view(replace(STATE, planned=planned), None).expected_end == at(30)
+    unknown = replace(planned, assumed=True)
+    assert view(replace(STATE, planned=unknown), None).expected_end is None
 
 
-def ended(home: Path) -> tuple[RunState, RunMarkets]:
+def ended(home: Path) -> tuple[RunState, RunViews]:
     spec = {"name": "small", "kind": "command", "run": "true", "resources": {"clouds": ["local"]}}
     began = ev.RunBegan("small", "local", spec, "/nowhere", 0)
-    return fold(rows([(0, began), (1, ENDED)])), RunMarkets(Settings(home))
+    return fold(rows([(0, began), (1, ENDED)])), RunViews(Settings(home))
 
 
 def test_the_file_is_replaced_and_a_failure_is_reported_once(tmp_path: Path) -> None:
     path, remarks = tmp_path / "folder" / "spotctl.prom", list[str]()
-    state, markets = ended(tmp_path)
-    with pytest.raises(BadRequest, match=r"spotctl\.prom: cannot be written"), publishing(str(path), markets, print):
+    state, views = ended(tmp_path)
+    with pytest.raises(BadRequest, match=r"spotctl\.prom: cannot be written"), publishing(str(path), views, print):
         pass
     path.parent.mkdir()
-    with publishing(str(path), markets, remarks.append) as publish:
+    with publishing(str(path), views, remarks.append) as publish:
         publish(state)
         assert parsed(path.read_text())["spotctl_updates_lost_total"] == {'job="small",run="small-1"': 0}
         assert list(path.parent.iterdir()) == [path]
@@ -140,14 +139,14 @@ def test_the_file_is_replaced_and_a_failure_is_reported_once(tmp_path: Path) -> 
 
 
 @contextmanager
-def served(markets: RunMarkets) -> Iterator[tuple[int, Callable[[RunState], None]]]:
+def served(views: RunViews) -> Iterator[tuple[int, Callable[[RunState], None]]]:
     """Metrics on a free port; another process may take it first."""
     with ExitStack() as stack:
         while True:
             with closing(socket.create_server(("127.0.0.1", 0))) as found:
                 port = found.getsockname()[1]
             try:
-                publish = stack.enter_context(publishing(str(port), markets, print))
+                publish = stack.enter_context(publishing(str(port), views, print))
             except BadRequest:
                 continue
             break
@@ -155,16 +154,16 @@ def served(markets: RunMarkets) -> Iterator[tuple[int, Callable[[RunState], None
 
 
 def test_the_port_serves_the_newest_text(tmp_path: Path) -> None:
-    state, markets = ended(tmp_path)
-    with served(markets) as (port, publish):
+    state, views = ended(tmp_path)
+    with served(views) as (port, publish):
         publish(state)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert parsed(answer.read().decode())["spotctl_running"] == {'job="small",run="small-1"': 0}
-        with pytest.raises(BadRequest, match="cannot listen on 127"), publishing(str(port), markets, print):
+        with pytest.raises(BadRequest, match="cannot listen on 127"), publishing(str(port), views, print):
             pass
     for wrong in ("localhost:9100", ":9100", "127.0.0.1:9100", "-9100"):
-        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), publishing(wrong, markets, print):
+        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), publishing(wrong, views, print):
             pass
-    with pytest.raises(BadRequest, match="is not a port"), publishing("70000", markets, print):
+    with pytest.raises(BadRequest, match="is not a port"), publishing("70000", views, print):
         pass

@@ -21,7 +21,7 @@ from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.show.runs.figures import Money
+from spotctl.show.runs.run_view import Money, RunView, run_view
 from spotctl.show.tracking import followed
 from spotctl.show.tracking.followed import TrackedRuns
 from spotctl.show.tracking.points import Point, points_of
@@ -29,7 +29,7 @@ from tests.samples import LONG_RUN
 from tests.spotctl.cli.test_ctrl_c import started
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import state_of, training
-from tests.spotctl.show.top.runs import at, rows, run_events
+from tests.spotctl.show.runs.made_up_run import at, rows, run_events
 from tests.waiting import eventually
 
 RUN = "small-1"
@@ -78,10 +78,10 @@ def track(home: Path, state: RunState) -> list[str]:
 
 
 def test_each_loss_and_each_change_of_the_machines_is_a_point() -> None:
-    def money(_state: RunState, moment: int) -> Money:
-        return Money(None, (moment - at(0)) * 10**3, None)
+    def view_at(state: RunState, moment: int) -> RunView:
+        return run_view(state, moment, attended=True, money=Money(on_demand=(moment - at(0)) * 10**3))
 
-    state, points = points_of(RunState(), rows(events("mlflow")), money)
+    state, points = points_of(RunState(), rows(events("mlflow")), view_at)
     assert state.ended is not None
     losses = [point for point in points if point.name == "loss"]
     assert losses == [Point("loss", 0.8, 10, at(2)), Point("loss", 0.2, 40, at(8))]
@@ -108,12 +108,12 @@ def test_each_loss_and_each_change_of_the_machines_is_a_point() -> None:
 def test_a_tracker_that_comes_later_gets_the_same_points() -> None:
     whole = rows(events("mlflow"))
 
-    def money(state: RunState, moment: int) -> Money:
-        return Money(None, moment + len(state.machines), None)
+    def view_at(state: RunState, moment: int) -> RunView:
+        return run_view(state, moment, attended=True, money=Money(on_demand=moment + len(state.machines)))
 
-    _, at_once = points_of(RunState(), whole, money)
-    state, first = points_of(RunState(), whole[:HALF], money)
-    assert first + points_of(state, whole[HALF:], money)[1] == at_once
+    _, at_once = points_of(RunState(), whole, view_at)
+    state, first = points_of(RunState(), whole[:HALF], view_at)
+    assert first + points_of(state, whole[HALF:], view_at)[1] == at_once
 
 
 def mlflow_run(folder: Path) -> tuple[Any, dict[str, list[Any]]]:

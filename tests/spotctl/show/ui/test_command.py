@@ -14,8 +14,8 @@ import pytest
 
 from spotctl.log.store import EventLog
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.show.top.runs import rows, run_events
-from tests.spotctl.show.top.test_command import run
+from tests.spotctl.show.runs.made_up_run import rows, run_events
+from tests.spotctl.show.runs.test_reading import run
 
 __all__ = ["run"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -11,25 +10,26 @@ import pytest
 
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.show.costs.html import el
+from spotctl.show.runs.run_view import Money
 from spotctl.show.ui.overview import ACTIVE, overview_page
 from spotctl.show.ui.page_shell import renewed_page
 from spotctl.show.ui.run_page import run_page
 from spotctl.show.ui.server import PageServer
 from tests.spotctl.show.costs import browser
-from tests.spotctl.show.ui.test_pages import DOLLAR, night, snapshot, standing
+from tests.spotctl.show.ui.test_pages import DOLLAR, night, run_at, view
 
 pytestmark = pytest.mark.skipif(browser.installed() is None, reason=f"none of {', '.join(browser.NAMES)} is installed")
 
 JOBS = [
-    standing(f"{name}-{number}", "failed" if number % 7 == 0 else "done", replayed=number % 2 == 0)
+    view(f"{name}-{number}", "failed" if number % 7 == 0 else "done", is_replayed=number % 2 == 0)
     for number in range(100)
     for name in ("mf", "bert-large-finetune", "vit_b16_pretrain_imagenet21k")
 ]
-LIVE = standing("live", "running", 9, evictions=1234)
+LIVE = view("live", "running", 9, evictions=1234)
 LONG_NAME = "vit_b16_pretrain_imagenet21k"
 UNSURE = CostSoFar(2000 * DOLLAR, 1000 * DOLLAR)
 STATES = [
-    replace(standing(f"{LONG_NAME}-{number}", state, 128, replayed=True), spent=UNSURE)
+    view(f"{LONG_NAME}-{number}", state, 128, is_replayed=True, money=Money(UNSURE))
     for number, state in enumerate((*ACTIVE, "failed", "budget reached", "not in time", "stopped"))
 ]
 PAGES = {
@@ -42,7 +42,7 @@ PAGES = {
         [{"name": LONG_NAME, "state": "waiting", "after": [f"{LONG_NAME}-1"], "begins": "2026-01-03T04:00:00Z"}],
         [night(LONG_NAME, night="2026-01-01", outcome="budget reached", cost_usd=1234.5, replayed=True)],
     ),
-    "run": run_page(snapshot(), ["0123abcd-1: a line " + "word " * 60, "0123abcd-1: " + "x" * 300]),
+    "run": run_page(run_at(), ["0123abcd-1: a line " + "word " * 60, "0123abcd-1: " + "x" * 300]),
 }
 HIDDEN = """[...document.querySelectorAll("main *")].filter(element => {
   const box = element.getBoundingClientRect(), style = getComputedStyle(element);
@@ -97,7 +97,7 @@ def test_words_that_a_person_reads(tab: browser.Tab, tmp_path: Path) -> None:
 
 def test_a_renewed_page_keeps_focus_and_place_and_says_when_the_server_has_ended(tab: browser.Tab) -> None:
     """The chosen link is in another row after a new run has appeared above it."""
-    shown = [standing("a", "running", 1), standing("b", "running", 1)]
+    shown = [view("a", "running", 1), view("b", "running", 1)]
     server = PageServer(0, "token", lambda path, query: overview_page(shown, [], []))  # noqa: ARG005
     with server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -109,7 +109,7 @@ def test_a_renewed_page_keeps_focus_and_place_and_says_when_the_server_has_ended
         assert tab.value("document.activeElement.innerText") == "b"
         assert "solid" in tab.value("getComputedStyle(document.activeElement).outline")
         tab.value("scrollTo(0, 100)")
-        shown.insert(0, standing("new", "running", 1))
+        shown.insert(0, view("new", "running", 1))
         tab.wait("document.body.innerText.includes('3 active runs')")
         assert tab.value("document.activeElement.innerText") == "b"
         assert tab.value("scrollY") == 100

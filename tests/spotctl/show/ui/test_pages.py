@@ -8,49 +8,51 @@ from typing import Any
 
 import pytest
 
-from pricing_data.units import MINUTE
+from pricing_data.units import MINUTE, parse_time
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.show.costs.html import fragment
 from spotctl.show.costs.page_parts import times
-from spotctl.show.phrases import moment
-from spotctl.show.runs.figures import Money
-from spotctl.show.runs.standing import Standing
-from spotctl.show.top.snapshot import RunSnapshot, take_snapshot
-from spotctl.show.top.timeline import Timeline, follow
+from spotctl.show.runs.reading import WatchedRun
+from spotctl.show.runs.run_view import HeldMachine, Money, RunView
 from spotctl.show.ui.overview import ACTIVE, MOST_ENDED, overview_page
 from spotctl.show.ui.run_page import run_page
 from tests.spotctl.show.page_reader import Reader
-from tests.spotctl.show.top.runs import at, prices, rows, run_events
+from tests.spotctl.show.runs.made_up_run import CALM, at, run_events, watched
 
 EVIL = """</main></pre><script>alert("1")</script>'&"""
 DOLLAR = 3600 * 10**9
 
 
-def standing(name: str, state: str = "done", machines: int = 0, **changes: Any) -> Standing:  # noqa: ANN401
-    answer = {
-        "name": name,
-        "state": state,
-        "began": "2026-01-01T02:00:00Z",
-        "ended": None if state in ACTIVE else "2026-01-02T03:04:05Z",
-        "machines": [{}] * machines,
+def view(name: str, status: str = "done", machines: int = 0, **changes: Any) -> RunView:  # noqa: ANN401
+    ended = None if status in ACTIVE else parse_time("2026-01-02T03:04:05Z")
+    one = HeldMachine("m", CALM, reliable=False, pricing="spot", since=0, warned_until=None, lease_until=0)
+    values = {
+        "job": name,
+        "status": status,
+        "attended": status == "running",
+        "ended": ended,
+        "machines": (one,) * machines,
         "clock": 12,
-        "loss": 0.25,
+        "model_loss": 0.25,
         "evictions": 3,
-        "replayed": False,
+        "is_replayed": False,
+        "money": Money(CostSoFar(2 * DOLLAR, 2 * DOLLAR)),
         **changes,
     }
-    return Standing(answer, CostSoFar(2 * DOLLAR, 2 * DOLLAR), f"'spotctl stop {name}' ends it")
+    return replace(run_at().view, **values)
 
 
 def night(name: str, **last: Any) -> dict[str, Any]:  # noqa: ANN401
     return {"name": name, "next": "2026-01-02 02:00", "problems": [], "last_night": last or None}
 
 
-def snapshot(minutes: float = 10, **changes: Any) -> RunSnapshot:  # noqa: ANN401
-    events = [(when, event) for when, event in run_events() if when <= minutes]
+def run_at(minutes: float = 10, **changes: Any) -> WatchedRun:  # noqa: ANN401
+    """The run at a moment, with changes to what is watched, or to its view."""
     money = Money(CostSoFar(DOLLAR, DOLLAR), 4 * DOLLAR, 5 * DOLLAR)
-    made = take_snapshot(follow(Timeline(), rows(events)), "running", at(minutes), money, 100, prices)
-    return replace(made, **changes)
+    run = watched([(when, event) for when, event in run_events() if when <= minutes], minutes, money, 100)
+    of_view = {name: value for name, value in changes.items() if hasattr(run.view, name)}
+    rest = {name: value for name, value in changes.items() if name not in of_view}
+    return replace(run, view=replace(run.view, **of_view), **rest)
 
 
 def read(page: str) -> Reader:
@@ -75,8 +77,8 @@ def test_an_empty_home_has_a_page() -> None:
 
 @pytest.mark.parametrize("count", [1, 20, 500])
 def test_active_runs_come_first_and_only_the_latest_of_many_ended_ones(count: int) -> None:
-    ended = [standing(f"job{number}", ended=moment(number * MINUTE)) for number in range(count)]
-    reader = read(overview_page([*ended, standing("live", "running", 4)], [], []))
+    ended = [view(f"job{number}", ended=number * MINUTE) for number in range(count)]
+    reader = read(overview_page([*ended, view("live", "running", 4)], [], []))
     runs = [link for link in links(reader) if link and link.startswith("run/")]
     assert runs[0] == "run/live"
     assert runs[1] == f"run/job{count - 1}", "the latest of those that have ended"
@@ -91,7 +93,7 @@ def test_waiting_jobs_and_nights_are_shown_with_their_problems() -> None:
     waits = [{"name": "late", "state": "waiting", "after": ["first"], "begins": None}]
     nights = [night("n1"), night("n2", night="2026-01-01", outcome="failed", cost_usd=1.25, replayed=False)]
     nights[0]["problems"] = ["its timer is gone"]
-    texts = read(overview_page([standing("a")], waits, nights, ["the log is damaged"])).texts
+    texts = read(overview_page([view("a")], waits, nights, ["the log is damaged"])).texts
     for text in ("first", "unknown", "none yet", "2026-01-01 failed", "$1.25", "the log is damaged"):
         assert text in texts
     assert "n1: its timer is gone" in texts
@@ -99,13 +101,16 @@ def test_waiting_jobs_and_nights_are_shown_with_their_problems() -> None:
 
 
 def test_only_runs_that_need_it_show_the_commands_that_help() -> None:
-    texts = read(overview_page([standing("calm", "running", 4), standing("lost", "interrupted", 4)], [], [])).texts
-    assert [text for text in texts if "ends it" in text] == ["'spotctl stop lost' ends it"]
+    texts = read(overview_page([view("calm", "running", 4), view("lost", "interrupted", 4)], [], [])).texts
+    assert [text for text in texts if "'spotctl stop" in text] == [
+        "run small-1 has 4 machines, rented until their leases end: 'spotctl stop lost' returns them now,"
+        " 'spotctl resume lost' continues it"
+    ]
 
 
 @pytest.mark.parametrize("minutes", [0, 1, 5, 10])
 def test_a_run_has_a_page_at_every_moment(minutes: float) -> None:
-    reader = read(run_page(snapshot(minutes), []))
+    reader = read(run_page(run_at(minutes), []))
     assert ("None was rented yet." in reader.texts) is False
     assert "20% of the budget" in reader.texts
     charts = [attributes for tag, attributes in reader.seen if tag == "svg" and attributes.get("role") == "img"]
@@ -113,7 +118,7 @@ def test_a_run_has_a_page_at_every_moment(minutes: float) -> None:
 
 
 def test_a_run_page_has_evictions_loss_prices_and_output() -> None:
-    page = run_page(snapshot(), ["r: hello"])
+    page = run_page(run_at(), ["r: hello"])
     reader = read(page)
     labels = " ".join(str(attributes.get("aria-label")) for tag, attributes in reader.seen if tag == "svg")
     assert "Machines over time, at most 6; 4 evicted" in labels
@@ -126,7 +131,7 @@ def test_a_run_page_has_evictions_loss_prices_and_output() -> None:
 
 def test_only_a_run_that_goes_on_may_yet_rent_machines() -> None:
     for status, text in (("running", "None was rented yet."), ("done", "None was rented.")):
-        assert text in read(run_page(snapshot(status=status, footprint=()), [])).texts
+        assert text in read(run_page(run_at(status=status, footprint=()), [])).texts
 
 
 def test_a_phone_shows_the_date_of_an_event_where_a_day_begins() -> None:
@@ -140,18 +145,18 @@ def test_a_phone_shows_the_date_of_an_event_where_a_day_begins() -> None:
 
 def test_a_loss_that_is_not_a_number_leaves_a_gap() -> None:
     losses = ((1, 2.0), (2, float("nan")), (3, float("inf")), (4, 1.0))
-    assert "M52" in run_page(snapshot(losses=losses), [])
-    read(run_page(snapshot(losses=((1, float("nan")),)), []))
+    assert "M52" in run_page(run_at(losses=losses), [])
+    read(run_page(run_at(losses=((1, float("nan")),)), []))
 
 
 @pytest.mark.parametrize(("losses", "dots"), [(((1, 2.0), (2, 1.0)), 2), (((1, 2.0),), 2), (((1, float("nan")),), 0)])
 def test_the_latest_loss_is_a_dot_also_without_a_line(losses: tuple[tuple[int, float], ...], dots: int) -> None:
     """It is drawn for wide and narrow screens."""
-    assert run_page(snapshot(losses=losses), []).count("<circle") == dots
+    assert run_page(run_at(losses=losses), []).count("<circle") == dots
 
 
 def test_text_from_outside_is_escaped() -> None:
-    page = overview_page([standing(EVIL, EVIL)], [], [night(EVIL)], [EVIL])
-    page += run_page(snapshot(job=EVIL, run=EVIL, status=EVIL, command=EVIL), [EVIL])
+    page = overview_page([view(EVIL, EVIL)], [], [night(EVIL)], [EVIL])
+    page += run_page(run_at(job=EVIL, run=EVIL, status=EVIL), [EVIL])
     assert 'alert("1")' not in page
     assert "run/%3C%2Fmain%3E" in page

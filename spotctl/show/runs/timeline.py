@@ -1,4 +1,4 @@
-"""The history of a run as `spotctl top` shows it: a fold over its events, next to the fold into its state. Pure."""
+"""The history of a run, as `status --watch` and its page show it: a fold over its events, next to its state. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

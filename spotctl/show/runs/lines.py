@@ -1,13 +1,14 @@
-"""Runs as JSON and on the terminal: `status`, the live view of a launch, and its summary."""
+"""Runs in lines of text: what happens, the live lines of a launch below it, and the summary at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import floor, isfinite, log2
-from typing import TYPE_CHECKING, Any
+from math import floor, log2
+from typing import Any
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
 from pricing_data.units import HOUR, counted, usd, usd_text
@@ -17,58 +18,92 @@ from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.phrases import hours_text, machines_text, moment, spending_text, terms_text
 from spotctl.show.plans.on_cluster import nodes_text
-from spotctl.show.runs.standing import shown_loss
+from spotctl.show.printable import wrapped
+from spotctl.show.runs.run_view import CommandProgress, RunView
+from spotctl.show.runs.status import shown_loss
 
-if TYPE_CHECKING:
-    from spotctl.show.runs.figures import RunFigures
+_INDENT = 10
+"""Columns in front of an event: those of its time."""
 
 
-def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
+class LiveLines:
+    """Runs on the terminal while they go on: the lines that are redrawn below the events, some for each run. With
+    `several` runs, every line and every state names its run."""
+
+    def __init__(self, *, several: bool = False) -> None:
+        self.several, self._began = several, time.monotonic()
+        self._shown = dict[str, RunView]()
+
+    def show(self, view: RunView) -> None:
+        """Shows the state of a run from now on."""
+        self._shown[view.run] = view
+
+    def event(self, text: str, width: int, job: str = "") -> Text:
+        """A line that stays, with the time since the first."""
+        name = f"{job}: " if job and self.several else ""
+        return Text(wrapped(f"{self._seconds:5.0f} s   {name}{text}", width, _INDENT))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        height, width = options.height or options.max_height, options.max_width
+        # Runs may be added by their threads at any time.
+        runs = [live(view, self._seconds, view.job if self.several else "") for view in list(self._shown.values())]
+        parts = [[_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)] for head, *rest in runs]
+        if sum(len(line.plain.split("\n")) for part in parts for line in part) >= height:
+            # Otherwise the terminal would show some of the runs, and nothing of the others.
+            parts = [part[:1] for part in parts]
+        for part in parts:
+            yield from part
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+def _wrapped(line: Text, width: int, indent: int | None = None) -> Text:
+    return Text(wrapped(line.plain, width, indent), style=line.style)
+
+
+def live(view: RunView, seconds: float, name: str = "") -> list[Text]:
     """The current state of a run in a few lines; `seconds` is the time since the launch.
 
     With several runs, each has its `name` in the first line.
     """
-    state, progress = figures.state, figures.state.progress
-    reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
-    warned = sum(held.warned_until is not None for held in state.alive)
     whose = f"{name}: " if name else ""
-    first = f"{seconds:5.0f} s   {whose}machines {reliable} reliable + {len(state.alive) - reliable} transient"
-    if warned:
-        first += f" ({warned} warned)"
-    lines = [Text(first + f"   evictions {state.evictions}")]
-    if state.work.attempt is not None:
-        lines.append(Text(f"  {command_progress(state)}"))
-    elif progress is not None:
-        clock = f"{progress.clock:,}{'' if figures.goal is None else f' of {figures.goal:,}'}"
-        lines.append(Text(f"  stage {progress.stage}   clock {clock}   loss {shown_loss(progress.loss)}"))
-    lines += map(Text, _spend_and_end(figures))
-    if state.reason:
-        lines.append(Text(f"  {state.reason}", style="dim"))
+    first = f"{seconds:5.0f} s   {whose}machines {view.reliable} reliable + {view.transient} transient"
+    if view.warned:
+        first += f" ({view.warned} warned)"
+    lines = [Text(first + f"   evictions {view.evictions}")]
+    if view.command is not None:
+        lines.append(Text(f"  {command_progress(view.command)}"))
+    elif view.clock is not None:
+        clock = f"{view.clock:,}{'' if view.goal is None else f' of {view.goal:,}'}"
+        lines.append(Text(f"  stage {view.stage}   clock {clock}   loss {shown_loss(view.loss)}"))
+    lines += map(Text, _spend_and_end(view))
+    if view.reason:
+        lines.append(Text(f"  {view.reason}", style="dim"))
     return lines
 
 
-def _spend_and_end(figures: RunFigures) -> list[str]:
+def _spend_and_end(view: RunView) -> list[str]:
     """The cost of the run so far, and its expected end, as far as they are known."""
-    money, end, parts = figures.money, figures.expected_end, list[str]()
+    money, end, parts = view.money, view.expected_end, list[str]()
     if money.spending is not None:
         limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
         parts.append(f"spent {spending_text(money.spending)}{limit}")
-    if end is not None and end > figures.now:
-        clock = "of market time" if figures.is_local else f"({moment(end)})"
-        parts.append(f"expected end in {hours_text((end - figures.now) / HOUR)} {clock}")
+    if end is not None and end > view.now:
+        clock = "of market time" if view.is_replayed else f"({moment(end)})"
+        parts.append(f"expected end in {hours_text((end - view.now) / HOUR)} {clock}")
     return [f"  {'   '.join(parts)}"] if parts else []
 
 
-def command_progress(state: RunState) -> str:
-    """The current attempt of a command job, and its newest checkpoint."""
-    work = state.work
-    nodes = "" if work.attempt is None else f" on {counted(len(work.attempt.machines), 'node')}"
-    first = f"attempt {work.number}{nodes}" if work.runs else f"stopped after attempt {work.number}"
-    newest = work.checkpoint
-    if newest is None:
+def command_progress(command: CommandProgress) -> str:
+    """The newest attempt of a command job, and its newest checkpoint."""
+    started = f"attempt {command.attempt} on {counted(command.nodes, 'node')}"
+    first = started if command.is_running else f"stopped after attempt {command.attempt}"
+    if command.checkpoint is None:
         return first
-    every = f", every {newest.every_seconds:.0f} s" if isfinite(newest.every_seconds) else ""
-    return f"{first}   checkpoint {newest.number}{every} ({newest.seconds:.2g} s each)"
+    every = "" if command.every_seconds is None else f", every {command.every_seconds:.0f} s"
+    return f"{first}   checkpoint {command.checkpoint}{every} ({command.seconds:.2g} s each)"
 
 
 def happened(before: RunState, after: RunState) -> list[str]:

@@ -1,16 +1,20 @@
-"""A made-up run as log rows: machines are granted, warned, evicted and replaced."""
+"""A made-up run as log rows: machines are granted, warned, evicted and replaced. What is made of it, and its text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from rich.console import Console
 
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE, parse_time
 from spotctl.log import events as ev
 from spotctl.log.log_row import LogRow
+from spotctl.show.runs.reading import WatchedRun
+from spotctl.show.runs.run_view import Money, run_view
+from spotctl.show.runs.timeline import Timeline, follow
 
 START = parse_time("2026-01-01T00:00:00Z")
 CALM = Market("local", "sim-east", "sim-east-a", "c4.xlarge")
@@ -63,3 +67,21 @@ def prices(market: Market) -> PriceSeries | None:
     if market != WILD:
         return None
     return PriceSeries(WILD, np.array([at(0), at(5), at(10)]), np.array([40_000_000, 80_000_000, 80_000_000]))
+
+
+def watched(
+    events: Sequence[tuple[float, ev.Event]], minutes: float, money: Money | None = None, goal: int | None = None
+) -> WatchedRun:
+    """The run after some events, as it is watched."""
+    timeline = follow(Timeline(), rows(events))
+    view = run_view(timeline.state, at(minutes), attended=True, money=money, goal=goal)
+    known = {line.market: series for line in view.markets if (series := prices(line.market)) is not None}
+    return WatchedRun(view, timeline.footprint, timeline.losses, timeline.events, timeline.state.planned, known)
+
+
+def text(what: object, width: int = 80) -> list[str]:
+    """The lines of something that rich prints."""
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(what)
+    return [line.rstrip() for line in captured.get().splitlines()]

@@ -1,11 +1,15 @@
-"""Nightly jobs on the terminal: on a narrow one, names and times stay whole."""
+"""Tables of runs and of nightly jobs: on a narrow terminal, names and times stay whole."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from spotctl.show.runs.nights import jobs_table
-from tests.spotctl.show.top.test_snapshot import text
+import pytest
+
+from spotctl.show.runs.status import jobs_table, status_table
+from tests.spotctl.show.runs.made_up_run import text
+from tests.spotctl.show.runs.test_lines import state, view
 
 JOBS: list[dict[str, Any]] = [
     {
@@ -41,3 +45,23 @@ def test_a_narrow_terminal_leaves_out_columns_and_breaks_nothing() -> None:
         "spirals-with-a-long-name Mon 2026-11-23 02:00 2026-11-22 not in time $0.40".split(),
         "new Mon 2026-11-23 03:00".split(),
     ]
+
+
+@pytest.mark.parametrize(("width", "columns"), [(70, 8), (200, 9)])
+def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
+    table = status_table([view(state())], width)
+    head, line = text(table, width)
+    assert len(head.split()) == columns
+    assert line.split()[0] == "small"
+    assert line.split()[-2:] == ["$1.00", "4"]
+    assert ("small-1" in line) == (width == 200)
+
+
+def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
+    name = "nightly-recommendations-of-all-shops-in-europe-and-america"
+    began = state().began
+    assert began is not None
+    one = view(replace(state(), began=replace(began, job=name)))
+    head, line = text(status_table([one], 80), 80)
+    assert head.split() == ["job", "state", "spent"]
+    assert line.split() == [name, "running", "$1.00"]

@@ -18,13 +18,12 @@ from spotctl.log.ledger.final_figures import busy, final_figures
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
-from spotctl.log.statuses import RunStatus
 from spotctl.show.phrases import terms_text
-from spotctl.show.runs import tables as run_tables
-from spotctl.show.runs.figures import Money, RunFigures
-from spotctl.show.runs.standing import standing_of, status_answer, status_table
-from tests.spotctl.show.top.runs import at, rows, run_events
-from tests.spotctl.show.top.test_snapshot import text
+from spotctl.show.runs import lines as run_lines
+from spotctl.show.runs.lines import LiveLines
+from spotctl.show.runs.run_view import Money, RunView, run_view
+from spotctl.show.runs.status import status_answer
+from tests.spotctl.show.runs.made_up_run import at, rows, run_events, text
 
 NANO_SECONDS = 3600 * 10**9
 AWS, GCP = (
@@ -49,34 +48,31 @@ def state(events: int | None = None) -> RunState:
     return fold(rows(run_events()[:events]))
 
 
-def figures(state: RunState) -> RunFigures:
-    return RunFigures(
-        state, state.at, Money(CostSoFar(NANO_SECONDS, NANO_SECONDS), None, 5 * NANO_SECONDS), 100, is_local=True
-    )
+def view(state: RunState) -> RunView:
+    money = Money(CostSoFar(NANO_SECONDS, NANO_SECONDS), None, 5 * NANO_SECONDS)
+    return run_view(state, state.at, attended=True, money=money, goal=100)
 
 
-def live(figures: RunFigures) -> list[str]:
-    return [line.plain for line in run_tables.live(figures, 3.0)]
+def live(view: RunView) -> list[str]:
+    return [line.plain for line in run_lines.live(view, 3.0)]
 
 
 def test_the_live_view_shows_the_spend_the_progress_and_the_expected_end() -> None:
     planned = ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False)
-    waiting = figures(replace(state(3), planned=planned))
+    waiting = view(replace(state(3), planned=planned))
     assert live(waiting)[1:] == ["  spent $1.00 of $5.00   expected end in 1.0 hours of market time"]
-    lines = live(figures(state()))
+    lines = live(view(state()))
     assert lines[1:3] == [
         "  stage 2   clock 40 of 100   loss 0.2",
         "  spent $1.00 of $5.00   expected end in 11 minutes of market time",
     ]
-    rented = replace(figures(state()), is_local=False, money=Money(None, None, None), goal=None)
-    assert live(rented)[2:] == []
-    rented = replace(rented, goal=41)
-    assert live(rented)[2:] == []
+    for goal in (None, 41):
+        assert live(run_view(state(), state().at, attended=True, goal=goal))[2:] == []
 
 
 def test_lines_for_what_changed_between_two_states() -> None:
     counts = [0, 5, 6, 12, 13, 16, 18]
-    found = [run_tables.happened(state(before), state(after)) for before, after in pairwise(counts)]
+    found = [run_lines.happened(state(before), state(after)) for before, after in pairwise(counts)]
     assert found == [
         ["rented 1 x c4.xlarge (sim-east-a) on demand", "rented 3 x c4.xlarge (sim-east-b), bid $0.0600/h"],
         ["clock 10   loss 0.8   stage 1"],
@@ -85,25 +81,25 @@ def test_lines_for_what_changed_between_two_states() -> None:
         ["evicted: 3 x c4.xlarge (sim-east-b)"],
         ["clock 40   loss 0.2   stage 2", "evicted without warning: 1 x c4.xlarge (sim-east-a)"],
     ]
-    assert run_tables.happened(state(), state()) == []
+    assert run_lines.happened(state(), state()) == []
 
 
 def test_machines_are_reported_as_returned_only_once_they_are() -> None:
     before = state()
     stopping = fold(rows([*run_events(), (9.0, ev.StopRequested("done", ""))]))
-    assert run_tables.happened(before, stopping) == ["done: returning 2 machines"]
+    assert run_lines.happened(before, stopping) == ["done: returning 2 machines"]
     returning = ev.ReturnIntended(9, ("r", "e"), "the run ends")
     gone = [(10.0, ev.MachineEnded(name, at(10), "returned")) for name in ("r", "e")]
     after = fold(rows([*run_events(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone]))
-    assert run_tables.happened(stopping, after) == []
+    assert run_lines.happened(stopping, after) == []
     ended = folding.after(after, LogRow(99, "small-1", at(11), ENDED))
-    assert run_tables.happened(after, ended) == ["Finished. All machines returned."]
+    assert run_lines.happened(after, ended) == ["Finished. All machines returned."]
     too_early = folding.after(stopping, LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed")))
-    assert run_tables.happened(stopping, too_early) == ["Failed. 2 machines still running."]
+    assert run_lines.happened(stopping, too_early) == ["Failed. 2 machines still running."]
 
 
 def test_summary() -> None:
-    lines = text(run_tables.summary(state(), ENDED))
+    lines = text(run_lines.summary(state(), ENDED))
     assert lines[:3] == [
         "small-1: done (40 clocks)",
         "  cost       $2.00 for 9 minutes of market time, replayed: nothing was billed",
@@ -119,7 +115,7 @@ def test_summary() -> None:
 
 def test_a_summary_of_a_run_that_saved_nothing_names_the_report_that_says_why() -> None:
     costly = replace(ENDED, facts={**ENDED.facts, "spent": 2 * ENDED.facts["on_demand"]})
-    said = " ".join(text(run_tables.summary(state(), costly))[2:4])
+    said = " ".join(text(run_lines.summary(state(), costly))[2:4])
     why = "why: spotctl report cost --local --job small"
     assert said == f"  on demand  $8.00 for the same work: 100% more expensive ({why})"
 
@@ -128,10 +124,10 @@ def test_evictions_are_the_same_number_everywhere() -> None:
     """Even if the job reports a fact of its own under that name."""
     now = state()
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
-    status = RunStatus(now, attended=True, spent=CostSoFar(0, 0))
-    assert status_answer([standing_of(status)])["jobs"][0]["replayed"] is True
-    assert final_figures(now, ended)["evictions"] == status_answer([standing_of(status)])["jobs"][0]["evictions"] == 4
-    assert "evictions 4" in live(figures(now))[0]
+    (job,) = status_answer([view(now)])["jobs"]
+    assert job["replayed"] is True
+    assert final_figures(now, ended)["evictions"] == job["evictions"] == 4
+    assert "evictions 4" in live(view(now))[0]
 
 
 def test_utilization_of_a_command() -> None:
@@ -153,33 +149,10 @@ def test_a_checkpoint_interval_without_end() -> None:
         (2.0, ev.AttemptBegan(1, ("r",), 2000)),
         (3.0, ev.Checkpointed(1, 0, 1, 10, 0.5, inf)),
     ]
-    status = RunStatus(fold(rows(events)), attended=True, spent=CostSoFar(0, 0))
-    (job,) = json.loads(json.dumps(status_answer([standing_of(status)]), allow_nan=False))["jobs"]
+    one = view(fold(rows(events)))
+    (job,) = json.loads(json.dumps(status_answer([one]), allow_nan=False))["jobs"]
     assert job["checkpoint"] == {"number": 1, "seconds": 0.5, "bytes": 10, "every_seconds": None}
-    assert live(figures(status.state))[1].endswith("checkpoint 1 (0.5 s each)")
-
-
-@pytest.mark.parametrize(("width", "columns"), [(70, 8), (200, 9)])
-def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
-    status = RunStatus(state(), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS))
-    table = status_table([standing_of(status)], width)
-    head, line = text(table, width)
-    assert len(head.split()) == columns
-    assert line.split()[0] == "small"
-    assert line.split()[-2:] == ["$1.00", "4"]
-    assert ("small-1" in line) == (width == 200)
-
-
-def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
-    name = "nightly-recommendations-of-all-shops-in-europe-and-america"
-    began = state().began
-    assert began is not None
-    status = RunStatus(
-        replace(state(), began=replace(began, job=name)), attended=True, spent=CostSoFar(NANO_SECONDS, NANO_SECONDS)
-    )
-    head, line = text(status_table([standing_of(status)], 80), 80)
-    assert head.split() == ["job", "state", "spent"]
-    assert line.split() == [name, "running", "$1.00"]
+    assert live(one)[1].endswith("checkpoint 1 (0.5 s each)")
 
 
 @given(st.integers(1, 10**12))
@@ -189,3 +162,55 @@ def test_a_bid_is_never_shown_below_itself(bid: int) -> None:
     shown = float(terms_text(AWS, bid, 1).removeprefix(", bid $").removesuffix("/h"))
     assert bid / 1e9 <= shown + 1e-12
     assert shown - bid / 1e9 < 1e-4 + 1e-9
+
+
+LONG = "a-job-with-a-rather-long-name"
+REASON = "buying 4 x c4.2xlarge, bid $0.0527/h lowers the expected cost per clock from $0.0271 to $0.0116"
+
+
+def named(job: str) -> RunView:
+    now = state()
+    assert now.began is not None
+    return view(replace(now, run=f"{job}-1", began=replace(now.began, job=job), reason=REASON))
+
+
+def test_what_does_not_fit_in_the_line_of_an_event_stands_below_its_text() -> None:
+    shown = text(LiveLines(several=True).event("rented 6 x c4.2xlarge (sim-east-b), bid $0.0526/h", 80, LONG))
+    assert shown == [
+        f"    0 s   {LONG}: rented 6 x c4.2xlarge (sim-east-b), bid",
+        "          $0.0526/h",
+    ]
+
+
+def test_only_several_runs_have_names() -> None:
+    one, many = LiveLines(), LiveLines(several=True)
+    assert text(one.event("x", 80, "a")) == ["    0 s   x"]
+    assert text(many.event("x", 80, "a")) == ["    0 s   a: x"]
+    assert text(many.event("stopping", 80)) == ["    0 s   stopping"]
+    one.show(named("a"))
+    many.show(named("a"))
+    many.show(named("b"))
+    assert text(one)[0].startswith("    0 s   machines")
+    assert [line.split(": ")[0] for line in text(many) if ": machines" in line] == ["    0 s   a", "    0 s   b"]
+
+
+def test_no_word_is_broken_and_what_follows_is_indented() -> None:
+    shown_runs = LiveLines(several=True)
+    shown_runs.show(named(LONG))
+    shown = text(shown_runs, 60)
+    assert all(line.startswith("  ") and len(line) <= 60 for line in shown)
+    assert REASON in " ".join(" ".join(shown).split())
+
+
+def test_more_runs_than_fit_on_the_terminal_have_a_line_each() -> None:
+    shown_runs = LiveLines(several=True)
+    for i in range(9):
+        shown_runs.show(named(f"job{i}"))
+    shown = text(shown_runs)
+    assert [line.split()[2] for line in shown] == [f"job{i}:" for i in range(9)]
+
+
+def test_a_run_before_its_first_machine_is_shown() -> None:
+    shown_runs = LiveLines()
+    shown_runs.show(view(replace(state(1), planned=ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False))))
+    assert text(shown_runs)[0] == "    0 s   machines 0 reliable + 0 transient   evictions 0"

@@ -1,0 +1,152 @@
+"""Runs as they are now, read from the event log without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from pricing_data.errors import PricingDataError
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from spotctl.clouds.base import CloudProvider
+from spotctl.clouds.errors import NotFound, ProviderError
+from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.wiring import provider_of
+from spotctl.files.job.programs import Training
+from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.log import budget
+from spotctl.log.budget import Tariff
+from spotctl.log.events import Planned
+from spotctl.log.ledger.project import recorded, spending
+from spotctl.log.ledger.rows import CostSoFar
+from spotctl.log.ledger.same_work import same_work
+from spotctl.log.ledger_reader import stored_prices
+from spotctl.log.present import present_of
+from spotctl.log.state import RunState
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog
+from spotctl.show.runs.run_view import MarketView, Money, RunView, run_view
+from spotctl.show.runs.timeline import MachineCount, Timeline, TimelineEvent, follow
+
+
+class RunViews:
+    """Makes the views of runs. The job, the provider and the prices of a run are each read once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self._stored = settings, stored_prices(settings)
+        self._known: dict[str, tuple[JobSpec, CloudProvider, Tariff]] = {}
+
+    def terms(self, state: RunState) -> tuple[JobSpec, CloudProvider, Tariff]:
+        """The job of a run, its provider, and the provider's prices."""
+        assert state.began is not None
+        if state.run not in self._known:
+            spec = restored(state.began.spec, self.settings.home)
+            provider = provider_of(self.settings, spec)
+            self._known[state.run] = spec, provider, budget.tariff_of(provider, state.started)
+        return self._known[state.run]
+
+    def listed(self, state: RunState, elsewhere: Collection[str] = ()) -> RunView:
+        """A run among all runs: nothing is asked of its provider, so of its money only the cost so far is known.
+
+        To runs `elsewhere`, a runner on another computer attends.
+        """
+        present = present_of(state, self.settings, elsewhere)
+        spent = spending(state, self._stored, present.now, attended=present.attended)
+        return run_view(state, present.now, attended=present.attended, money=Money(spent))
+
+    def of(self, state: RunState, *, attended: bool = True) -> RunView:
+        """A run now; at its end, if it has ended. `attended`: a process renews its leases."""
+        return self.at(state, present_of(state, self.settings).now, attended=attended)
+
+    def at(self, state: RunState, now: int, *, attended: bool = True) -> RunView:
+        """A run in a state, at a moment of its clock."""
+        spec, _, tariff = self.terms(state)
+        spent = spending(state, self._stored, now, attended=attended)
+        goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
+        return run_view(state, now, attended=attended, money=_money(state, spec, spent, now, tariff), goal=goal)
+
+
+def _money(state: RunState, spec: JobSpec, spent: CostSoFar, now: int, tariff: Tariff) -> Money:
+    limit = None if spec.budget is None else spec.budget * 3600
+    if state.ended is not None:
+        return Money(spent, state.ended.facts.get("on_demand"), limit, spent.amount)
+    try:
+        teardown = LeaseTimes.of(spec).teardown
+        committed = budget.committed(state, now, recorded(state, tariff), teardown)
+    except (ProviderError, PricingDataError):
+        # The local market was restarted at an earlier time since the run was interrupted, or prices are missing.
+        committed = None
+    return Money(spent, same_work(state, now).amount, limit, committed)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRun:
+    """A run now and before: the number of its machines and its loss over time, its events, its plan, and the price
+    histories of its markets, as far as they are known."""
+
+    view: RunView
+    footprint: tuple[MachineCount, ...] = ()
+    losses: tuple[tuple[int, float], ...] = ()
+    events: tuple[TimelineEvent, ...] = ()
+    planned: Planned | None = None
+    prices: Mapping[Market, PriceSeries] = field(default_factory=dict)
+
+    def price_of(self, line: MarketView) -> int | None:
+        """The price of a market's machines now; None if it is unknown."""
+        if line.reserved_price is not None:
+            return line.reserved_price
+        series = self.prices.get(line.market)
+        return None if series is None else int(series.prices[-1])
+
+
+class Watcher:
+    """Reads the latest run of a job from the event log; switches to a newer run once this one has ended."""
+
+    def __init__(self, job: str, settings: Settings, elsewhere: Collection[str] = ()) -> None:
+        self._job, self._settings, self._elsewhere = job, settings, elsewhere
+        self._paths = Paths(settings.home)
+        if not self._paths.log.exists():
+            raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
+        self._log = EventLog(self._paths.log)
+        self._timeline = Timeline()
+        self._views = RunViews(settings)
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._log.close()
+
+    @property
+    def state(self) -> RunState:
+        """The run as of the last look."""
+        return self._timeline.state
+
+    def look(self) -> WatchedRun:
+        """The run as it is now; reads the events that were logged since the last call."""
+        newest = (
+            latest_run(self._log, self._job) if self._timeline.state.ended or not self._timeline.state.run else None
+        )
+        if newest is not None and newest.run != self._timeline.state.run:
+            self._timeline = Timeline()
+        run = self._timeline.state.run or (newest.run if newest else "")
+        if not run:
+            raise BadRequest(f"no job named {self._job!r} was launched (spotctl status lists the jobs that were)")
+        self._timeline = follow(self._timeline, self._log.of_run(run, self._timeline.state.last_row))
+        return self._watched(self._timeline)
+
+    def _watched(self, timeline: Timeline) -> WatchedRun:
+        state = timeline.state
+        present = present_of(state, self._settings, self._elsewhere)
+        view = self._views.at(state, present.now, attended=present.attended)
+        tariff, prices = self._views.terms(state)[2], dict[Market, PriceSeries]()
+        for line in view.markets:
+            with suppress(NotFound, PricingDataError):
+                prices[line.market] = tariff.prices(line.market, view.now)
+        return WatchedRun(view, timeline.footprint, timeline.losses, timeline.events, state.planned, prices)

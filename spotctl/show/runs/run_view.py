@@ -1,0 +1,273 @@
+"""`RunView`: a run at one moment, as everything shows it.
+
+`status`, `status --watch`, the window of `launch`, the pages of `ui`, metrics and trackers print from it. As `run_view`
+alone makes it from the log's state, all of them mean the same. Pure; `reading` finds state, moment and money.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from pricing_data.market import Market
+from pricing_data.units import HOUR
+from spotctl.log.ledger.rows import CostSoFar
+from spotctl.log.present import status_word
+
+if TYPE_CHECKING:
+    from spotctl.log.state import Held, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """The cost so far; and in nano-dollar-seconds, the on-demand cost of the same work, the budget, and the
+    committed amount, which is spent or reserved until the leases end. None where it is unknown, or was not asked."""
+
+    spending: CostSoFar | None = None
+    on_demand: int | None = None
+    budget: int | None = None
+    committed: int | None = None
+
+    @property
+    def spent(self) -> int | None:
+        """The amount spent so far."""
+        return None if self.spending is None else self.spending.amount
+
+    @property
+    def saved(self) -> float | None:
+        """The share of the on-demand cost that was saved; None if costs are missing."""
+        if self.spending is not None and self.spending.is_least:
+            return None
+        return None if self.spent is None or not self.on_demand else 1 - self.spent / self.on_demand
+
+    @property
+    def used(self) -> float | None:
+        """The share of the budget that has been spent."""
+        return None if self.spent is None or not self.budget else self.spent / self.budget
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMachine:
+    """A machine that the run holds. `pricing` is `spot`, `on-demand` or `reserved`."""
+
+    id: str
+    market: Market
+    reliable: bool
+    pricing: str
+    since: int
+    warned_until: int | None
+    lease_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGroup:
+    """How many machines of one kind the run holds; kinds that it held before have 0."""
+
+    market: Market
+    reliable: bool
+    pricing: str
+    machines: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarketView:
+    """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the highest now held.
+
+    `reserved_price` is known for reservations. `gpus` is how busy the graphics cards of its machines are, and how full
+    their memory is, as shares of 1: means over the machines for which it is known.
+    """
+
+    market: Market
+    machines: int
+    warned: int
+    reliable: bool
+    bid: int | None
+    on_demand: int
+    reserved_price: int | None
+    gpus: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandProgress:
+    """The newest attempt of a command, and its newest checkpoint, None before the first: seconds to save it, bytes,
+    and the seconds between two of them, None if only an eviction warning causes one."""
+
+    attempt: int
+    nodes: int
+    is_running: bool
+    checkpoint: int | None = None
+    seconds: float = 0.0
+    bytes: int = 0
+    every_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run at `now`, a moment of its market's clock.
+
+    `status` is the outcome of a run that has ended, else `interrupted`, `stopping` or `running`; `began` and `ended`
+    are by this computer's clock. A training has a stage, a clock, done at `clock_at`, and the loss there; `model_loss`
+    is that of the finished model, once there is one. `goal` is the clock at which it ends, if one is set. A command has
+    `command` instead.
+    """
+
+    job: str
+    run: str
+    status: str
+    attended: bool
+    began: int
+    ended: int | None
+    started: int
+    now: int
+    is_replayed: bool
+    is_stopping: bool
+    has_open_order: bool
+    stage: int | None
+    clock: int | None
+    clock_at: int | None
+    goal: int | None
+    loss: float | None
+    model_loss: float | None
+    command: CommandProgress | None
+    expected_end: int | None
+    updates_lost: int | None
+    evictions: int
+    rows_lost: int
+    reason: str
+    money: Money
+    machines: tuple[HeldMachine, ...]
+    groups: tuple[MachineGroup, ...]
+    markets: tuple[MarketView, ...]
+
+    @property
+    def reliable(self) -> int:
+        """The number of reliable machines."""
+        return sum(machine.reliable for machine in self.machines)
+
+    @property
+    def transient(self) -> int:
+        """The number of the other machines."""
+        return len(self.machines) - self.reliable
+
+    @property
+    def warned(self) -> int:
+        """The number of machines with an eviction warning."""
+        return sum(machine.warned_until is not None for machine in self.machines)
+
+
+def run_view(
+    state: RunState, now: int, *, attended: bool, money: Money | None = None, goal: int | None = None
+) -> RunView:
+    """The run as it is at `now`. `attended`: a process renews its leases."""
+    began, ended = state.began, state.ended
+    assert began is not None
+    # Commands report no clocks.
+    progress = state.progress if state.work.attempt is None else None
+    loss = None if progress is None else progress.loss
+    return RunView(
+        job=began.job,
+        run=state.run,
+        status=status_word(state, attended=attended),
+        attended=attended,
+        began=began.wall_us,
+        ended=None if ended is None else ended.wall_us,
+        started=state.started,
+        now=now,
+        is_replayed=state.is_replayed,
+        is_stopping=state.stopping is not None,
+        has_open_order=ended is None and state.has_open_order,
+        stage=None if progress is None else progress.stage,
+        clock=None if progress is None else progress.clock,
+        clock_at=state.paces[-1][0] if state.paces and state.work.attempt is None else None,
+        goal=goal,
+        loss=loss,
+        model_loss=loss if progress is None or ended is None else ended.facts.get("loss", loss),
+        command=_command(state),
+        expected_end=_expected_end(state, goal),
+        updates_lost=None if ended is None else ended.facts.get("updates_lost"),
+        evictions=state.evictions,
+        rows_lost=state.rows_lost,
+        reason=state.reason,
+        money=money or Money(),
+        machines=tuple(_machine(state, held) for held in state.alive),
+        groups=_groups(state),
+        markets=_markets(state),
+    )
+
+
+def _command(state: RunState) -> CommandProgress | None:
+    work, newest = state.work, state.work.checkpoint
+    if work.attempt is None:
+        return None
+    if newest is None:
+        return CommandProgress(work.number, len(work.attempt.machines), work.runs)
+    every = newest.every_seconds if isfinite(newest.every_seconds) else None
+    return CommandProgress(
+        work.number, len(work.attempt.machines), work.runs, newest.number, newest.seconds, newest.bytes, every
+    )
+
+
+def _expected_end(state: RunState, goal: int | None) -> int | None:
+    """When the run will end: at its pace so far, with all interruptions, else as planned; None if unknown."""
+    if goal is not None and len(state.paces) > 1 and state.progress is not None:
+        (began, first), (latest, last) = state.paces[0], state.paces[-1]
+        return latest + (latest - began) * (goal - state.progress.clock) // (last - first)
+    if state.planned is None or state.planned.assumed:
+        return None
+    return state.started + round(state.planned.hours * HOUR)
+
+
+def _machine(state: RunState, held: Held) -> HeldMachine:
+    allocation = state.allocations[held.allocation]
+    return HeldMachine(
+        id=held.id,
+        market=allocation.market,
+        reliable=allocation.reliable,
+        pricing=allocation.market.pricing(spot=allocation.bid is not None),
+        since=held.started,
+        warned_until=held.warned_until,
+        lease_until=held.lease_until,
+    )
+
+
+def _groups(state: RunState) -> tuple[MachineGroup, ...]:
+    counts = dict[tuple[Market, bool, str], int]()
+    for number, allocation in state.allocations.items():
+        kind = allocation.market, allocation.reliable, allocation.market.pricing(spot=allocation.bid is not None)
+        counts[kind] = counts.get(kind, 0) + sum(held.allocation == number for held in state.alive)
+    return tuple(MachineGroup(*kind, machines) for kind, machines in counts.items())
+
+
+def _markets(state: RunState) -> tuple[MarketView, ...]:
+    """Markets with machines first, then the others, those that were used last before those used earlier."""
+    newest = {allocation.market: allocation for allocation in state.allocations.values()}
+    views = list[MarketView]()
+    for market in reversed(newest):
+        machines = [held for held in state.alive if state.allocations[held.allocation].market == market]
+        bids = [bid for held in machines if (bid := state.allocations[held.allocation].bid) is not None]
+        view = MarketView(
+            market=market,
+            machines=len(machines),
+            warned=sum(held.warned_until is not None for held in machines),
+            reliable=any(state.allocations[held.allocation].reliable for held in machines),
+            bid=max(bids, default=None),
+            on_demand=newest[market].listed,
+            reserved_price=newest[market].on_demand if market.reservation else None,
+            gpus=_gpus(machines),
+        )
+        views.append(view)
+    return tuple(sorted(views, key=lambda view: view.machines == 0))
+
+
+def _gpus(machines: Iterable[Held]) -> tuple[float, float] | None:
+    """How busy the graphics cards of machines are, and how full their memory is; None if that is not known of any."""
+    uses = list[tuple[int, int]]()
+    for held in machines:
+        if held.cards is not None and held.cards.busy is not None and held.cards.memory is not None:
+            uses.append((held.cards.busy, held.cards.memory))
+    if not uses:
+        return None
+    busy, memory = (sum(part) / len(uses) / 100 for part in zip(*uses, strict=True))
+    return busy, memory
