@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.run.kit.record import as_json, from_json
+from spotctl.run.trial.record import as_json, from_json
 from tests import proof
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from spotctl.log.events import Planned
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
-    from spotctl.run.elsewhere.client import RunnerClient
-    from spotctl.run.elsewhere.place import RunPlace
+    from spotctl.run.remote_runner.client import RunnerClient
+    from spotctl.run.remote_runner.place import RunPlace
     from spotctl.run.start.observing import RunEnd
 
 _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
@@ -24,7 +24,7 @@ _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minute
 
 def moves(specs: Sequence[JobSpec], session: Session) -> bool:
     """Whether the runner moves to a machine; tells the user why if it stays. Raises BadRequest if it cannot move."""
-    from spotctl.run.elsewhere.place import check_movable, stays_because
+    from spotctl.run.remote_runner.place import check_movable, stays_because
 
     if all(spec.is_local for spec in specs):
         return False
@@ -38,7 +38,7 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
 
 def packages_of_runner(spec: JobSpec) -> tuple[str, ...]:
     """The packages that the runner of a job needs on its machine."""
-    from spotctl.run.elsewhere.installing import packages_on
+    from spotctl.run.remote_runner.installing import packages_on
 
     (cloud,) = spec.resources.clouds
     return packages_on(cloud)
@@ -51,19 +51,18 @@ def refresh(session: Session, job: str = "") -> set[str]:
     # Most homes have no runner elsewhere, and finding that out needs few imports.
     if not Paths(session.settings.home).elsewhere("x").parent.exists():
         return set()
-    from spotctl.run.elsewhere.place import all_places
+    from spotctl.run.remote_runner.place import all_places
 
     places = [place for place in all_places(session.settings) if job in ("", place.job)]
     if not places:
         return set()
-    from spotctl.run.elsewhere import ending
-    from spotctl.run.elsewhere.client import RunnerClient
-    from spotctl.run.elsewhere.errors import RunnerLost
+    from spotctl.run.remote_runner.client import RunnerClient, refresh_run
+    from spotctl.run.remote_runner.start import RunnerLost
 
     attended = set[str]()
     for place in places:
         try:
-            attended |= ending.refresh(RunnerClient(place, session.settings))
+            attended |= refresh_run(RunnerClient(place, session.settings))
         except RunnerLost as error:
             session.remark(str(error))
     return attended
@@ -71,8 +70,8 @@ def refresh(session: Session, job: str = "") -> set[str]:
 
 def client_of(session: Session, job: str) -> RunnerClient | None:
     """The client of a job's active run with a runner elsewhere. Raises RunnerLost if the runner cannot be reached."""
-    from spotctl.run.elsewhere.client import RunnerClient
-    from spotctl.run.elsewhere.place import known_place
+    from spotctl.run.remote_runner.client import RunnerClient
+    from spotctl.run.remote_runner.place import known_place
 
     place = known_place(job, session.settings)
     if place is None:
@@ -90,7 +89,7 @@ def has_moved(session: Session, job: str) -> bool:
 
 def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
     """If the runner of a job lives on a machine, runs a command there and exits with its exit code."""
-    from spotctl.run.elsewhere.errors import RunnerLost
+    from spotctl.run.remote_runner.start import RunnerLost
 
     client = client_of(session, job)
     if client is None:
@@ -108,13 +107,13 @@ def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> 
 def stop(session: Session, job: str) -> RunEnd | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
     from spotctl.cli.live_runs import live_view
-    from spotctl.run.elsewhere import ending
+    from spotctl.run.remote_runner.client import stop_run
 
     client = client_of(session, job)
     if client is None:
         return None
     with live_view(session, from_here=True, leaving=Event()) as view:
-        return ending.stop(client, view.on_turn, session.remark)
+        return stop_run(client, view.on_turn, session.remark)
 
 
 def attach(
@@ -149,8 +148,8 @@ def attach(
 
 def attached(session: Session, place: str) -> RunPlace:
     """The run at a place, which this computer knows from here on."""
-    from spotctl.run.elsewhere import place as places
-    from spotctl.run.launcher_identity import LAUNCHER
+    from spotctl.run.environment import LAUNCHER
+    from spotctl.run.remote_runner import place as places
 
     known = places.attach(place, session.settings, LAUNCHER)
     refresh(session, known.job)
@@ -162,12 +161,12 @@ def launch(
 ) -> RunEnd | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
     from spotctl.cli.live_runs import live_view
-    from spotctl.run.elsewhere import moving
+    from spotctl.run.remote_runner.handover import Launch, launch_and_hand_over
 
     stopped = Event()
     with live_view(session, leaving=stopped, publish=publish) as view:
-        moved = moving.launch(
-            moving.Launch(
+        moved = launch_and_hand_over(
+            Launch(
                 plan,
                 expected,
                 session.settings,
@@ -189,8 +188,7 @@ def launch(
 def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> RunEnd | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
     from spotctl.cli.live_runs import live_view
-    from spotctl.run.elsewhere import ending
-    from spotctl.run.elsewhere.client import RunnerClient
+    from spotctl.run.remote_runner.client import RunnerClient, clear_up
 
     left, client = Event(), RunnerClient(place, session.settings)
     with live_view(session, from_here=True, leaving=left, publish=publish) as view:
@@ -198,5 +196,5 @@ def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None
     if ended is None:
         session.remark(f"run {place.run} continues without this computer; 'spotctl stop {place.job}' stops it")
         return None
-    ending.close(client)
+    clear_up(client)
     return ended

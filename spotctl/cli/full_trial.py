@@ -36,9 +36,8 @@ def try_fully(session: Session, cloud: str, options: TrialOptions, *, yes: bool,
     from contextlib import closing
 
     from spotctl.cli.launch import confirm
-    from spotctl.run.kit.begin import keep, open_kit, private_words
-    from spotctl.run.kit.conduct import conduct
-    from spotctl.run.kit.record import as_json, line
+    from spotctl.run.trial.conduct import conduct, keep, open_kit, private_words
+    from spotctl.run.trial.record import as_json, line
 
     kit = open_kit(
         cloud,
@@ -65,8 +64,8 @@ def try_fully(session: Session, cloud: str, options: TrialOptions, *, yes: bool,
 def compare_bill(session: Session, cloud: str, bill: Path, *, json_: bool) -> None:
     """Compares the bill of the last full trial with the ledger, and adds the result to the trial's record."""
     from spotctl.log.ledger_reader import read
-    from spotctl.run.kit.begin import kept_file
-    from spotctl.run.kit.record import as_json, from_json
+    from spotctl.run.trial.conduct import kept_file
+    from spotctl.run.trial.record import as_json, from_json
     from spotctl.show.costs.bills.read import read_bill
     from spotctl.show.costs.bills.reconcile import reconcile
     from spotctl.show.costs.figures import usd

@@ -72,7 +72,7 @@ def launch(
     session: Session = context.obj
     specs = [load(file, to_launch=True) for file in files]
     # Imported here, so that a refused file costs none of it.
-    from spotctl.cli import planned_launches, shown_runs
+    from spotctl.cli import planned_launches, window
     from spotctl.cli.run_lines import RunLines
     from spotctl.cli.runs_here import launch_here
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
@@ -100,7 +100,7 @@ def launch(
     order, lines = jobs.order(files, fresh=fresh, metrics=metrics), RunLines(output, json_lines)
     if session.in_terminal and not (foreground or json_):
         names = [spec.name for spec in order.specs]
-        shown_runs.hand_over(session, order, names, debug=is_debug(context), lines=lines)
+        window.hand_over(session, order, names, debug=is_debug(context), lines=lines)
     launch_here(session, order, plans, json_=json_, lines=lines)
 
 
@@ -129,7 +129,7 @@ def resume(
 
     Example: spotctl resume nightly-recsys
     """
-    from spotctl.cli import elsewhere, shown_runs
+    from spotctl.cli import elsewhere, window
     from spotctl.cli.runs_here import resume_here
     from spotctl.home.paths import Paths
     from spotctl.log.waiting import left_behind
@@ -147,7 +147,7 @@ def resume(
             ending = elsewhere.follow(session, client.place, publish)
         finish(session, ending, json_=json_)
     if session.in_terminal and not (foreground or json_):
-        shown_runs.resume(session, job, metrics, debug=is_debug(context))
+        window.resume(session, job, metrics, debug=is_debug(context))
     resume_here(session, job, metrics, json_=json_)
 
 

@@ -168,7 +168,7 @@ def _stopping(states: Sequence[RunState]) -> str:
 
 
 def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Alarm) -> None:
-    from spotctl.run.notify.runs import notify_of_alarm
+    from spotctl.run.notify.messages import notify_of_alarm
 
     def done(delivery: Delivery) -> None:
         if delivery.failure:
@@ -178,7 +178,7 @@ def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Al
 
 
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
-    from spotctl.run.notify.runs import notify_of_end
+    from spotctl.run.notify.messages import notify_of_end
 
     delivery = notify_of_end(spec, state, ended)
     if delivery is not None and delivery.failure:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import Orphans
-    from spotctl.run.stored_data.removing import UnusedCopy
-    from spotctl.run.stored_data.uses import DataUse
+    from spotctl.run.stored_data.removing import DataUse, UnusedCopy
 
 
 def stop(
@@ -94,8 +93,7 @@ def gc(
     """
     from spotctl.cli import elsewhere
     from spotctl.run.orphans import orphans
-    from spotctl.run.stored_data.removing import UnusedCopy, unused_copies, unused_data
-    from spotctl.run.stored_data.uses import DataUse
+    from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
 
     session: Session = context.obj
     elsewhere.refresh(session)
@@ -176,11 +174,11 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
 
     Fields:
         log_damage: why the event log cannot be used
-        -> spotctl.run.emergency:EmergencyReturn
-        returned[] -> spotctl.run.emergency:ShownMachine
-        left[] -> spotctl.run.emergency:ShownMachine
+        -> spotctl.run.orphans:EmergencyReturn
+        returned[] -> spotctl.run.orphans:ShownMachine
+        left[] -> spotctl.run.orphans:ShownMachine
     """
-    from spotctl.run.emergency import return_shown
+    from spotctl.run.orphans import return_shown
 
     ended = return_shown(session.settings, job)
     if json_:

@@ -95,10 +95,11 @@ def _watch(session: Session, job: str) -> None:
         if not session.out.is_terminal:
             session.out.print(*(whole(run, session.out.width) for run in looks), sep="\n\n")
             return
-        with suppress(KeyboardInterrupt), Live(LivePicture(looks), console=session.out, screen=True) as live:
+        live = Live(LivePicture(looks), console=session.out, screen=True, auto_refresh=False)
+        with suppress(KeyboardInterrupt), live:
             while True:
                 time.sleep(_REFRESH_SECONDS)
-                live.update(LivePicture([watcher.look() for watcher in watchers]))
+                live.update(LivePicture([watcher.look() for watcher in watchers]), refresh=True)
 
 
 def _active_jobs(session: Session) -> list[str]:
@@ -115,7 +116,7 @@ def _active_jobs(session: Session) -> list[str]:
 def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoReturn:
     """Shows what can be read of a damaged log, and the machines that the providers list."""
     from spotctl.log.waiting import waiting_jobs
-    from spotctl.run.emergency import shown_machines
+    from spotctl.run.orphans import shown_machines
     from spotctl.show.runs.status import status_answer, status_table, waiting_json
 
     machines, failures = shown_machines(session.settings)
@@ -124,7 +125,7 @@ def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoRet
     if json_:
         shown = {
             "log_damage": list(read.damage),  #: what cannot be read of the event log
-            #: machines that the clouds show, each -> spotctl.run.emergency:ShownMachine
+            #: machines that the clouds show, each -> spotctl.run.orphans:ShownMachine
             "shown": [asdict(machine) for machine in machines],
             "failures": failures,  #: clouds that could not be searched
         }

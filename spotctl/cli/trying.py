@@ -49,7 +49,7 @@ def try_(
         left: resources of the run that the cloud still lists
         left[].kind: machine, disk, address or the like
         left[].id: its id
-        -> spotctl.run.kit.record:as_json
+        -> spotctl.run.trial.record:as_json
     """
     from pricing_data.units import MINUTE
     from spotctl.cli.endings import EXIT_CODES

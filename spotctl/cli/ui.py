@@ -42,8 +42,7 @@ def ui(
 
     from spotctl.cli import elsewhere, nightly
     from spotctl.cli.report import gather_report
-    from spotctl.show.ui.home_pages import HomePages
-    from spotctl.show.ui.server import PageServer
+    from spotctl.show.ui.server import HomePages, PageServer
 
     session: Session = context.obj
 

@@ -10,8 +10,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.nightly import addresses, environment
 from spotctl.nightly.night_log import NightLog
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.run.notify.message import Message
-from spotctl.run.notify.webhook import Delivery, beat, post
+from spotctl.run.notify.webhook import Delivery, Message, beat, post
 
 
 @dataclass

@@ -45,8 +45,8 @@ from spotctl.nightly.night_message import (
 from spotctl.nightly.reporter import NightReporter
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
-from spotctl.run.notify.message import Message
-from spotctl.run.notify.runs import notify_of_alarm, secret_values
+from spotctl.run.notify.messages import notify_of_alarm, secret_values
+from spotctl.run.notify.webhook import Message
 from spotctl.run.start import runs
 from spotctl.run.start.machine_packages import check_machine_packages
 from spotctl.run.start.observing import RunEnd, RunObserver

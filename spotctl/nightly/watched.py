@@ -14,7 +14,7 @@ from spotctl.nightly.night_message import NightResult, failure_message
 from spotctl.nightly.reporter import NightReporter
 from spotctl.nightly.state_dir import StateDir
 from spotctl.nightly.tonight import StartReport
-from spotctl.run.notify.runs import secret_values
+from spotctl.run.notify.messages import secret_values
 
 
 def run_watched(

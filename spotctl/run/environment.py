@@ -5,8 +5,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bidbrain.strategies.base import Rent
+from pricing_data.known_clouds import part_of
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from spotctl.agent import layout
@@ -20,11 +22,24 @@ from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.home.errors import MissingSecret
 from spotctl.home.paths import Paths
-from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.notify.message import hidden
+from spotctl.run.notify.webhook import hidden
 
 LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""
+
+
+class LauncherIdentity:
+    """The launcher's identity at object stores: credentials that the clouds' SDKs find here, such as a profile or a
+    sign-in. The launcher itself queries no metadata service: most computers have none, and a run would wait for it.
+    """
+
+    def at(self, cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
+        # The SDKs are imported when they are needed.
+        return part_of(cloud, "identity").LAUNCHER
+
+
+LAUNCHER = LauncherIdentity()
+"""The identity of this process, which keeps the credentials that the SDKs have found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,18 @@
-"""The output of a run's machines: in full for `spotctl logs`, and the last lines for messages about failures."""
+"""The output of a run's machines: kept beyond their lives, in full for `spotctl logs`, and the last lines for messages
+about failures."""
 
+import os
+import re
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from spotctl.agent.output_times import parse_times
+from pricing_data.units import DAY, SECOND
+from spotctl.agent.files import read_from
+from spotctl.agent.output_times import parse_times, times_file
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import KeepsOutput
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
@@ -15,13 +22,12 @@ from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
-from spotctl.home.paths import Paths
+from spotctl.home.paths import KEPT_DAYS, Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.kept_output import CLUSTER, KeptOutput
 
 FOLLOW_SECONDS = 0.2
 _LONGEST_QUOTE = 300
@@ -148,3 +154,67 @@ class _Asked:
             return printed_at(self._provider, machine, after)
         except (NotFound, Unanswered):
             return b""
+
+
+EVERY_SECONDS = 2.0
+"""How often a machine is asked for new output."""
+
+CLUSTER = "ray"
+"""The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class KeptOutput:
+    """Two files per machine in a folder of the run: the output, and its times.
+
+    There is one writer, the run's process, and any number of readers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._due: dict[str, float] = {}
+
+    def fetch(self, provider: CloudProvider, machine: str, *, now: bool = False) -> None:
+        """Adds what the machine has printed since the last time, if that was long enough ago, or `now`.
+
+        A machine that does not answer is asked again the next time. A full disk loses output, and must not keep a
+        machine from being returned.
+        """
+        if not now and time.monotonic() < self._due.get(machine, 0.0):
+            return
+        self._due[machine] = time.monotonic() + EVERY_SECONDS
+        path = self._path(machine)
+        with suppress(ProviderError, OSError):
+            if new := printed(provider, machine, _size(path)):
+                self._add(path, new)
+                self._add(times_file(path), printed_at(provider, machine, _size(times_file(path))))
+
+    def _add(self, path: Path, new: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+            file.write(new)
+
+    def output(self, machine: str, after: int = 0) -> bytes:
+        """The kept output of a machine, from a byte offset on."""
+        return read_from(self._path(machine), after)
+
+    def output_times(self, machine: str, after: int = 0) -> bytes:
+        """The times of the kept output; see `KeepsOutput`."""
+        return read_from(times_file(self._path(machine)), after)
+
+    def _path(self, machine: str) -> Path:
+        return self._folder / _NOT_IN_NAMES.sub("_", machine)
+
+
+def delete_old(runs: Path, now: float) -> None:
+    """Deletes the output that machines of earlier runs printed more than `KEPT_DAYS` ago, but no results."""
+    for times in runs.glob("*/output/*.times"):
+        with suppress(OSError):
+            if times.stat().st_mtime < now - KEPT_DAYS * DAY / SECOND:
+                times.with_suffix("").unlink(missing_ok=True)
+                times.unlink()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,12 +1,19 @@
-"""Orphans: resources of an installation in its clouds that no active run owns, found by tags."""
+"""Finds what the clouds hold of this installation, by tags: orphans, which no active run owns, and all its machines.
 
-from collections.abc import Iterator, Sequence
+The latter are shown and returned when the event log cannot be used.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from pricing_data.known_clouds import cloud_names, is_cloud
-from spotctl.clouds.base import CloudProvider, Resource
-from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.base import CloudProvider, Machine, MachineState, Resource
+from spotctl.clouds.errors import PartlyListed, ProviderError
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.requests import as_far_as_listed
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
@@ -15,7 +22,101 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.statuses import read_log
-from spotctl.log.store import is_running
+from spotctl.log.store import is_running, runner_of
+
+_ROUNDS, _PAUSE = 120, 0.5
+_NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMachine:
+    """A machine of this installation that a provider shows."""
+
+    id: str
+    """Id of the machine."""
+    run: str
+    """Run for which it was rented."""
+    market: str
+    """Its market."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmergencyReturn:
+    """The result of an emergency return: machines returned, machines left, and clouds that could not be searched."""
+
+    returned: tuple[ShownMachine, ...]
+    """Machines that were returned."""
+    left: tuple[ShownMachine, ...]
+    """Machines that still run."""
+    failures: tuple[str, ...]
+    """Clouds that could not be searched."""
+
+
+def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine], list[str]]:
+    """The machines of a job, or of all, that the providers show running; and the clouds that could not be searched."""
+    shown, failures = list[ShownMachine](), list[str]()
+    for cloud, provider in providers(settings):
+        try:
+            machines, failure = _running(provider, settings, job)
+            shown += map(_shown, machines)
+            failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
+        except ProviderError as error:
+            failures.append(f"{cloud}: not searched: {error}")
+    return shown, failures
+
+
+def return_shown(settings: Settings, job: str = "") -> EmergencyReturn:
+    """Stops the processes of a job's runs, or of all, and returns all machines that the providers show."""
+    before, _ = shown_machines(settings, job)
+    _stop_launchers(settings, job)
+    _wait(lambda: not _return_once(settings, job))
+    left, failures = shown_machines(settings, job)
+    running = {machine.id for machine in left}
+    returned = tuple(machine for machine in before if machine.id not in running)
+    return EmergencyReturn(returned, tuple(left), tuple(failures))
+
+
+def _return_once(settings: Settings, job: str) -> bool:
+    """Whether machines were running, and their return was asked for."""
+    asked = False
+    for _, provider in providers(settings):
+        with suppress(ProviderError):
+            ids = [machine.id for machine in _running(provider, settings, job)[0]]
+            asked |= bool(ids)
+            if ids:
+                provider.terminate(ids)
+    return asked
+
+
+def _stop_launchers(settings: Settings, job: str) -> None:
+    """Asks launchers to end: one that goes on would rent machines again, and one that ends returns its machines."""
+    locks = Paths(settings.home).locks
+    jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
+    # A launcher of several jobs gets one signal: a second one would end it at once.
+    for process in {runner_of(locks, name) for name in jobs if is_running(locks, name)}:
+        if process is not None:
+            with suppress(OSError):
+                os.kill(process, signal.SIGTERM)
+    _wait(lambda: not any(is_running(locks, name) for name in jobs))
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    for _ in range(_ROUNDS):
+        if until():
+            return
+        time.sleep(_PAUSE)
+
+
+def _running(provider: CloudProvider, settings: Settings, job: str) -> tuple[list[Machine], PartlyListed | None]:
+    tags = {INSTALLATION_TAG: installation_id(settings.home)}
+    listed, failure = as_far_as_listed(partial(provider.list, tags))
+    alive = (machine for machine in listed if machine.state not in _NOT_RUNNING)
+    return [machine for machine in alive if job in ("", job_of(machine.tags.get(RUN_TAG, "")))], failure
+
+
+def _shown(machine: Machine) -> ShownMachine:
+    return ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))
+
 
 LOCAL = "local"
 

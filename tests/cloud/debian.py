@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from spotctl.clouds.remote.platforms import OLDEST_GLIBC, PYTHONS, MachinePlatform
 from spotctl.clouds.remote.requirements import closure
 from spotctl.clouds.remote.wheels import look_up_installed
-from spotctl.run.elsewhere.installing import packages_on
+from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.work.training_workload import NODE_PACKAGES
 
 ROOTS, RELEASE = "SPOTCTL_TEST_ROOTS", "SPOTCTL_TEST_RELEASE"

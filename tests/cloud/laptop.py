@@ -17,7 +17,7 @@ from typing import Any
 from spotctl.home.paths import Paths
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from spotctl.run.elsewhere.homes import archives_of
+from spotctl.run.remote_runner.homes import archives_of
 
 _SPOTCTL = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
 _NO_INDEX = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}

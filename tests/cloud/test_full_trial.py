@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 _PATIENCE_SECONDS = 2200.0
-WRITER = "spotctl.run.kit.record:as_json"
+WRITER = "spotctl.run.trial.record:as_json"
 SECOND_KIND = {"aws": "m6i.large", "azure": "Standard_D4s_v5", "gcp": "n2-standard-4"}
 STEPS = "account orders machines token lease launcher eviction checkpoint training runner left".split()
 

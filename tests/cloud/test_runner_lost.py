@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.run.elsewhere.fence import Claim
-from spotctl.run.elsewhere.place import RunPlace
-from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.environment import LAUNCHER
+from spotctl.run.remote_runner.fence import Claim
+from spotctl.run.remote_runner.place import RunPlace
 from tests.cloud.clouds import EVERYTHING, SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.namespaces import Namespaces
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not EVERYTHING, reason="a standby takes minutes to take over; make cloud-all runs this"),
 ]
 
-SERVICE = "spotctl.run.elsewhere.service"
+SERVICE = "spotctl.run.remote_runner.service"
 LOSSES: dict[str, Callable[[Namespaces, str], None]] = {"lost": Namespaces.power_off, "cut off": Namespaces.cut}
 
 

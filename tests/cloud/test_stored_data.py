@@ -10,7 +10,7 @@ import pytest
 
 from spotctl.agent.blobs.locations import place_of
 from spotctl.agent.data_sets import FILES
-from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.environment import LAUNCHER
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.gcp import GcpServer
 from tests.cloud.laptop import Laptop

@@ -16,7 +16,7 @@ from spotctl.clouds.installation import installation_id
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.run.stored_data import removing
-from spotctl.run.stored_data.uses import DataUses
+from spotctl.run.stored_data.removing import DataUses
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.spotctl.command_line import spotctl

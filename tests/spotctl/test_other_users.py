@@ -16,7 +16,7 @@ from agileml.runtime.attach import published_in
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.runtime.folders import NotPrivate
 from spotctl.log.store import EventLog, JobLock
-from spotctl.run.work import rendezvous
+from spotctl.run.work import resume_state
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, killed_at
 from tests.spotctl.launches import state_of, training
@@ -77,7 +77,7 @@ def test_nothing_of_others_is_loaded(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NotPrivate, match="nothing is read from it"):
         published_in(folder)
     assert not (tmp_path / "mark").exists()
-    assert rendezvous.secret_of(folder) == b""
+    assert resume_state.secret_of(folder) == b""
 
 
 def test_a_link_of_others_is_not_followed(folder: Path, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from spotctl.agent.data_sets import gigabytes
 from spotctl.clouds.findings import Finding, Level
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.stored_data.uses import DataUse, DataUses, missing_sets
+from spotctl.run.environment import LAUNCHER
+from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
 
 if TYPE_CHECKING:
     from spotctl.agent.blobs.identity import StoreIdentity

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pricing_data.units import age, counted
 from spotctl.lab.best.offers import RankedOffer, to_json
 from spotctl.lab.best.price_condition import PriceCondition
-from spotctl.run.notify.message import Message
+from spotctl.run.notify.webhook import Message
 
 
 def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now: int) -> Message:

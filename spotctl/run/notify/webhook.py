@@ -1,27 +1,24 @@
-"""Posting a message to a webhook. A failed delivery is reported and never fails the run."""
+"""`Message`: what is sent to a webhook, in the JSON format of its receiver, which is recognized by its host name.
+
+A failed delivery is reported and never fails the run.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-from spotctl.run.notify.message import Message
-from spotctl.run.notify.shapes import body
 
 if TYPE_CHECKING:
     import httpx
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRetry:
-    """The timeout and number of attempts, and the seconds before the second attempt."""
-
-    timeout: float = 10.0
-    attempts: int = 3
-    first_pause: float = 1.0
+TIMEOUT_SECONDS = 10.0
+_ATTEMPTS = 3
+FIRST_PAUSE_SECONDS = 1.0
+"""Between the first attempt and the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,49 +34,51 @@ class Delivery:
         return f"could not notify {self.host}: {self.failure}" if self.failure else f"notified {self.host}"
 
 
-def post(message: Message, webhook: str, retry: DeliveryRetry | None = None) -> Delivery:
+def post(message: Message, webhook: str) -> Delivery:
     """Posts a message to an address or to that in a variable (`$NAME`). Never raises for receiver or network errors."""
     import httpx
 
-    def send(url: str, timeout: float) -> httpx.Response:
-        return httpx.post(url, json=body(message, url), timeout=timeout)
+    def send(url: str) -> httpx.Response:
+        return httpx.post(url, json=body(message, url), timeout=TIMEOUT_SECONDS)
 
-    return _deliver(webhook, send, retry)
+    return _deliver(webhook, send)
 
 
-def beat(heartbeat: str, signal: str, retry: DeliveryRetry | None = None) -> Delivery:
+def beat(heartbeat: str, signal: str) -> Delivery:
     """Tells a health check that a night starts (`/start`), has ended well (empty) or has not (`/fail`)."""
     import httpx
 
-    def send(url: str, timeout: float) -> httpx.Response:
-        return httpx.get(url.rstrip("/") + signal, timeout=timeout)
+    def send(url: str) -> httpx.Response:
+        return httpx.get(url.rstrip("/") + signal, timeout=TIMEOUT_SECONDS)
 
-    return _deliver(heartbeat, send, retry)
+    return _deliver(heartbeat, send)
 
 
-def _deliver(address: str, send: Callable[[str, float], httpx.Response], retry: DeliveryRetry | None) -> Delivery:
+def _deliver(address: str, send: Callable[[str], httpx.Response]) -> Delivery:
     import httpx
     import stamina
 
     url = os.environ.get(address[1:], "") if address.startswith("$") else address
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
-    policy, host = retry or DeliveryRetry(), urlsplit(url).netloc
+    host = urlsplit(url).netloc
     try:
         for attempt in stamina.retry_context(
             on=_is_temporary,
-            attempts=policy.attempts,
-            wait_initial=policy.first_pause,
-            wait_max=8 * policy.first_pause,
+            attempts=_ATTEMPTS,
+            wait_initial=FIRST_PAUSE_SECONDS,
+            wait_max=8 * FIRST_PAUSE_SECONDS,
             timeout=None,
         ):
             with attempt:
                 # Redirects are not followed: the message is only for the configured receiver.
-                send(url, policy.timeout).raise_for_status()
+                send(url).raise_for_status()
     except httpx.HTTPStatusError as error:
-        return Delivery(host, _refusal(error.response))
+        return Delivery(
+            host, f"HTTP {error.response.status_code} {error.response.reason_phrase}; check the address of the webhook"
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return Delivery(host, f"{type(error).__name__} ({policy.attempts} attempts)")
+        return Delivery(host, f"{type(error).__name__} ({_ATTEMPTS} attempts)")
     return Delivery(host)
 
 
@@ -92,5 +91,106 @@ def _is_temporary(error: Exception) -> bool:
     return isinstance(error, httpx.TransportError)
 
 
-def _refusal(response: httpx.Response) -> str:
-    return f"HTTP {response.status_code} {response.reason_phrase}; check the address of the webhook"
+HIDDEN = "***"
+_SHORTEST = 4
+"""Shorter values are not hidden: they are common words rather than secrets, and hiding them would garble the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message. A repeated message has the same `id`, so that receivers can drop it.
+
+    `lines` are for people (name and text), `facts` are for programs; `good` selects the color.
+    """
+
+    id: str
+    title: str
+    good: bool
+    lines: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "\n".join([self.title, *(f"{name}: {text}" for name, text in self.lines.items())])
+
+    def without(self, secrets: Iterable[str]) -> Message:
+        """The message with these values replaced by `***`: a message may quote what a program printed."""
+        values = list(secrets)
+        return replace(
+            self,
+            title=hidden(self.title, values),
+            lines={name: hidden(text, values) for name, text in self.lines.items()},
+            facts={name: hidden(fact, values) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
+        )
+
+
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """The text without the values of secrets."""
+    # The longest first, because one value may be part of another.
+    for value in sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return text
+
+
+_GREEN, _RED = "#2e7d32", "#c62828"
+_SHORT = 40
+"""Texts up to this length are shown two in a row."""
+_DISCORD_LIMIT = 2000
+
+
+def body(message: Message, url: str) -> dict[str, Any]:
+    """The JSON to post to this address."""
+    host = urlsplit(url).hostname or ""
+    shape = next((shape for suffix, shape in _BY_HOST.items() if host == suffix or host.endswith(f".{suffix}")), _plain)
+    return shape(message)
+
+
+def _slack(message: Message) -> dict[str, Any]:
+    """Slack's incoming webhooks, which refuse unknown keys."""
+    fields = [
+        {"title": name, "value": text, "short": len(text) <= _SHORT} for name, text in message.lines.items() if text
+    ]
+    color = _GREEN if message.good else _RED
+    return {
+        "text": message.title,
+        "attachments": [{"color": color, "fallback": message.text, "fields": fields}],
+    }
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """For programs, and for Mattermost, Rocket.Chat and others that understand Slack's keys."""
+    return {**_slack(message), "id": message.id, "ok": message.good, "facts": dict(message.facts)}
+
+
+def _teams(message: Message) -> dict[str, Any]:
+    """An adaptive card for the workflows of Microsoft Teams."""
+    title = {
+        "type": "TextBlock",
+        "text": message.title,
+        "weight": "bolder",
+        "wrap": True,
+        "color": "good" if message.good else "attention",
+    }
+    facts = [{"title": name, "value": text} for name, text in message.lines.items() if text]
+    card = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [title, {"type": "FactSet", "facts": facts}],
+    }
+    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
+    return {"type": "message", "attachments": [attachment]}
+
+
+def _discord(message: Message) -> dict[str, Any]:
+    return {"content": message.text[:_DISCORD_LIMIT]}
+
+
+_BY_HOST: dict[str, Callable[[Message], dict[str, Any]]] = {
+    "hooks.slack.com": _slack,
+    "webhook.office.com": _teams,
+    "logic.azure.com": _teams,
+    "api.powerplatform.com": _teams,
+    "discord.com": _discord,
+    "discordapp.com": _discord,
+}

@@ -25,9 +25,9 @@ from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.model_file import check_nothing_lost, save_model
-from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.environment import LAUNCHER
 from spotctl.run.ray.training import HEAD_LOST, JOB_FILE
-from spotctl.run.work.split_training import prepared
+from spotctl.run.work.training_nodes import prepared
 from spotctl.run.work.training_workload import CHECKPOINT_FILE, LOG_FILE, MODEL_FILE, training_job
 
 

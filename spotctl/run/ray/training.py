@@ -21,8 +21,8 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import SpotctlError
 from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE, FAILED
-from spotctl.run.kept_output import CLUSTER
-from spotctl.run.work import rendezvous
+from spotctl.run.machine_output import CLUSTER
+from spotctl.run.work import resume_state
 from spotctl.run.work.training_workload import LOG_FILE, MODEL_FILE, REPORT_EVERY
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class RayTraining:
     def __init__(self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]) -> None:
         self._job, self._environment, self._results = spec.name, environment, environment.results
         self._results.mkdir(parents=True, exist_ok=True)
-        rendezvous.make(environment.rendezvous)
+        resume_state.make_rendezvous(environment.rendezvous)
         state = environment.rendezvous / _STATE
         if not is_unfinished(state):
             # The files of an earlier run of the job.
@@ -125,30 +125,26 @@ def train(
 ) -> ev.RunEnded:
     """Runs the job to its end, or until it is asked to stop; `pause` is called between turns."""
     if journal.state.stopping is None:
-        _follow(spec, journal, environment, pause)
+        assert journal.state.began is not None
+        training = RayTraining(spec, environment, journal.state.began.spec)
+        reported_at = 0.0
+        try:
+            while journal.state.stopping is None:
+                over = training.ending()
+                due = over is not None or time.monotonic() - reported_at > REPORT_EVERY
+                if due and (latest := training.progress()) is not None:
+                    journal.write(latest)
+                    reported_at = time.monotonic()
+                if over is not None:
+                    journal.write(over)
+                pause()
+                time.sleep(_TURN_SECONDS)
+                journal.catch_up()
+        finally:
+            training.close()
     stop = journal.state.stopping
     assert stop is not None
     facts = {**stop.facts, "spent": 0, "cluster": spec.cluster}
     journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us(), facts))
     assert journal.state.ended is not None
     return journal.state.ended
-
-
-def _follow(spec: JobSpec, journal: Journal, environment: RunEnvironment, pause: Callable[[], None]) -> None:
-    assert journal.state.began is not None
-    training = RayTraining(spec, environment, journal.state.began.spec)
-    reported_at = 0.0
-    try:
-        while journal.state.stopping is None:
-            over = training.ending()
-            due = over is not None or time.monotonic() - reported_at > REPORT_EVERY
-            if due and (latest := training.progress()) is not None:
-                journal.write(latest)
-                reported_at = time.monotonic()
-            if over is not None:
-                journal.write(over)
-            pause()
-            time.sleep(_TURN_SECONDS)
-            journal.catch_up()
-    finally:
-        training.close()

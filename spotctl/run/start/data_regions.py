@@ -15,7 +15,7 @@ from spotctl.files.job.data_buckets import bucket_at
 from spotctl.files.job.reach import bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.values import JobPlan
-from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.environment import LAUNCHER
 
 RegionOf = Callable[[str], Location | None]
 """Where the bucket of a location is; None if nothing says so."""

@@ -42,9 +42,8 @@ from spotctl.log.store import EventLog, JobLock, is_running
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import on_demand_price
 from spotctl.planning.values import JobPlan
-from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
-from spotctl.run.kept_output import delete_old
-from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.environment import LAUNCHER, RunEnvironment, environment_of, secrets_of
+from spotctl.run.machine_output import delete_old
 from spotctl.run.ray import training as ray_training
 from spotctl.run.start.fresh_prices import fresh_prices
 from spotctl.run.start.local_market import begin_market, continue_market
@@ -60,8 +59,8 @@ from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
-from spotctl.run.work import rendezvous, resume_state
-from spotctl.run.work.containers import check_podman
+from spotctl.run.work import resume_state
+from spotctl.run.work.workload import check_podman
 
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
@@ -147,7 +146,7 @@ def begin_run(
         spec = replace(spec, resources=replace(spec.resources, reservations=plan.job.reservations))
     spec = replace(spec, tags={**settings.tags, **spec.tags})
     paths, provider = Paths(settings.home), provider_of(settings, spec)
-    run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
+    run, folder = f"{spec.name}-{secrets.token_hex(3)}", resume_state.new_rendezvous()
     environment = environment_of(spec, run, folder, provider, paths)
     journal = Journal(log, run, environment.clock)
     deadline = deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
@@ -185,7 +184,7 @@ def resume(
                 f" computer ('spotctl stop {job}' closes it, 'spotctl launch' starts from scratch)"
             )
         if stop is None:
-            rendezvous.check(folder)
+            resume_state.check_rendezvous(folder)
         spec, ending = restored(state.began.spec, paths.home), stop is not None or state.stopping is not None
         if not ending:
             # Opening a cloud takes seconds, and a missing secret is known at once.
@@ -260,7 +259,7 @@ def _conduct(
         observer.on_end(spec, journal.state, ended)
         return journal.state, ended
     if not journal.state.orders and journal.state.stopping is None:
-        rendezvous.make(environment.rendezvous)
+        resume_state.make_rendezvous(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
     environment = replace(

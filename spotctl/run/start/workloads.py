@@ -86,7 +86,7 @@ def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
         from spotctl.agent.stored_checkpoints import discard_checkpoints
-        from spotctl.run.launcher_identity import LAUNCHER
+        from spotctl.run.environment import LAUNCHER
 
         try:
             discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)

@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pricing_data.units import counted
@@ -20,7 +20,7 @@ from spotctl.files.job.data_buckets import bucket_at, copy_in
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.state import RunState
-from spotctl.run.stored_data.uses import DataUse, DataUses, claim, user_key
+from spotctl.run.stored_data.removing import DataUse, DataUses, claim, user_key
 
 _WAIT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
@@ -28,14 +28,6 @@ _CLOSE_SECONDS = 10.0
 
 class _Stopped(Exception):
     """The run has ended: the next one goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A data set whose copy is whole; `missing` are the sizes of the files that were not there before, by digest."""
-
-    listed: DataSet
-    missing: Mapping[str, int]
 
 
 def reserved(
@@ -84,8 +76,9 @@ def copy_set(
     installation: str,
     identity: StoreIdentity,
     check: Callable[[float], object] = lambda _: None,
-) -> Copied:
-    """Copies a data set to another bucket, as far as it is not there. Its mark `WHOLE` comes last.
+) -> Mapping[str, int]:
+    """Copies a data set to another bucket, as far as it is not there; returns the sizes of the files that were not
+    there before, by digest. Its mark `WHOLE` comes last.
 
     `check` waits for the seconds that it is given, and raises if the copy is to end.
     StoreRefused: one of the buckets refuses it.
@@ -114,7 +107,7 @@ def copy_set(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     target.put(WHOLE + near.digest, str(wall_us()).encode())
-    return Copied(listed, missing)
+    return missing
 
 
 def _checked(source: ObjectBucket, digest: str, check: Callable[[float], object]) -> Iterator[bytes]:
@@ -190,9 +183,8 @@ class RegionalCopies:
                     f"data {name}: no copy in {bucket}, machines in {region} read {first.bucket}: {error}"
                 )
                 return
-            if copied.missing:
-                size = gigabytes(sum(copied.missing.values()))
-                files = counted(len(copied.missing), "file")
+            if copied:
+                size, files = gigabytes(sum(copied.values())), counted(len(copied), "file")
                 self._lines.append(f"data {name}: {files}, {size}, copied to {bucket} for machines in {region}")
         self._whole.add(bucket)
 

@@ -1,11 +1,13 @@
 """Stores the data folders of a job in its bucket: what is there already is not sent again."""
 
 import hashlib
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from spotctl.agent.blobs.objects import write
 from spotctl.agent.data_parts import describe
 from spotctl.agent.data_sets import CONNECTIONS, FILES, DataSet, SetLocation, gigabytes
 from spotctl.agent.errors import TransferFailed
+from spotctl.agent.files import replace_json
 from spotctl.clouds.installation import installation_id
 from spotctl.files.job.reach import bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
@@ -25,10 +28,9 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, Interrupted
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
-from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.stored_data.digests import DataChanged, KnownDigests
+from spotctl.run.environment import LAUNCHER
 from spotctl.run.stored_data.regional import reserved
-from spotctl.run.stored_data.uses import DataUse, DataUses, claim, while_storing
+from spotctl.run.stored_data.removing import DataUse, DataUses, claim, while_storing
 
 _ATTEMPTS = 3
 """How often a folder is described before it counts as one that keeps changing."""
@@ -86,7 +88,11 @@ class _Storing:
         for _ in range(_ATTEMPTS):
             try:
                 listed = self._described(home)
-                self._check_disk(listed)
+                if self.disk_gib is not None and listed.size > self.disk_gib * _GIB:
+                    raise BadRequest(
+                        f"data {self.source}: has {gigabytes(listed.size)}, and the machines' disk only"
+                        f" {self.disk_gib} GiB: raise image.disk_gib"
+                    )
                 location = SetLocation(self.bucket, listed.digest)
                 # Noted before anything is sent: `spotctl gc` then knows of it, however this ends.
                 self.uses.note(DataUse(location, listed.size, job, wall_us()))
@@ -110,25 +116,7 @@ class _Storing:
         known.keep()
         return listed
 
-    def _check_disk(self, listed: DataSet) -> None:
-        if self.disk_gib is not None and listed.size > self.disk_gib * _GIB:
-            raise BadRequest(
-                f"data {self.source}: has {gigabytes(listed.size)}, and the machines' disk only {self.disk_gib} GiB:"
-                " raise image.disk_gib"
-            )
-
     def _send(self, listed: DataSet, bucket: ObjectBucket) -> None:
-        self._claim(listed, bucket)
-        present = {key.removeprefix(FILES) for key in bucket.list(FILES)}
-        paths = {file.digest: path for path, file in listed.files.items()}
-        missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
-        folder = self.source.parent
-        _send_files(bucket, {digest: (folder / paths[digest], size) for digest, size in missing.items()}, self)
-        files, size = counted(len(listed.files), "file"), gigabytes(listed.size)
-        sent = f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}" if missing else "nothing to send"
-        self.say(f"data {self.name}: {files}, {size}, in {self.bucket}; {sent}")
-
-    def _claim(self, listed: DataSet, bucket: ObjectBucket) -> None:
         is_said = False
 
         def wait() -> None:
@@ -140,6 +128,14 @@ class _Storing:
             time.sleep(_WAIT_SECONDS)
 
         claim(bucket, listed.digest, listed.content(), self.installation, wait)
+        present = {key.removeprefix(FILES) for key in bucket.list(FILES)}
+        paths = {file.digest: path for path, file in listed.files.items()}
+        missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
+        folder = self.source.parent
+        _send_files(bucket, {digest: (folder / paths[digest], size) for digest, size in missing.items()}, self)
+        files, size = counted(len(listed.files), "file"), gigabytes(listed.size)
+        sent = f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}" if missing else "nothing to send"
+        self.say(f"data {self.name}: {files}, {size}, in {self.bucket}; {sent}")
 
 
 def _send_files(bucket: ObjectBucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
@@ -152,23 +148,19 @@ def _send_files(bucket: ObjectBucket, files: Mapping[str, tuple[Path, int]], sto
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         pending = {pool.submit(send, digest, path) for digest, (path, _) in files.items()}
         try:
-            _wait(pending, progress, storing)
+            say_at = time.monotonic() + _SAY_SECONDS
+            while pending:
+                done, pending = wait(pending, _LOOK_SECONDS, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                storing.check()
+                if pending and time.monotonic() > say_at:
+                    storing.say(f"data {storing.name}: {gigabytes(progress.sent)} of {gigabytes(progress.total)} sent")
+                    say_at = time.monotonic() + _SAY_SECONDS
         except BaseException:
             ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _wait(pending: set[Future[None]], progress: "_Progress", storing: _Storing) -> None:
-    say_at = time.monotonic() + _SAY_SECONDS
-    while pending:
-        done, pending = wait(pending, _LOOK_SECONDS, FIRST_EXCEPTION)
-        for future in done:
-            future.result()
-        storing.check()
-        if pending and time.monotonic() > say_at:
-            storing.say(f"data {storing.name}: {gigabytes(progress.sent)} of {gigabytes(progress.total)} sent")
-            say_at = time.monotonic() + _SAY_SECONDS
 
 
 @dataclass(slots=True)
@@ -192,3 +184,61 @@ def _checked_pieces(path: Path, digest: str, progress: _Progress, ended: threadi
         raise DataChanged(os.fspath(path)) from error
     if hashed.hexdigest() != digest:
         raise DataChanged(os.fspath(path))
+
+
+_SAVE_SECONDS = 30.0
+_SETTLED_NS = 2 * 10**9
+"""A file that changed this shortly before it was read may change again within the same tick of the file system's clock:
+it is read again the next time."""
+
+_KEY_DIGITS = 24
+
+
+class DataChanged(Exception):
+    """A file changed, or went away, while it was read."""
+
+
+class KnownDigests:
+    """The digests of one folder, in a file below `home`. A file counts as unchanged with the same size, number and
+    times, of which no program can set that of its last change."""
+
+    def __init__(self, home: Path, folder: Path, is_stopped: Callable[[], None]) -> None:
+        key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:_KEY_DIGITS]
+        self._file, self._check = home / "digests" / f"{key}.json", is_stopped
+        self._known: dict[str, list[object]] = {}
+        self._met: dict[str, list[object]] = {}
+        self._saved_at = time.monotonic()
+        # A damaged file costs time: all is read again.
+        with suppress(OSError, ValueError, TypeError):
+            self._known = dict(json.loads(self._file.read_bytes()))
+
+    def digest(self, name: str, path: Path, status: os.stat_result) -> str:
+        """The SHA-256 of a file. DataChanged: it changes meanwhile."""
+        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        known = self._known.get(name)
+        if known is not None and known[:-1] == stamp:
+            self._met[name] = known
+            return str(known[-1])
+        read_at, hashed, size = time.time_ns(), hashlib.sha256(), 0
+        for piece in file_pieces(path):
+            self._check()
+            hashed.update(piece)
+            size += len(piece)
+        if size != status.st_size:
+            raise DataChanged(os.fspath(path))
+        if max(status.st_mtime_ns, status.st_ctime_ns) < read_at - _SETTLED_NS:
+            self._known[name] = self._met[name] = [*stamp, hashed.hexdigest()]
+        if time.monotonic() > self._saved_at + _SAVE_SECONDS:
+            self._save(self._known)
+        return hashed.hexdigest()
+
+    def keep(self) -> None:
+        """Stores what is known of the files that were met; the others are gone."""
+        self._save(self._met)
+
+    def _save(self, values: dict[str, list[object]]) -> None:
+        # Without room for the file, the next launch reads all again.
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_json(self._file, dict(values))
+        self._saved_at = time.monotonic()

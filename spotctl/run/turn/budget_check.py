@@ -25,7 +25,7 @@ from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
 
 if TYPE_CHECKING:
-    from spotctl.run.turn.rest_of_run import PlayedRest
+    from spotctl.run.turn.live_strategy import PlayedRest
 
 PREDICTIVE_SHARE = 0.1
 """From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does, unless it

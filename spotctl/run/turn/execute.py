@@ -26,7 +26,7 @@ from spotctl.log.events import Event, Intended
 from spotctl.log.folding import ABANDONED, fold
 from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.kept_output import KeptOutput
+from spotctl.run.machine_output import KeptOutput
 from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
 from spotctl.run.work.workload import Workload
 
@@ -151,13 +151,17 @@ class Executor:
             case ScheduleReturn():
                 self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines))
             case Buy() | Renew() | ReturnMachines():
-                self._begin(self._intent(instruction))
+                intent = self._intent(instruction)
+                self._journal.write(intent)
+                self._finish(intent)
 
     def settle(self) -> None:
         """Repeats requests that have no outcome yet."""
         for intent in list(self._journal.state.open.values()):
             if isinstance(intent, ev.RentIntended) and self._is_moot(intent):
-                self._abandon(intent)
+                if self._journal.now() > intent.lease_until - self._lease + LISTING_DELAY:
+                    message = "the provider did not answer the order in time"
+                    self._journal.write(ev.RentRefused(intent.intent, ABANDONED, message))
             elif isinstance(intent, ev.RenewIntended) and self._is_superseded(intent):
                 # Sent now, it would shorten leases.
                 self._journal.write(ev.Renewed(intent.intent))
@@ -172,11 +176,6 @@ class Executor:
         """Whether later renewals extended the same leases at least as far."""
         held = (self._journal.state.machines[name] for name in renewal.machines)
         return all(not machine.alive or machine.lease_until >= renewal.lease_until for machine in held)
-
-    def _abandon(self, order: ev.RentIntended) -> None:
-        if self._journal.now() > order.lease_until - self._lease + LISTING_DELAY:
-            message = "the provider did not answer the order in time"
-            self._journal.write(ev.RentRefused(order.intent, ABANDONED, message))
 
     def list_machines(self) -> tuple[Machine, ...] | None:
         """The run's machines, with what their agents say; None while the provider does not answer.
@@ -310,10 +309,6 @@ class Executor:
                 return ev.RenewIntended(number, machines, until)
             case ReturnMachines(machines, reason):
                 return ev.ReturnIntended(number, machines, reason)
-
-    def _begin(self, intent: Intended) -> None:
-        self._journal.write(intent)
-        self._finish(intent)
 
     def _finish(self, intent: Intended, *, repeated: bool = False) -> None:
         match intent:

@@ -22,14 +22,13 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn import observe, reconcile
 from spotctl.run.turn.budget_check import BudgetCheck, described
-from spotctl.run.turn.ending import EndOfRun
+from spotctl.run.turn.ending import EndOfRun, Patience, Reach, RunLimits, repeated_refusal
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
-from spotctl.run.turn.patience import Patience, Reach, RunLimits, repeated_refusal
 from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.work.workload import Workload, WorkReport
 
 if TYPE_CHECKING:
-    from spotctl.run.turn.rest_of_run import PlayedRest
+    from spotctl.run.turn.live_strategy import PlayedRest
 
 DECIDE_EVERY = 5 * MINUTE
 """Longest market time between decisions of a strategy: its last wishes may have been refused."""
@@ -272,21 +271,21 @@ class Runner:
                 # A request to stop may have arrived while earlier instructions were carried out.
                 return self.state.stopping is None
             case ScheduleReturn(replaced=True):
-                return self._granted_since(before)
+                # The orders of this turn must have brought all of their machines.
+                orders = [order for number, order in self.state.orders.items() if number > before]
+                return bool(orders) and all(len(self.state.of(order.intent)) >= order.machines for order in orders)
             case _:
                 return True
-
-    def _granted_since(self, before: int) -> bool:
-        """Whether orders were placed after one with this number, and brought all of their machines."""
-        orders = [order for number, order in self.state.orders.items() if number > before]
-        return bool(orders) and all(len(self.state.of(order.intent)) >= order.machines for order in orders)
 
     def _purchases(self, now: int) -> list[Instruction]:
         # Until the result of an order is known, another order could buy the same again; and until it is known whether
         # all machines have what made one of them end silently, another order could buy the same fault again.
         if self.state.has_open_order or self.state.is_unproven(self._intents_before):
             return []
-        reach = self._reach()
+        state = self.state
+        shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
+        fewest = limits.least if limits.shrinks else inf
+        reach = Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
         self._check_capacity(reach, now)
         if self.state.stopping is not None:
             return []
@@ -300,7 +299,11 @@ class Runner:
             return reliable
         if reconcile.nearly_done(self.state, self._left, now, self._times):
             return reliable
-        self._follow_quotas()
+        # A strategy is for the run's parts of the quotas.
+        parts = self._rules.quotas(self.state)
+        if parts is not None:
+            self._journal.write(ev.QuotasShared(parts))
+            self._made = None
         strategy, terms = self._strategy
         terms = reach.within(terms)
         situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._times, self._left)
@@ -317,13 +320,6 @@ class Runner:
         if actions:
             self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason))
         return [*reliable, *actions]
-
-    def _follow_quotas(self) -> None:
-        """If the run's parts of the quotas have changed, its strategy is made again."""
-        parts = self._rules.quotas(self.state)
-        if parts is not None:
-            self._journal.write(ev.QuotasShared(parts))
-            self._made = None
 
     def _facts(self, now: int) -> object:
         """The facts that a decision depends on, besides the prices."""
@@ -354,12 +350,6 @@ class Runner:
         over = over or self._patience.without_machines(self.state, now, waits=self._next.waits, short=self._next.short)
         if over is not None:
             self._stop(over.outcome, over.message)
-
-    def _reach(self) -> Reach:
-        state = self.state
-        shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
-        fewest = limits.least if limits.shrinks else inf
-        return Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
 
     @property
     def starting(self) -> str:

@@ -20,7 +20,7 @@ from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotPermitted, ProviderError
 from spotctl.files.job.data_buckets import copies_near
-from spotctl.files.job.programs import Checkpoint, Command
+from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE, FAILED
@@ -28,7 +28,6 @@ from spotctl.log.state import RunState
 from spotctl.planning.market_history import CHECKPOINT
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
-from spotctl.run.work.containers import container_of
 from spotctl.run.work.gang import (
     PREPARE,
     SETUP,
@@ -36,14 +35,14 @@ from spotctl.run.work.gang import (
     GangStep,
     allowed,
     free_since,
+    move_to,
     next_step,
     node_variables,
     rest_name,
     run_name,
 )
-from spotctl.run.work.moves import move_to
 from spotctl.run.work.training_nodes import free_port
-from spotctl.run.work.workload import WorkReport
+from spotctl.run.work.workload import WorkReport, container_of
 
 PAUSE = 0.1
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 10.0
@@ -349,7 +348,9 @@ class CommandWorkload:
         for rank in range(1 if self._command.nodes.is_range else self._command.nodes.most):
             try:
                 if rank not in self._stored:
-                    self._stored[rank] = self._stored_checkpoints(checkpoint, rank)
+                    path, secrets = checkpoint.path, self._environment.secrets
+                    key = signing_key(checkpoint.signed_with or "", secrets, path, rank)
+                    self._stored[rank] = StoredCheckpoints(path, rank, self._environment.identity, key)
                 stored = self._stored[rank].latest()
             except AgentError:
                 # Files of another program; the node that tries to restore from there reports it.
@@ -361,11 +362,6 @@ class CommandWorkload:
                 continue
             self._newest[rank] = stored.number
             yield ev.Checkpointed(int(attempt), rank, stored.number, stored.size, stored.seconds, stored.every)
-
-    def _stored_checkpoints(self, checkpoint: Checkpoint, rank: int) -> StoredCheckpoints:
-        path, secrets = checkpoint.path, self._environment.secrets
-        key = signing_key(checkpoint.signed_with or "", secrets, path, rank)
-        return StoredCheckpoints(path, rank, self._environment.identity, key)
 
 
 def _port(name: str) -> int:

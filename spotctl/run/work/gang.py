@@ -1,20 +1,27 @@
-"""The next step of a command's nodes, which start, stop and move as a group. Pure.
+"""The next step of a command's nodes, which start, stop and relocate as a group. Pure.
 
 A machine is prepared, waits for the other nodes, runs the command, and rests once the command was stopped there. The
 name of the payload says what the machine was last assigned.
 
 With a range of nodes, an attempt that loses machines is followed at once by an attempt on the remaining machines, as
-long as these are enough. Machines that come later wait until growing is worth a restart.
+long as these are enough. Machines that come later wait until growing is worth a restart. If a new attempt needs its
+checkpoint in another region, the relocation is an amount of data sent, its cost, and the time it takes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bidbrain.strategies.base import SavedState
+from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
-from pricing_data.units import counted
+from pricing_data.units import NANOS_PER_DOLLAR, counted
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.clouds.base import Machine, MachineState
+from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import JobSpec
+from spotctl.log import events as ev
 from spotctl.log.state import EVICTED, Held, RunState
+from spotctl.planning.roaming import GB, transfer_time
 
 PREPARE = "prepare"
 SETUP = "setup"
@@ -252,3 +259,45 @@ def node_variables(rank: int, nodes: Sequence[str], port: int) -> dict[str, str]
 def allowed(retries: Mapping[str, int], failure: str | int) -> int:
     """How often a job is tried again after this failure: `setup`, or the status with which the command exited."""
     return retries.get(str(failure), _DEFAULT_RETRIES.get(str(failure), 0))
+
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMove:
+    """A checkpoint that a new attempt needs elsewhere: the data that the old place sends, and when they arrive."""
+
+    sent: ev.Sent
+    there_at: int
+
+
+def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
+    """The place and the size of a command's checkpoint; the size as declared in the job file, else as measured."""
+    program, attempt, kept = spec.program, state.work.attempt, state.work.checkpoint
+    if not isinstance(program, Command) or program.checkpoint is None or attempt is None or kept is None:
+        return None
+    declared = program.checkpoint.size
+    market = state.allocations[state.machines[attempt.machines[0]].allocation].market
+    parts = 1 if program.nodes.is_range else program.nodes.most
+    return SavedState(market, (kept.bytes * parts if declared is None else declared) / GB)
+
+
+def move_to(
+    state: RunState, spec: JobSpec, machines: Sequence[str], now: int, lists: Callable[[], ListPrices]
+) -> CheckpointMove | None:
+    """The move of the checkpoint to the machines of a new attempt; None if the checkpoint is there already."""
+    saved, attempt = saved_of(state, spec), state.work.attempt
+    if saved is None or attempt is None:
+        return None
+    held = [state.machines[machine] for machine in machines]
+    origin, target = Location.of(saved.market), Location.of(state.allocations[held[0].allocation].market)
+    if (origin.cloud, origin.region) == (target.cloud, target.region):
+        return None
+    # The price is known: the plan uses no market without such a price.
+    price = round(egress(origin, target, now, lists()).usd_per_gb * NANOS_PER_DOLLAR * _GIB / GB)
+    there_at = max(machine.ran or machine.started for machine in held) + transfer_time(saved.gigabytes)
+    return CheckpointMove(
+        ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price, f"{target.cloud}/{target.region}"),
+        there_at,
+    )

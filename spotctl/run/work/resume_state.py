@@ -1,12 +1,16 @@
-"""The state that a training which ended early leaves for the job's next run: the controller's state and checkpoints.
+"""The folder in which a run's processes find each other, and what a training that ended early leaves for the next run.
 
-The state is kept in a blob store under the home, because the rendezvous folder may be lost when the computer restarts.
-The next run starts with a copy, and reports all machines of earlier runs as lost: its own nodes then restore the newest
-checkpoint, as after any loss of all nodes.
+The folder is outside of the home: sockets need short paths, and the secret by which processes authenticate each other
+is not kept next to the log. A restart of the computer may remove it, so the controller's state and the checkpoints
+are kept in a blob store under the home. The next run starts with a copy, and reports all machines of earlier runs as
+lost: its own nodes then restore the newest checkpoint, as after any loss of all nodes.
 """
 
 import json
+import os
+import secrets
 import shutil
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob, fetch_file, file_pieces
-from agileml.runtime.folders import require_private
+from agileml.runtime.folders import NotPrivate, require_private
 from agileml.runtime.rendezvous import FolderRendezvous
 from spotctl.agent.files import replace_json
+from spotctl.clouds.owner_only import read_or_create
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
@@ -100,3 +105,45 @@ def _identity(spec: JobSpec) -> dict[str, Any]:
     resume."""
     assert isinstance(spec.program, Training)
     return {"app": spec.program.app, "args": dict(spec.program.args), "workdir": str(spec.workdir)}
+
+
+_LONGEST_BASE = 40
+"""Bytes of the temporary folder's path that leave room for the names of sockets."""
+
+_SECRET_BYTES = 32
+_SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder only its owner can read
+
+
+def new_rendezvous() -> Path:
+    """A path for a run's folder. The log records it before it is created, so that no folder is left unrecorded."""
+    base = tempfile.gettempdir()
+    short = base if len(os.fsencode(base)) <= _LONGEST_BASE else "/tmp"  # noqa: S108 - only the owner can read the folder
+    return Path(short) / f"spotctl-{secrets.token_hex(4)}"
+
+
+def make_rendezvous(folder: Path) -> None:
+    """Creates the folder, readable by its owner only, and the secret."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_rendezvous(folder)
+    read_or_create(folder / _SECRET_FILE, secrets.token_bytes(_SECRET_BYTES))
+
+
+def check_rendezvous(folder: Path) -> None:
+    """Raises BadRequest if another user may have written what is in the folder.
+
+    Its name is in the log, and after a restart of the computer anybody can create a folder of that name.
+    """
+    try:
+        require_private(folder)
+    except NotPrivate as error:
+        raise BadRequest(f"{error}; 'spotctl stop' closes its run, 'spotctl launch' starts it again") from error
+
+
+def secret_of(folder: Path) -> bytes:
+    """The secret; empty if the folder is gone or another user's: a run that only returns its machines needs none."""
+    path = folder / _SECRET_FILE
+    try:
+        require_private(folder)
+        return path.read_bytes()
+    except (FileNotFoundError, NotPrivate):
+        return b""

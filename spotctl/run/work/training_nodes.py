@@ -1,18 +1,30 @@
 """How the machines of a training become its nodes: on this computer through a folder, elsewhere through a port.
 
 Rented machines reach the controller through ssh, at a port of their own loopback interface, so the launcher
-needs no address that they can reach. Nodes reach each other at their private addresses, over TLS.
+needs no address that they can reach. Nodes reach each other at their private addresses, over TLS. A model that is split
+over its machines is trained as a pipeline.
 """
 
 import socket
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from agileml.job import TrainingJob
 from agileml.join import node_name
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
+from agileml.pipeline.run.model_source import ModelSource, file_source
+from agileml.pipeline.run.training import PipelinePlan
+from agileml.runtime.job_shape import isolated
 from agileml.transport import TcpAddress
 from spotctl.agent.files import Watched, replace_json
 from spotctl.clouds.capabilities import ReverseTunnel
+from spotctl.files.job.programs import Parallel
+from spotctl.files.parallel_files import load_profiles
+from spotctl.planning.parallel import as_trained, profile_of, samples_of
 from spotctl.run.environment import RunEnvironment
 
 HOST = "127.0.0.1"
@@ -91,3 +103,36 @@ def free_port(wanted: int = 0) -> int:
         except OSError:
             return 0
         return int(probe.getsockname()[1])
+
+
+_SAVE_EVERY = 10
+"""Updates between copies in the store; neighbors have later ones."""
+
+_RATE = 0.003
+"""The learning rate of a model without an optimizer."""
+
+
+def prepared(
+    job: TrainingJob, parallel: Parallel, most: int, workdir: Path, variables: Mapping[str, str]
+) -> PreparedPipeline:
+    """The job of a pipeline on at most `most` machines; a process in the job's folder loads the model."""
+    parallel = as_trained(parallel)
+    profile = profile_of(parallel, load_profiles(workdir / parallel.profile, None, crossing=1))
+    batch = max(samples_of(parallel, profile) // profile.microbatch, 1)
+    every, nodes = parallel.elastic.every, parallel.elastic.nodes
+    plan = PipelinePlan(
+        batches=1,
+        batch=batch,
+        scheme=parallel.scheme,
+        chunks=parallel.chunks or 1,
+        recompute=bool(parallel.recompute),
+        every=every,
+        save_every=max(_SAVE_EVERY // every, 1) * every,
+        least_stages=parallel.stages or (nodes.least if nodes else 1),
+        most_nodes=min(most, nodes.most) if nodes else most,
+        tensor=parallel.tensor or 1,
+    )
+    task = ModelSource(Optimizer(parallel.optimizer, _RATE), parallel.scheme, batch, plan.recompute)
+    split = replace(job, source=file_source(job.source.target, profile.microbatch))
+    seconds = [layer.forward_seconds + layer.backward_seconds for layer in profile.layers]
+    return isolated(partial(prepare_pipeline, split, task, plan, seconds), job.source.target, workdir, variables)

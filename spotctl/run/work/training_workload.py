@@ -40,15 +40,13 @@ from spotctl.files.job.spec import JobSpec, data_variable
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.log.events import Progressed, RentIntended
 from spotctl.log.outcomes import DONE, FAILED
-from spotctl.log.state import Held, RunState
+from spotctl.log.state import RunState
 from spotctl.log.timesheet import Timesheet
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
-from spotctl.run.work import rendezvous, resume_state, split_training
-from spotctl.run.work.containers import checked, container_of
-from spotctl.run.work.data_here import DataHere
+from spotctl.run.work import resume_state, training_nodes
 from spotctl.run.work.training_nodes import nodes_of
-from spotctl.run.work.workload import WorkReport
+from spotctl.run.work.workload import DataHere, WorkReport, checked, container_of
 
 MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
 
@@ -90,7 +88,7 @@ class TrainingWorkload:
         assert isinstance(spec.program, Training)
         self._program, self._job = spec.program, training_job(spec)
         self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MOST_STAGES)
-        self._secret, self._nodes = rendezvous.secret_of(environment.rendezvous), nodes_of(environment)
+        self._secret, self._nodes = resume_state.secret_of(environment.rendezvous), nodes_of(environment)
         self._earlier = resume_state.earlier(environment.rendezvous)
         self._speed = environment.provider.speed
         self._controller: AttachedJob | None = None
@@ -205,7 +203,11 @@ class TrainingWorkload:
                 return ()
             self._controller = self._start_controller(state, machines, done_before, data)
         idle = self._report_machines(self._controller, state, machines, now)
-        self._listen(self._controller)
+        until = time.monotonic() + LISTEN_SECONDS
+        while self._last_line is None and (left := until - time.monotonic()) > 0:
+            trained = self._controller.turn(left)
+            self._crashes.advance(self._controller.last_clock, self._controller.progress)
+            self._last_line = None if trained is None else self._save(trained)
         return idle
 
     def _start_controller(
@@ -230,7 +232,7 @@ class TrainingWorkload:
             parallel = program.parallel
             if parallel.stages is None and parallel.elastic.nodes is None:
                 parallel = replace(parallel, stages=self._least_stages())
-            return split_training.prepared(self._job, parallel, self._most, workdir, variables)
+            return training_nodes.prepared(self._job, parallel, self._most, workdir, variables)
         return PreparedJob(self._job, isolated_shape_of(self._job, workdir, variables))
 
     def _read_earlier_lines(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:
@@ -252,7 +254,7 @@ class TrainingWorkload:
     ) -> tuple[str, ...]:
         """Reports warned and lost machines; returns machines whose node has exited."""
         for held in state.machines.values():
-            deadline = self._deadline(state, held)
+            deadline = min((at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=None)
             if not held.alive:
                 self._lose(controller, held.id)
             elif deadline is not None and held.id not in self._lost and self._warned.get(held.id) != deadline:
@@ -261,20 +263,13 @@ class TrainingWorkload:
         for machine in machines:
             known = state.machines.get(machine.id)
             if machine.state is MachineState.RUNNING and not machine.work and known is not None and known.alive:
-                self._assign(state, known)
+                # It booted without a node.
+                payload = self.payload(state.orders[known.allocation])
+                # A machine that does not answer is asked again in the next turn.
+                with suppress(NotFound, Throttled, Unanswered):
+                    self._environment.provider.link(known.id).assign(payload)
         exited = [machine for machine in machines if machine.exit_code is not None and machine.id in state.machines]
         return tuple(machine.id for machine in exited if self._exited_alone(controller, state, machine))
-
-    def _assign(self, state: RunState, held: Held) -> None:
-        """Gives the node to a machine that booted without one."""
-        payload = self.payload(state.orders[held.allocation])
-        # A machine that does not answer is asked again in the next turn.
-        with suppress(NotFound, Throttled, Unanswered):
-            self._environment.provider.link(held.id).assign(payload)
-
-    def _deadline(self, state: RunState, held: Held) -> int | None:
-        """When the machine will be evicted or returned; None if unknown."""
-        return min((at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=None)
 
     def _exited_alone(self, controller: AttachedJob, state: RunState, machine: Machine) -> bool:
         """Whether a node has exited although its machine is not being evicted or returned."""
@@ -298,13 +293,6 @@ class TrainingWorkload:
             controller.lose(self._nodes.name(name))
 
     # -- from the controller ------------------------------------------------------------------------------------------
-
-    def _listen(self, controller: AttachedJob) -> None:
-        until = time.monotonic() + LISTEN_SECONDS
-        while self._last_line is None and (left := until - time.monotonic()) > 0:
-            trained = controller.turn(left)
-            self._crashes.advance(controller.last_clock, controller.progress)
-            self._last_line = None if trained is None else self._save(trained)
 
     def _note_iteration(self, iteration: Iteration) -> None:
         now, since = self._turn_began

@@ -1,5 +1,6 @@
 """Runs as metrics in Prometheus' text format. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -120,13 +121,15 @@ def _samples(view: RunView) -> Iterator[tuple[_Metric, Labels, float]]:
     for metric, amount in (*amounts, (_BUDGET, money.budget)):
         named = _REPLAYED[metric] if view.is_replayed else metric
         yield from _known(named, run, None if amount is None else usd(amount))
-    for group in view.groups:
-        kind = "reliable" if group.reliable else "transient"
-        labels = (("kind", kind), ("market", str(group.market)), ("pricing", group.pricing))
-        yield _MACHINES, (*run, *labels), group.machines
-    for market in view.markets:
-        if market.gpus is not None:
-            yield _GPU, (*run, ("market", str(market.market))), market.gpus[0]
+    held = Counter((machine.market, machine.reliable, machine.pricing) for machine in view.machines)
+    for market, reliable, pricing in view.kinds:
+        # A kind that was held counts as 0 once its machines are gone.
+        kind = "reliable" if reliable else "transient"
+        labels = (("kind", kind), ("market", str(market)), ("pricing", pricing))
+        yield _MACHINES, (*run, *labels), held[market, reliable, pricing]
+    for used in view.markets:
+        if used.gpus is not None:
+            yield _GPU, (*run, ("market", str(used.market))), used.gpus[0]
     yield _EVICTIONS, run, view.evictions
     yield from _known(_CLOCK, run, view.clock)
     yield from _known(_LOSS, run, view.loss)

@@ -17,7 +17,7 @@ from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.present import status_word
 
 if TYPE_CHECKING:
-    from spotctl.log.state import Held, RunState
+    from spotctl.log.state import Allocation, Held, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,6 @@ class HeldMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineGroup:
-    """How many machines of one kind the run holds; kinds that it held before have 0."""
-
-    market: Market
-    reliable: bool
-    pricing: str
-    machines: int
-
-
-@dataclass(frozen=True, slots=True)
 class MarketView:
     """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the highest now held.
 
@@ -110,7 +100,7 @@ class RunView:
     `status` is the outcome of a run that has ended, else `interrupted`, `stopping` or `running`; `began` and `ended`
     are by this computer's clock. A training has a stage, a clock, done at `clock_at`, and the loss there; `model_loss`
     is that of the finished model, once there is one. `goal` is the clock at which it ends, if one is set. A command has
-    `command` instead.
+    `command` instead. `kinds` are those of all machines that it ever held: market, whether reliable, pricing.
     """
 
     job: str
@@ -138,7 +128,7 @@ class RunView:
     reason: str
     money: Money
     machines: tuple[HeldMachine, ...]
-    groups: tuple[MachineGroup, ...]
+    kinds: tuple[tuple[Market, bool, str], ...]
     markets: tuple[MarketView, ...]
 
     @property
@@ -192,7 +182,7 @@ def run_view(
         reason=state.reason,
         money=money or Money(),
         machines=tuple(_machine(state, held) for held in state.alive),
-        groups=_groups(state),
+        kinds=tuple(dict.fromkeys(map(_kind, state.allocations.values()))),
         markets=_markets(state),
     )
 
@@ -219,25 +209,14 @@ def _expected_end(state: RunState, goal: int | None) -> int | None:
     return state.started + round(state.planned.hours * HOUR)
 
 
+def _kind(allocation: Allocation) -> tuple[Market, bool, str]:
+    return allocation.market, allocation.reliable, allocation.market.pricing(spot=allocation.bid is not None)
+
+
 def _machine(state: RunState, held: Held) -> HeldMachine:
-    allocation = state.allocations[held.allocation]
     return HeldMachine(
-        id=held.id,
-        market=allocation.market,
-        reliable=allocation.reliable,
-        pricing=allocation.market.pricing(spot=allocation.bid is not None),
-        since=held.started,
-        warned_until=held.warned_until,
-        lease_until=held.lease_until,
+        held.id, *_kind(state.allocations[held.allocation]), held.started, held.warned_until, held.lease_until
     )
-
-
-def _groups(state: RunState) -> tuple[MachineGroup, ...]:
-    counts = dict[tuple[Market, bool, str], int]()
-    for number, allocation in state.allocations.items():
-        kind = allocation.market, allocation.reliable, allocation.market.pricing(spot=allocation.bid is not None)
-        counts[kind] = counts.get(kind, 0) + sum(held.allocation == number for held in state.alive)
-    return tuple(MachineGroup(*kind, machines) for kind, machines in counts.items())
 
 
 def _markets(state: RunState) -> tuple[MarketView, ...]:

@@ -14,8 +14,7 @@ from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.show.runs.reading import RunViews
-from spotctl.show.tracking.points import points_of, standing
-from spotctl.show.tracking.tracker import TrackedRun, Tracker, check_installed
+from spotctl.show.tracking.tracker import TrackedRun, Tracker, check_installed, points_of, standing
 
 _EVERY_SECONDS = 5.0
 _AGAIN_SECONDS = 60.0
@@ -80,17 +79,15 @@ class _Writer:
                 self._copy.advance()
                 pause = _EVERY_SECONDS
             except Exception as error:  # noqa: BLE001 - a tracker's library may raise anything, and the run goes on
-                self._report(str(error) or type(error).__name__)
+                why = str(error) or type(error).__name__
+                if why != self._said:
+                    self._said = why
+                    self._remark(f"track: {self._copy.name}: {' '.join(why.split())[:_LONGEST]}; the run continues")
                 pause = _AGAIN_SECONDS
             if is_last:
                 break
         with suppress(Exception):
             self._copy.leave()
-
-    def _report(self, why: str) -> None:
-        if why != self._said:
-            self._said = why
-            self._remark(f"track: {self._copy.name}: {' '.join(why.split())[:_LONGEST]}; the run continues")
 
 
 class RunCopy:

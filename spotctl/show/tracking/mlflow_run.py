@@ -10,8 +10,7 @@ from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 
 from spotctl.log.outcomes import DONE, STOPPED
-from spotctl.show.tracking.points import Point
-from spotctl.show.tracking.tracker import TrackedRun
+from spotctl.show.tracking.tracker import Point, TrackedRun
 
 _RUN, _EVENTS, _OUTCOME = "spotctl.run", "spotctl.events", "spotctl.outcome"
 _AT_ONCE = 500

@@ -1,16 +1,22 @@
-"""`Tracker`: one run in an experiment tracker; and which libraries have to be installed for it."""
+"""`Tracker`: one run in an experiment tracker, and the points that it gets, from the run's events and its views."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from bidbrain.billing import usd
+from pricing_data.units import SECOND
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
-from spotctl.show.tracking.points import Point
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
+from spotctl.log.log_row import LogRow
+from spotctl.log.state import RunState
+from spotctl.show.runs.run_view import RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +53,50 @@ def check_installed(spec: JobSpec) -> None:
     for name in spec.track:
         if find_spec(name) is None:
             raise BadRequest(f"{spec.name}: track: {name} is not installed: pip install {name}, or remove track")
+
+
+LOSS = "loss"
+PREFIX = "spotctl/"
+"""The names of everything else begin with it, next to what the user's script logs."""
+
+ViewAt = Callable[[RunState, int], RunView]
+"""The view of a run in a state, at a moment of the run's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value at a moment of the run's clock. `step` is the clock of a loss, else seconds since the run began."""
+
+    name: str
+    value: float
+    step: int
+    at: int
+
+
+def points_of(before: RunState, rows: Sequence[LogRow], view_at: ViewAt) -> tuple[RunState, list[Point]]:
+    """The state after the events, and their points: each loss, and the standing whenever the machines change."""
+    state, points = before, list[Point]()
+    for row in rows:
+        earlier, state = state, fold([row], state)
+        if isinstance(row.event, ev.Progressed):
+            # Commands report no clocks.
+            if state.work.attempt is None and row.event.loss is not None:
+                points.append(Point(LOSS, row.event.loss, row.event.clock, row.at))
+        elif state.ended is not None or _fleet(state) != _fleet(earlier):
+            points += standing(view_at(state, row.at))
+    return state, points
+
+
+def _fleet(state: RunState) -> tuple[int, int]:
+    return len(state.alive), state.evictions
+
+
+def standing(view: RunView) -> list[Point]:
+    """The cost of a run by then, and its machines."""
+    money = view.money
+    amounts = {"spent_usd": money.spent, "committed_usd": money.committed, "on_demand_usd": money.on_demand}
+    values = {name: float(usd(amount)) for name, amount in amounts.items() if amount is not None}
+    spot = sum(machine.pricing == "spot" for machine in view.machines)
+    values |= {"spot_machines": spot, "on_demand_machines": len(view.machines) - spot, "evictions": view.evictions}
+    seconds = (view.now - view.started) // SECOND
+    return [Point(f"{PREFIX}{name}", value, seconds, view.now) for name, value in values.items()]

@@ -10,8 +10,7 @@ import wandb
 
 from spotctl.agent.files import replace_json
 from spotctl.log.outcomes import DONE
-from spotctl.show.tracking.points import LOSS, PREFIX, Point
-from spotctl.show.tracking.tracker import TrackedRun
+from spotctl.show.tracking.tracker import LOSS, PREFIX, Point, TrackedRun
 
 _SECONDS, _CLOCK = f"{PREFIX}seconds", "clock"
 

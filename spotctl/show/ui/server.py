@@ -1,14 +1,140 @@
-"""A server of pages for one person: on 127.0.0.1 alone, read only, behind a token in the address."""
+"""`spotctl ui`: the pages of a home as it is now, read from its event log without changing anything, and their server.
 
-from collections.abc import Callable
+It serves one person: on 127.0.0.1 alone, read only, behind a token in the address.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from spotctl.home.errors import BadRequest
-from spotctl.show.ui.page_shell import POLICY
+from pricing_data.errors import PricingDataError
+from spotctl.clouds.errors import ProviderError
+from spotctl.files.job.reader import restored
+from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.paths import Paths
+from spotctl.log.waiting import waiting_jobs
+from spotctl.run.machine_output import RunOutput
+from spotctl.show.costs import page
+from spotctl.show.costs.cost import Report
+from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.page_parts import paragraph
+from spotctl.show.runs.latest import latest_views
+from spotctl.show.runs.reading import Watcher
+from spotctl.show.runs.status import dropped, waiting_json
+from spotctl.show.ui.overview import overview_page
+from spotctl.show.ui.page_shell import LINKS, POLICY, renewed_page
+from spotctl.show.ui.run_page import run_page
+
+_OUTPUT_LINES = 60
+_RECENT = "30d"
+"""Costs of this time are shown unless all are asked for, or those of a job."""
+
+_MOST_WATCHED = 20
+"""The most runs that are kept in memory: those that were looked at last."""
+
+
+@dataclass
+class _WatchedRun:
+    """A job's latest run as far as it was read, with the last lines of its output."""
+
+    watcher: Watcher
+    run: str = ""
+    output: RunOutput | None = None
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_OUTPUT_LINES))
+
+
+def _others(job: str, since: str) -> Html:
+    """The link from costs to the run whose costs they are, or to those of another time."""
+    if job:
+        return el("a", job, href=f"run/{quote(job, safe='')}")
+    return el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
+
+
+class HomePages:
+    """Makes pages, all on one thread, which has the connections to the log.
+
+    `attended` tells to which runs a runner on another computer attends; `nights` are those of `nightly ls --json`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        attended: Callable[[], Collection[str]],
+        nights: Callable[[], Sequence[Mapping[str, Any]]],
+        costs: Callable[[str, str], Report],
+    ) -> None:
+        self._settings, self._attended, self._nights, self._costs = settings, attended, nights, costs
+        self._watched = dict[str, _WatchedRun]()
+        self._reader = ThreadPoolExecutor(1)
+
+    def answer(self, path: str, query: str) -> str | None:
+        """The page at a path; None if there is none."""
+        return self._reader.submit(self._answer, path, query).result()
+
+    def prepare(self) -> None:
+        """Reads the log while the browser starts: the first reading of many runs takes seconds."""
+        self._reader.submit(self._answer, "", "")
+
+    def close(self) -> None:
+        self._reader.submit(self._close).result()
+        self._reader.shutdown()
+
+    def _close(self) -> None:
+        for watched in self._watched.values():
+            watched.watcher.__exit__(None, None, None)
+
+    def _answer(self, path: str, query: str) -> str | None:
+        name, _, job = path.partition("/")
+        try:
+            if path == "":
+                return self._overview(whole=query == "all")
+            if path == "costs":
+                return self._cost_page(parse_qs(query, keep_blank_values=True))
+            return self._run(unquote(job)) if name == "run" and job else None
+        except (SpotctlError, PricingDataError, ProviderError) as error:
+            links = el("nav", el("a", "All runs", href="../" if "/" in path else "./"))
+            return renewed_page("spotctl", links, el("h1", "No page"), paragraph(str(error), "notice"))
+
+    def _overview(self, *, whole: bool) -> str:
+        paths, read = Paths(self._settings.home), latest_views(self._settings, self._attended())
+        waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
+        return overview_page(read.runs, waits, self._nights(), (*read.damage, *dropped(read.lost)), whole=whole)
+
+    def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
+        job = query.get("job", [""])[0]
+        since = "" if job or "all" in query else _RECENT
+        links = el("nav", el("a", "All runs", href="./"), _others(job, since))
+        return page.html(self._costs(job, since), el("style", LINKS), links)
+
+    def _run(self, job: str) -> str:
+        watched = self._watched.pop(job, None) or _WatchedRun(Watcher(job, self._settings, self._attended()))
+        # The last one is the one that was looked at last.
+        self._watched[job] = watched
+        if len(self._watched) > _MOST_WATCHED:
+            self._watched.pop(next(iter(self._watched))).watcher.__exit__(None, None, None)
+        run = watched.watcher.look()
+        with suppress(SpotctlError, ProviderError):
+            self._read_output(watched)
+        return run_page(run, watched.lines)
+
+    def _read_output(self, watched: _WatchedRun) -> None:
+        state = watched.watcher.state
+        if watched.output is None or watched.run != state.run:
+            assert state.began is not None
+            spec = restored(state.began.spec, self._settings.home)
+            watched.run, watched.output = state.run, RunOutput(spec, state.run, self._settings)
+            watched.lines.clear()
+        new = watched.output.new_lines(state, last=state.ended is not None)
+        watched.lines.extend(f"{line.machine}: {line.text}" for line in new)
+
 
 AnswerPath = Callable[[str, str], str | None]
 """The page at a path below the token, with the query of the address; None if there is none."""

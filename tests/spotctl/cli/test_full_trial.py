@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotctl.run.kit.record import PASSED, StepResult, TrialRecord, as_json
+from spotctl.run.trial.record import PASSED, StepResult, TrialRecord, as_json
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.bills.exports import WHOLE, Line, as_csv, made_run
 from tests.spotctl.show.costs.made import write_log

@@ -168,9 +168,3 @@ def test_a_place_makes_resume_attach_to_the_run_there(monkeypatch: pytest.Monkey
     monkeypatch.setattr("spotctl.cli.elsewhere.attached", attached)
     assert spotctl("resume", "s3://bucket/x/spotctl/x-1").error == "spotctl: nothing is there\n"
     assert places == ["s3://bucket/x/spotctl/x-1"]
-
-
-def test_the_live_status_needs_a_terminal() -> None:
-    refused = spotctl("status", "--watch")
-    assert refused.code == 2
-    assert "the live view needs a" in refused.error

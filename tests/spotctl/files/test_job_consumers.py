@@ -26,7 +26,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.events import RentIntended
 from spotctl.run.environment import environment_of
-from spotctl.run.notify import runs as notify
+from spotctl.run.notify import messages as notify
 from spotctl.run.notify.webhook import Delivery
 from spotctl.run.turn.execute import request_of
 from spotctl.run.work.command_workload import CommandWorkload

@@ -15,7 +15,7 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.log import events as ev
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
-from spotctl.run.elsewhere.log_copy import add_missing
+from spotctl.run.remote_runner.homes import add_missing
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, LOCAL, NIGHT, MadeRun, write_log

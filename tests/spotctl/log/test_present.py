@@ -19,7 +19,7 @@ from spotctl.log.budget import Tariff
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import spending, unrecorded
 from spotctl.log.store import EventLog, JobLock
-from spotctl.run.elsewhere.log_copy import LogCopier, LogCopy, add_missing
+from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing
 from spotctl.show.runs.latest import latest_views
 from spotctl.show.runs.reading import Watcher
 from tests.samples import LONG_RUN

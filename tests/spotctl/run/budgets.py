@@ -30,7 +30,7 @@ from spotctl.clouds.errors import NoCapacity, Throttled
 from spotctl.clouds.replayed import Replayed, Warnings
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
-from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms
 from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
 from tests.spotctl.run.worlds import START, Death, Killed, Life as RunnersLife, MemoryLog, Toil, World

@@ -17,10 +17,10 @@ from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.files.job.values import Nodes
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
-from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.environment import LAUNCHER
+from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import LiveStrategy
-from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
 from spotctl.run.work.command_workload import CommandWorkload

@@ -21,8 +21,8 @@ from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET, DONE
 from spotctl.run.turn.budget_check import BudgetCheck, exhausted
+from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal
-from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import Buy, Instruction, Renew, StrategyTerms
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.worlds import (

@@ -16,8 +16,8 @@ from spotctl.clouds.replayed import Replayed
 from spotctl.log import budget, events as ev
 from spotctl.log.outcomes import BUDGET, DONE
 from spotctl.run.turn.budget_check import BudgetCheck, described
+from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal
-from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import Buy
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.budgets import play

@@ -12,7 +12,7 @@ import pytest
 from spotctl.agent.container import NO_CONTAINER
 from spotctl.files.job.reader import loads
 from spotctl.home.errors import BadRequest
-from spotctl.run.work.containers import check_podman, checked
+from spotctl.run.work.workload import check_podman, checked
 
 JOB = "name: j\nkind: command\nrun: 'true'\nworkdir: .\nresources: {{clouds: [local]}}\n{image}\n"
 

@@ -14,8 +14,8 @@ from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderEr
 from spotctl.home.errors import BadRequest
 from spotctl.log import budget, events as ev
 from spotctl.log.outcomes import NOT_PERMITTED
+from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import RetryPolicy
-from spotctl.run.turn.patience import RunLimits
 from tests.spotctl.clouds.fake import Call, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
 from tests.spotctl.run.faults import always, begun, clean, for_market, provider_prices
 from tests.spotctl.run.worlds import MARKETS, START, TARIFF, life, terms

@@ -16,7 +16,7 @@ from spotctl.files.job.reader import from_fields
 from spotctl.home.config import load
 from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.turn.budget_check import BudgetForecast
-from spotctl.run.turn.rest_of_run import PlayedRest
+from spotctl.run.turn.live_strategy import PlayedRest
 
 if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan

@@ -28,8 +28,8 @@ from spotctl.log.outcomes import DONE
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.run.environment import MachinePaths, RunEnvironment
+from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal, RetryPolicy
-from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
 from spotctl.run.work.workload import WorkReport

@@ -17,7 +17,7 @@ from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.bundle import code_wheel, files_of, packages_archive, with_requirements
 from spotctl.clouds.remote.left_out import is_left_out
-from spotctl.run.elsewhere.installing import packages_on
+from spotctl.run.remote_runner.installing import packages_on
 
 
 def test_the_wheel_is_the_same_each_time(tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.start.stored_facts import market_data
+from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.live_strategy import expectation, terms_of
-from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
 from spotctl.run.work.workload import WorkReport

@@ -10,18 +10,21 @@ from hypothesis import given, strategies as st
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import FINISH, BudgetExceeded
 from spotctl.log.state import RunState
-from spotctl.run.notify.message import Message
-from spotctl.run.notify.runs import message_of_short_budget
-from spotctl.run.notify.shapes import body
-from spotctl.run.notify.webhook import DeliveryRetry, post
+from spotctl.run.notify import webhook
+from spotctl.run.notify.messages import message_of_short_budget
+from spotctl.run.notify.webhook import Message, body, post
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
 
-AT_ONCE = DeliveryRetry(timeout=5.0, first_pause=0.01)
 MESSAGE = Message(
     "run-1", "small: failed", good=False, lines={"Cost": "$1.00"}, facts={"spent_usd": 1.0, "job": "small"}
 )
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,7 @@ def test_a_secret_that_contains_another_is_hidden_completely() -> None:
 )
 def test_temporary_failures_are_retried(answers: tuple[int, ...], times: int, failure: str) -> None:
     with hook(*answers) as receiver:
-        delivery = post(MESSAGE, receiver.url, AT_ONCE)
+        delivery = post(MESSAGE, receiver.url)
     assert len(receiver.got) == times
     assert delivery.failure.startswith(failure)
     assert bool(delivery.failure) is bool(failure)
@@ -88,16 +91,16 @@ def test_temporary_failures_are_retried(answers: tuple[int, ...], times: int, fa
 def test_an_unreachable_receiver_is_a_failed_delivery() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x", AT_ONCE)
+        delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x")
     assert "ConnectError" in delivery.failure
 
 
-def test_a_receiver_that_never_answers_times_out() -> None:
+def test_a_receiver_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        retry = DeliveryRetry(timeout=0.05, attempts=2, first_pause=0.01)
-        delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x", retry)
+        monkeypatch.setattr(webhook, "TIMEOUT_SECONDS", 0.05)
+        delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x")
     assert "ReadTimeout" in delivery.failure
 
 

@@ -32,9 +32,8 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.store import EventLog
 from spotctl.run.stored_data.regional import RegionalCopies, copy_set
-from spotctl.run.stored_data.removing import remove_data, unused_data
-from spotctl.run.stored_data.uses import DataUses
-from spotctl.run.work.data_here import DataHere
+from spotctl.run.stored_data.removing import DataUses, remove_data, unused_data
+from spotctl.run.work.workload import DataHere
 from tests.servers.loopback import Fault, Reply, Request, serving
 from tests.servers.objects import ObjectStore, S3Dialect
 from tests.spotctl.run.stored_data.buckets import Bucket, bucket_of
@@ -72,7 +71,7 @@ def copied(place: str, installation: str = "home") -> int:
     first, near = SetLocation.parse(place), SetLocation.parse(near_of(place))
     assert first is not None
     assert near is not None
-    return len(copy_set(first, near, installation, MACHINE).missing)
+    return len(copy_set(first, near, installation, MACHINE))
 
 
 def read(bucket: Bucket, place: str, machine: str) -> tuple[dict[str, str], list[str], list[str]]:
@@ -190,7 +189,7 @@ def test_a_bucket_of_another_store_gets_what_passes_through_here(
         first, near = SetLocation.parse(place), SetLocation.parse(place.replace("gs://bucket", "s3://west"))
         assert first is not None
         assert near is not None
-        assert len(copy_set(first, near, "home", MACHINE).missing) == 3
+        assert len(copy_set(first, near, "home", MACHINE)) == 3
         kept = local_copy(place, bucket.folder / "machine", near=str(near))
     assert {path.name for path in kept.iterdir()} == set(CORPUS)
     assert any(WHOLE in call.path for call in server.requests if call.method == "GET")

@@ -19,8 +19,14 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.store import EventLog
-from spotctl.run.stored_data.removing import remove_copies, remove_data, unused_copies, unused_data
-from spotctl.run.stored_data.uses import DataUses, while_storing
+from spotctl.run.stored_data.removing import (
+    DataUses,
+    remove_copies,
+    remove_data,
+    unused_copies,
+    unused_data,
+    while_storing,
+)
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.run.stored_data.buckets import Bucket, bucket_of
 

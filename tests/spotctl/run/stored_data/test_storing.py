@@ -29,10 +29,10 @@ from spotctl.clouds.findings import Level
 from spotctl.files.job import reach
 from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest, Interrupted
-from spotctl.run.stored_data import digests, storing
+from spotctl.run.stored_data import storing
+from spotctl.run.stored_data.removing import COLLECTING
 from spotctl.run.stored_data.storing import store_data
-from spotctl.run.stored_data.uses import COLLECTING
-from spotctl.run.work.data_here import DataHere
+from spotctl.run.work.workload import DataHere
 from tests.servers.loopback import Fault, Reply
 from tests.servers.objects import Stored
 from tests.spotctl.run.stored_data.buckets import JOB, Bucket, bucket_of
@@ -60,7 +60,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def settle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that were just written are read again, because they may still change."""
-    monkeypatch.setattr(digests, "_SETTLED_NS", -(10**12))
+    monkeypatch.setattr(storing, "_SETTLED_NS", -(10**12))
 
 
 def test_a_folder_is_sent_once_and_then_only_what_has_changed(bucket: Bucket, tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_unchanged_files_are_not_read_again(bucket: Bucket, monkeypatch: pytest.
         read.append(path.name)
         return blob_store.file_pieces(path)
 
-    monkeypatch.setattr(digests, "file_pieces", pieces)
+    monkeypatch.setattr(storing, "file_pieces", pieces)
     assert bucket.launched() != first
-    assert read == ["b"]
+    assert read == ["b", "b"], "once for its digest, and once to be sent"
     # A record that is damaged costs time only.
     (record,) = (bucket.folder / "home" / "data" / "digests").iterdir()
     record.write_text("{")
     bucket.launched()
-    assert read == ["b", "a", "b"]
+    assert read == ["b", "b", "a", "b"]
 
 
 def test_a_file_with_the_same_size_and_time_counts_as_changed_if_it_was_written(

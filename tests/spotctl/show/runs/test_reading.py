@@ -110,7 +110,7 @@ def test_on_a_terminal_it_is_redrawn_until_ctrl_c(run: Path, monkeypatch: pytest
             raise KeyboardInterrupt
         pauses.pop()()
 
-    monkeypatch.setattr(status.time, "sleep", sleep)
+    monkeypatch.setattr("spotctl.cli.status.time.sleep", sleep)
     status._watch(session, "")
     assert "small-1   interrupted" in out.getvalue()
     assert "small-1   done" in out.getvalue()

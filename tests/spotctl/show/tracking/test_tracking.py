@@ -24,7 +24,7 @@ from spotctl.log.store import EventLog
 from spotctl.show.runs.run_view import Money, RunView, run_view
 from spotctl.show.tracking import followed
 from spotctl.show.tracking.followed import TrackedRuns
-from spotctl.show.tracking.points import Point, points_of
+from spotctl.show.tracking.tracker import Point, points_of
 from tests.samples import LONG_RUN
 from tests.spotctl.cli.test_ctrl_c import started
 from tests.spotctl.command_line import spotctl

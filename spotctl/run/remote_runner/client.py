@@ -1,0 +1,344 @@
+"""The launcher as client of a run whose runner lives on a rented machine.
+
+Its event log follows the copy of the run's, and the runner's machine carries out commands over ssh, with the terminal
+of this computer. The client ends the run, through the runner or in its place, and removes what the run leaves.
+"""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from agileml.errors import AgileMLError
+from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.blobs.locations import place_of
+from spotctl.agent.store_patience import PATIENCE_SECONDS, is_temporary
+from spotctl.clouds.base import CloudProvider, Machine, MachineState
+from spotctl.clouds.capabilities import Invocation, RentingProvider, TakesCommands
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.wiring import provider_of
+from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
+from spotctl.home.paths import Paths
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog
+from spotctl.run.environment import LAUNCHER
+from spotctl.run.remote_runner.fence import SETTLE_SECONDS, Claim, Fence, FencedProvider, Watch, settle
+from spotctl.run.remote_runner.homes import CopiedRow, LogCopier, LogCopy, add_missing
+from spotctl.run.remote_runner.place import RunPlace
+from spotctl.run.remote_runner.start import COMMAND, RunnerLost
+from spotctl.run.start import runs
+from spotctl.run.start.observing import RunEnd, RunObserver
+
+LOOK_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class Follower:
+    """Copies the log of a run elsewhere into the log of a home."""
+
+    place: RunPlace
+    settings: Settings
+    _copy: LogCopy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._copy = LogCopy(self.place.store(LAUNCHER))
+
+    def claim(self) -> Claim | None:
+        """Who runs the run. RunnerLost: the object store does not say."""
+        try:
+            stored = self.place.claim(LAUNCHER).read()
+        except StoreRefused as error:
+            raise RunnerLost(f"run {self.place.run}: {error}") from error
+        return None if stored is None else Claim.from_bytes(stored.data)
+
+    def rows(self) -> list[CopiedRow]:
+        """The rows of the run's log. RunnerLost: they cannot be read."""
+        try:
+            return self._copy.rows()
+        except (OSError, AgileMLError) as error:
+            raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from error
+
+    def state(self) -> RunState:
+        """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
+        rows = self.rows()
+        with EventLog(Paths(self.settings.home).log) as log:
+            add_missing(log, self.place.run, rows)
+            return fold(log.of_run(self.place.run))
+
+    def add(self, path: Path) -> None:
+        """Adds the rows that another log of this computer has of the run."""
+        with EventLog(path) as other, EventLog(Paths(self.settings.home).log) as log:
+            add_missing(log, self.place.run, other.of_run(self.place.run))
+
+    def follow(
+        self, on_turn: Callable[[RunState], None], left: Callable[[], bool], note: Callable[[str], None]
+    ) -> RunEnd | None:
+        """Waits for the end of the run; None if the user has `left` before. `note` is told when the store fails.
+
+        RunnerLost: its runner is not there, or the object store fails for longer than its machines wait for it.
+        """
+        watch, answered_at, is_noted = Watch(), time.monotonic(), False
+        while not left():
+            try:
+                state = self._look(watch)
+            except RunnerLost as error:
+                if not is_temporary(error) or time.monotonic() - answered_at >= PATIENCE_SECONDS:
+                    raise
+                if not is_noted:
+                    note(f"{error}; trying again")
+                # The runner cannot renew its claim either.
+                watch, is_noted = Watch(), True
+            else:
+                answered_at, is_noted = time.monotonic(), False
+                on_turn(state)
+                if state.ended is not None:
+                    return state, state.ended
+            time.sleep(LOOK_SECONDS)
+        return None
+
+    def _look(self, watch: Watch) -> RunState:
+        """The state of the run. RunnerLost: no runner is at work on it."""
+        state, claim = self.state(), self.claim()
+        if state.ended is None and claim is not None:
+            if claim.failure:
+                raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
+            if watch.is_stale(claim, time.monotonic()):
+                raise RunnerLost(f"run {self.place.run}: its runner on {claim.holder} is silent; {self.ways_out}")
+        return state
+
+    @property
+    def ways_out(self) -> str:
+        """The command that helps a user whose run has no runner any more."""
+        return f"'spotctl stop {self.place.job}' returns its machines from this computer"
+
+
+class RunnerClient:
+    """A run whose runner lives on a machine, from a computer that has the run's ssh key in a home of its own."""
+
+    def __init__(self, place: RunPlace, settings: Settings) -> None:
+        self.place, self._settings = place, settings
+        self.follower = Follower(place, settings)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Settings with the home of the run."""
+        return replace(self._settings, home=Paths(self._settings.home).elsewhere(self.place.job))
+
+    @cached_property
+    def state(self) -> RunState:
+        """The state of the run when this was first asked."""
+        return self.follower.state()
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        """The job. RunnerLost: the run did not get as far as a runner elsewhere."""
+        if self.state.began is None:
+            raise RunnerLost(f"run {self.place.run}: no files of this run at {self.place.location}")
+        return restored(self.state.began.spec, self.settings.home)
+
+    @cached_property
+    def provider(self) -> CloudProvider:
+        return provider_of(self.settings, self.spec)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the run's machines."""
+        return {INSTALLATION_TAG: installation_id(self.settings.home), RUN_TAG: self.place.run}
+
+    def runner(self) -> str:
+        """The machine of the runner. RunnerLost: there is none."""
+        claim = self.follower.claim()
+        if claim is None or not claim.holder:
+            raise RunnerLost(f"run {self.place.run}: its runner is not on any machine; {self.follower.ways_out}")
+        if claim.failure:
+            raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.follower.ways_out}")
+        return claim.holder
+
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines of the run that are not gone, as the cloud lists them. Raises ProviderError."""
+        return tuple(machine for machine in self.provider.list(self.tags) if machine.state is not MachineState.GONE)
+
+    def call(self, words: Sequence[str], *, terminal: bool = False) -> int:
+        """Runs a command of spotctl on the runner's machine; returns its exit code. RunnerLost: no connection."""
+        invocation = self._invocation([COMMAND, *words])
+        stdin = None if terminal else subprocess.DEVNULL
+        process = subprocess.Popen(
+            invocation.words, env=dict(invocation.environment), cwd=invocation.folder, stdin=stdin
+        )
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        if invocation.lost(code) is not None:
+            raise RunnerLost(
+                f"run {self.place.run}: the connection to its runner failed; if the public address of this computer"
+                f" has changed: spotctl admit {self.place.job} ADDRESS/32; or {self.follower.ways_out}"
+            )
+        return code
+
+    def ask(self, words: Sequence[str], seconds: float) -> bool:
+        """Runs a command of spotctl there silently; returns whether the command has ended by itself in that time."""
+        invocation = self._invocation([COMMAND, *words])
+        try:
+            done = subprocess.run(
+                invocation.words,
+                env=dict(invocation.environment),
+                cwd=invocation.folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return invocation.lost(done.returncode) is None
+
+    def _invocation(self, words: Sequence[str]) -> Invocation:
+        provider, machine = self.provider, self.runner()
+        assert isinstance(provider, TakesCommands)
+        try:
+            return provider.invocation(machine, words)
+        except ProviderError as error:
+            raise RunnerLost(f"run {self.place.run}: {error}; {self.follower.ways_out}") from None
+
+
+_CALL_SECONDS, _LOOK_SECONDS = 30.0, 5.0
+LEFTOVER_SECONDS = 90.0
+
+
+def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
+    """Stops a run and returns its machines. If the runner is gone, this process takes its place."""
+    try:
+        _ask(client, note)
+        ending = client.follower.follow(on_turn, lambda: False, note)
+        assert ending is not None
+    except RunnerLost as error:
+        note(str(error))
+        ending = take_over(client, on_turn, note)
+    clear_up(client)
+    return ending
+
+
+def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
+    """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows."""
+    gone = _is_gone(client)
+    if not gone:
+        _wait_until_silent(client, note)
+    fence = Fence(client.place.claim(LAUNCHER), "")
+    if not gone:
+        note(f"waiting {SETTLE_SECONDS:.0f} s: machines that its runner has just ordered may still appear")
+        settle(fence)
+    start = len(client.follower.rows())
+    own_log, run = Paths(client.settings.home).log, client.place.run
+    with EventLog(own_log) as log:
+        add_missing(log, run, client.follower.rows())
+    copier = LogCopier(client.place.store(LAUNCHER), own_log, run, fence.epoch, start)
+
+    def fenced(provider: CloudProvider) -> CloudProvider:
+        return FencedProvider(cast("RentingProvider", provider), fence, copier.copy, "", lambda: False, 0)
+
+    ending = runs.resume(client.place.job, client.settings, RunObserver(on_turn=on_turn), runs.ON_REQUEST, fenced)
+    with suppress(OSError):
+        copier.copy()
+        fence.renew(ended=True)
+    client.follower.add(own_log)
+    return ending
+
+
+def refresh_run(client: RunnerClient) -> set[str]:
+    """Reads the state of a run; returns the run if a runner attends to it. Removes what an ended run left.
+
+    RunnerLost: the state cannot be read, or the runner has failed.
+    """
+    state = client.follower.state()
+    if state.ended is not None:
+        clear_up(client, 0.0)
+        return set()
+    client.runner()
+    return {client.place.run}
+
+
+def clear_up(client: RunnerClient, seconds: float = LEFTOVER_SECONDS) -> None:
+    """Fetches what the machines of an ended run printed, and removes what the runner's machine was still using.
+
+    Once nothing of the run is left elsewhere, its home with its keys is removed. If that takes longer than `seconds`,
+    the next command tries again.
+    """
+    give_up = time.monotonic() + seconds
+    while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
+        time.sleep(_LOOK_SECONDS)
+    # The runner copies the output after the end of the run is in the log, and before its machine is gone.
+    _fetch_output(client)
+    if nothing_left:
+        shutil.rmtree(client.settings.home, ignore_errors=True)
+
+
+def _nothing_left(client: RunnerClient) -> bool:
+    try:
+        if client.machines():
+            return False
+        client.provider.remove(client.provider.resources(client.tags))
+        return not client.provider.resources(client.tags)
+    except ProviderError:
+        return False
+
+
+def _fetch_output(client: RunnerClient) -> None:
+    folder = Paths(client.follower.settings.home).output(client.place.run)
+    try:
+        place = place_of(f"{client.place.location}/output", LAUNCHER)
+        assert place is not None
+        for key in place.bucket.list(place.prefix):
+            path = folder / key.rpartition("/")[2]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"".join(place.bucket.get(key)))
+    except OSError:
+        # The output stays in the object store.
+        return
+
+
+def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
+    """Asks the runner to stop, again and again until the runner has heard."""
+    while not client.ask(["stop", client.place.job], _CALL_SECONDS):
+        state = client.follower.state()
+        if state.stopping is not None or state.ended is not None:
+            return
+        if _is_gone(client):
+            raise RunnerLost(f"run {client.place.run}: the machine of its runner is gone")
+        note("its runner has not answered yet")
+
+
+def _is_gone(client: RunnerClient) -> bool:
+    """Whether the runner's machine is gone, or there never was one. False if the cloud does not say."""
+    try:
+        runner = client.runner()
+        return all(machine.id != runner for machine in client.machines())
+    except RunnerLost:
+        return True
+    except ProviderError:
+        return False
+
+
+def _wait_until_silent(client: RunnerClient, note: Callable[[str], None]) -> None:
+    """Returns once the runner has not renewed its claim for so long that it can be replaced."""
+    watch, noted = Watch(), False
+    while True:
+        claim = client.follower.claim()
+        if claim is None or claim.failure or watch.is_stale(claim, time.monotonic()) or _is_gone(client):
+            return
+        if not noted:
+            note("waiting until its runner counts as lost")
+            noted = True
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,267 @@
+"""The fence: at most one runner of a run buys machines, however many believe that they run it.
+
+A small object in the object store holds the *claim* of the current runner. A process that takes over writes a claim
+with a higher epoch, on the condition that nothing has changed since it read the object. A runner renews its claim in
+the same way before it buys; if that is refused, it has been superseded and changes nothing any more. A renewal allows
+purchases for `WINDOW_SECONDS`, so a process that has just taken over waits until the last window of the runner before
+it has closed, and until purchases that were made in it have arrived (`SETTLE_SECONDS`). No clocks of two computers are
+compared: each measures only its own waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+
+from pricing_data.market import Market
+from pricing_data.units import MINUTE
+from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
+from spotctl.agent.blobs.conditional import SharedObject
+from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.clouds.capabilities import Invocation, MachineSupplies, RentingProvider
+from spotctl.clouds.errors import NotSent, ProviderError, Unanswered
+from spotctl.run.remote_runner.start import Superseded
+
+if TYPE_CHECKING:
+    from pricing_data.series import PriceSeries
+
+
+WINDOW_SECONDS = 10.0
+"""How long after the start of a renewal purchases may begin."""
+
+SETTLE_SECONDS = 90.0
+"""How long a process that took over waits before reading what its predecessor did. A purchase that began in the last
+window has been answered or has failed by then: a cloud's call ends after 60 s at most."""
+
+BEAT_SECONDS = 15.0
+STALE_SECONDS = 75.0
+"""A runner renews its claim this often; one that has not for this long is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who runs a run. `holder` is a machine, or empty for the launcher. `key` is a random number of the process.
+
+    `beat` counts the renewals. A run that has `ended` is taken over by no process; `failure` says why a runner gave up.
+    """
+
+    epoch: int
+    holder: str
+    key: str
+    beat: int = 0
+    ended: bool = False
+    failure: str = ""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Claim:
+        return cls(**json.loads(data))
+
+    def is_of(self, other: Claim) -> bool:
+        """Whether one process wrote both."""
+        return (self.epoch, self.key) == (other.epoch, other.key)
+
+
+def successor(claim: Claim | None, holder: str) -> Claim:
+    """The claim by which a process takes over from the current runner, or becomes the first."""
+    return Claim(1 if claim is None else claim.epoch + 1, holder, secrets.token_hex(8))
+
+
+class Watch:
+    """Decides, by this computer's clock, when a runner that no longer renews its claim is given up."""
+
+    def __init__(self, stale_after: float = STALE_SECONDS) -> None:
+        self._stale_after = stale_after
+        self._seen: Claim | None = None
+        self._since = 0.0
+
+    def is_stale(self, claim: Claim, now: float) -> bool:
+        """Whether the claim has been the same for too long; `now` is a moment of a monotonic clock."""
+        if claim != self._seen:
+            self._seen, self._since = claim, now
+        return not claim.ended and now - self._since > self._stale_after
+
+
+def is_anothers(cell: SharedObject, machine: str) -> bool:
+    """Whether the runner is on another machine than this one. A claim of the launcher does not count: the launcher
+    hands it over."""
+    stored = cell.read()
+    return stored is not None and Claim.from_bytes(stored.data).holder not in ("", machine)
+
+
+def settle(fence: Fence, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Waits until everything that the previous runner ordered has arrived."""
+    left = SETTLE_SECONDS
+    while left > 0:
+        sleep(min(BEAT_SECONDS, left))
+        left -= BEAT_SECONDS
+        with suppress(StoreRefused):
+            fence.renew()
+
+
+class Fence:
+    """The claim of this process. Methods may be called from any thread, and may raise StoreRefused.
+
+    A call that gets no answer may have been carried out; the next call finds that out.
+    """
+
+    def __init__(self, cell: SharedObject, holder: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes over. ObjectChanged: another process did so at the same time."""
+        stored = cell.read()
+        self._cell, self._clock, self._lock = cell, clock, Lock()
+        self._claim = successor(None if stored is None else Claim.from_bytes(stored.data), holder)
+        self._superseded = False
+        began = clock()
+        self._version = cell.write(self._claim.to_bytes(), None if stored is None else stored.version)
+        self._open_until = began + WINDOW_SECONDS
+
+    @property
+    def epoch(self) -> int:
+        return self._claim.epoch
+
+    def check(self) -> None:
+        """Raises Superseded if it is known that another process has taken over."""
+        if self._superseded:
+            raise Superseded("another runner has taken over this run; this one ends and changes nothing")
+
+    def hold(self) -> None:
+        """Makes sure that purchases may begin now. Superseded: never again."""
+        self.check()
+        if self._clock() >= self._open_until:
+            self.renew()
+        if self._clock() >= self._open_until:
+            raise StoreRefused("the object store took too long to renew the claim of this runner")
+
+    def renew(self, *, ended: bool = False, failure: str = "") -> None:
+        """Shows that this process is alive. Superseded: another has taken over."""
+        with self._lock:
+            self.check()
+            began = self._clock()
+            claim = replace(self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure)
+            self._version = self._write(claim)
+            self._claim, self._open_until = claim, began + WINDOW_SECONDS
+
+    def _write(self, claim: Claim) -> str:
+        try:
+            return self._cell.write(claim.to_bytes(), self._version)
+        except ObjectChanged:
+            stored = self._cell.read()
+            if stored is None or not Claim.from_bytes(stored.data).is_of(claim):
+                self._superseded = True
+                self.check()
+                raise
+            # An earlier write of this process was carried out although it got no answer.
+            return self._cell.write(claim.to_bytes(), stored.version)
+
+
+_RENEW_EVERY = MINUTE
+
+
+class Guard(Protocol):
+    """See `fence.Fence`."""
+
+    def check(self) -> None: ...
+
+    def hold(self) -> None: ...
+
+
+class FencedProvider:
+    """See `CloudProvider`; `own` is the machine of this process, `copy_log` copies the event log, and `stops` says
+    whether the run is to end. Without work, the own machine is leased for `lease` at a time.
+
+    Every call that reads or changes the run's machines may raise Superseded.
+    """
+
+    def __init__(
+        self,
+        provider: RentingProvider,
+        guard: Guard,
+        copy_log: Callable[[], None],
+        own: str,
+        stops: Callable[[], bool],
+        lease: int,
+    ) -> None:
+        self._provider, self._guard, self._copy_log = provider, guard, copy_log
+        self._own, self._stops, self._lease = own, stops, lease
+        self._is_returned = False
+        self._renewed = 0
+        self.name = provider.name
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the provider's clock per second."""
+        return self._provider.speed
+
+    def now(self) -> int:
+        return self._provider.now()
+
+    def offers(self) -> tuple[Market, ...]:
+        return self._provider.offers()
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._provider.prices(market, start, end)
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought. NotSent: meanwhile
+        the run was asked to stop."""
+        try:
+            self._copy_log()
+            self._guard.hold()
+        except OSError as error:
+            raise Unanswered(f"{request.market}: nothing is bought while the object store fails: {error}") from None
+        if self._stops():
+            raise NotSent("the run ends")
+        return self._provider.create(request)
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        self._guard.check()
+        if self._is_returned and not self._stops():
+            # The run no longer renews the lease of the own machine.
+            now = self.now()
+            if now - self._renewed >= _RENEW_EVERY:
+                with suppress(ProviderError):
+                    self._provider.link(self._own).renew(now + self._lease)
+                    self._renewed = now
+        return tuple(map(self._seen, self._provider.list(tags)))
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. The own machine goes on until `return_own`."""
+        self._guard.check()
+        self._is_returned |= self._own in ids
+        if others := [machine for machine in ids if machine != self._own]:
+            self._provider.terminate(others)
+
+    def return_own(self) -> None:
+        """Ends the machine of this process, and with it this process."""
+        self._provider.terminate([self._own])
+
+    def link(self, machine: str) -> MachineLink:
+        return self._provider.link(machine)
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        self._provider.prepare(machine, supplies)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        return self._provider.invocation(machine, command)
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        """See `CloudProvider`. Resources that the own machine uses outlive it, so a launcher removes them."""
+        return () if self._stops() else self._provider.resources(tags)
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        self._guard.check()
+        self._provider.remove(resources)
+
+    def _seen(self, machine: Machine) -> Machine:
+        if machine.id != self._own or not self._is_returned or not self._stops():
+            return machine
+        # What the run still does on it, such as storing the model, is paid for.
+        return replace(machine, state=MachineState.GONE, ended=self.now(), end_reason=EndReason.RETURNED)

@@ -1,0 +1,228 @@
+"""The home of a run whose runner lives elsewhere, and the copy of its event log in the object store.
+
+The home has a key of its own for the run's machines, and its own log. It is made next to the launcher's, serves the
+launcher until the first reliable machine answers, and is then copied to that machine. The launcher's own ssh key stays
+where it is.
+
+The copy of the log grows with it and outlives every machine. It consists of segments, objects of up to `SEGMENT_ROWS`
+rows, named by the epoch of their runner (`fence`) and by the number of their first row. If two epochs have the same
+row, the later epoch counts: a runner that was cut off may still add rows that were never part of the run.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from agileml.runtime.blob_store import BlobStore
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.owner_only import read_or_create
+from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
+from spotctl.home.config import Settings
+from spotctl.home.paths import Paths
+from spotctl.log.event_json import from_json, to_json
+from spotctl.log.events import Event, RunBegan
+from spotctl.log.log_row import LogRow
+from spotctl.log.loss import rows_written
+from spotctl.log.store import EventLog
+from spotctl.run.work import resume_state
+
+
+def new_home(job: str, settings: Settings) -> Settings:
+    """Settings with a new home for a run of a job, in which no other run is under way."""
+    folder = Paths(settings.home).elsewhere(job)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, mode=0o700)
+    read_or_create(folder / "installation", installation_id(settings.home).encode())
+    prices = settings.price_store.absolute()
+    prices.mkdir(parents=True, exist_ok=True)
+    (folder / "prices").symlink_to(prices, target_is_directory=True)
+    # What is copied to machines is packed once, and not for every run.
+    archives = archives_of(settings.home.absolute())
+    archives.mkdir(parents=True, exist_ok=True, mode=0o700)
+    archives_of(folder).parent.mkdir(mode=0o700)
+    archives_of(folder).symlink_to(archives, target_is_directory=True)
+    with EventLog(Paths(settings.home).log) as known, EventLog(Paths(folder).log) as log:
+        for run, began in known.runs().items():
+            if began.job == job:
+                add_missing(log, run, known.of_run(run))
+    return replace(settings, home=folder)
+
+
+def archives_of(home: Path) -> Path:
+    """The folder of the archives that a home copies to machines."""
+    return home / "machines" / "archives"
+
+
+def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
+    """Copies the home of a run to a folder that is sent to a machine, where the job's folder is `workdir`."""
+    home, into_paths = settings.home, Paths(into)
+    into.mkdir(parents=True, mode=0o700)
+    shutil.copy2(home / "installation", into / "installation")
+    shutil.copytree(home / "prices", into / "prices")
+    keys = into / "machines"
+    keys.mkdir(mode=0o700)
+    for name in ("ssh.key", "link.key"):
+        shutil.copy2(home / "machines" / name, keys / name)
+    shutil.copytree(home / "machines" / "known_hosts", keys / "known_hosts")
+    (into / "config.toml").write_text(config_text(settings))
+    with EventLog(Paths(home).log) as log, EventLog(into_paths.log) as new:
+        for row in (row for name in log.runs() for row in log.of_run(name)):
+            new.append(row.run, row.at, _moved(row, workdir) if row.run == run else row.event)
+
+
+def config_text(settings: Settings) -> str:
+    """The settings for a runner on a machine, as a file. JSON's strings, lists and numbers are also TOML's.
+
+    Addresses of services are left out, because networks differ.
+    """
+    clouds = {cloud: cloud_of(cloud).settings_of_machines for cloud in rented_clouds()}
+    lines = [line for of_cloud in clouds.values() for line in _lines(_plain(of_cloud, settings))]
+    for cloud, of_cloud in clouds.items():
+        table: Any = settings.table(cloud, of_cloud.table)
+        values = {field.name: getattr(table, field.name) for field in fields(table)}
+        # A runner on a machine reaches the others at private addresses.
+        private = {"private_ssh": True} if "private_ssh" in values else {}
+        lines += [f"[{cloud}]", *_lines({**values, **private})]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(of_cloud: CloudSettings, settings: Settings) -> dict[str, object]:
+    """A cloud's single settings that hold on a machine as well, which lacks the SDK's variables for them."""
+    named = {name: settings.text(name) or os.environ.get(variable) for name, variable in of_cloud.variables.items()}
+    return {**named, **of_cloud.on_machines} if any(named.values()) else {}
+
+
+def restore_rendezvous(source: Path, folder: Path) -> None:
+    """Puts the rendezvous folder of a run where its log says, on another computer."""
+    if folder.exists():
+        resume_state.check_rendezvous(folder)
+        return
+    part = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.copytree(source, part)
+    part.chmod(0o700)
+    part.rename(folder)
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def _moved(row: LogRow, workdir: str) -> Any:  # noqa: ANN401 - an event, of any kind
+    event = row.event
+    if not isinstance(event, RunBegan):
+        return event
+    folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108 - only the owner can read the folder
+    return replace(event, spec={**event.spec, "workdir": workdir}, folder=folder)
+
+
+SEGMENT_ROWS = 500
+_FOLDER = "log/"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRow:
+    """An event and its time."""
+
+    at: int
+    event: Event
+
+    def to_line(self) -> bytes:
+        kind, body = type(self.event).__name__, json.loads(to_json(self.event))
+        return json.dumps({"at": self.at, "kind": kind, "body": body}).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "CopiedRow":
+        values = json.loads(line)
+        return cls(values["at"], from_json(values["kind"], json.dumps(values["body"])))
+
+
+class LogCopy:
+    """Reads the copy of one run's log."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+        self._full: dict[str, list[CopiedRow]] = {}
+
+    def rows(self) -> list[CopiedRow]:
+        """All rows so far. Raises StoreRefused or UnreadableBlob."""
+        return join_segments({_position(name): self._segment(name) for name in self._store.list(_FOLDER)})
+
+    def _segment(self, name: str) -> list[CopiedRow]:
+        if name in self._full:
+            return self._full[name]
+        rows = [CopiedRow.from_line(line) for line in b"".join(self._store.get(name)).splitlines()]
+        if len(rows) == SEGMENT_ROWS:
+            self._full[name] = rows
+        return rows
+
+
+def join_segments(segments: Mapping[tuple[int, int], Sequence[CopiedRow]]) -> list[CopiedRow]:
+    """The rows of segments, given by epoch and first row, up to the first row that is missing."""
+    merged: list[CopiedRow] = []
+    for (_, first), rows in sorted(segments.items()):
+        if first <= len(merged):
+            merged[first:] = rows
+    return merged
+
+
+class LogCopier:
+    """Writes the copy while the run of an epoch goes on; the first `start` rows are in segments of earlier epochs.
+
+    Its methods may be called from any thread.
+    """
+
+    def __init__(self, store: BlobStore, path: Path, run: str, epoch: int, start: int) -> None:
+        self._store, self._path, self._run, self._epoch = store, path, run, epoch
+        self._lock = Lock()
+        self._skip, self._after = start, 0
+        self._first, self._segment, self._changed = start, list[CopiedRow](), False
+
+    def copy(self) -> None:
+        """Adds the new rows of the log. Raises OSError; the next call then copies the rows that are missing."""
+        with self._lock:
+            self._read()
+            while self._changed:
+                part = self._segment[:SEGMENT_ROWS]
+                name = f"{_FOLDER}{self._epoch:06d}-{self._first:08d}"
+                self._store.put(name, [row.to_line() for row in part])
+                if len(part) == SEGMENT_ROWS:
+                    self._first += SEGMENT_ROWS
+                    del self._segment[:SEGMENT_ROWS]
+                self._changed = bool(len(part) == SEGMENT_ROWS and self._segment)
+
+    def _read(self) -> None:
+        with EventLog(self._path) as log:
+            new = log.of_run(self._run, self._after)
+        for row in new:
+            self._after = row.id
+            if self._skip:
+                self._skip -= 1
+            else:
+                self._segment.append(CopiedRow(row.at, row.event))
+                self._changed = True
+
+
+def add_missing(log: EventLog, run: str, rows: Iterable[CopiedRow | LogRow]) -> int:
+    """Appends to a log the rows of a run that the log lacks; returns how many. What a repair dropped is not added."""
+    known = rows_written(log.of_run(run))
+    new = list(rows)[known:]
+    for row in new:
+        log.append(run, row.at, row.event)
+    return len(new)
+
+
+def _position(name: str) -> tuple[int, int]:
+    epoch, _, first = name.removeprefix(_FOLDER).partition("-")
+    return int(epoch), int(first)

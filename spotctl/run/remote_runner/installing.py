@@ -1,0 +1,158 @@
+"""Copies all that a runner needs to a machine of its run, over ssh, and starts the service there."""
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from spotctl.agent import layout
+from spotctl.clouds.capabilities import TakesCommands
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.remote.bundle import packages_for, whole_wheel
+from spotctl.clouds.remote.job_folder import job_archive
+from spotctl.clouds.remote.platforms import REPORT, MachinePlatform, platform_of
+from spotctl.home.cloud import cloud_of
+from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerLost, RunnerStart
+
+_PACKAGES = (
+    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "packaging", "platformdirs"),
+    *("pyarrow", "pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
+)
+
+_FASTEST = 1
+_TRANSFER_SECONDS = 1800.0
+_CALL_SECONDS = 120.0
+
+_RECEIVE = """
+umask 077
+mkdir -p {root}/part && cat >{root}/part/archive || exit 1
+if ! echo "{digest}  {root}/part/archive" | sha256sum -c --status; then
+  echo "the transfer was damaged" >&2
+  exit 1
+fi
+mkdir {root}/part/new && {unpack} && rm -rf {target} && mv {root}/part/new {target} &&
+mv {root}/part/archive {target}.archive && rm -rf {root}/part
+"""
+_ZIP = "{python} -I -S -m zipfile -e {root}/part/archive {root}/part/new"
+_TAR = "tar -xzf {root}/part/archive -C {root}/part/new"
+
+_COMMAND = f"""#!/bin/sh
+# spotctl on this machine, for the run whose runner is here.
+export PYTHONPATH={CODE}:{PACKAGES} SPOTCTL_HOME={HOME}
+exec {layout.PYTHON} -s -S -m spotctl "$@"
+"""
+
+
+def packages_on(cloud: str) -> tuple[str, ...]:
+    """The packages that a runner on a cloud imports."""
+    return (*_PACKAGES, *cloud_of(cloud).packages.needed)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerArchives:
+    """The archives that make up a runner, apart from the home of its run."""
+
+    code: bytes
+    packages: bytes
+    job: bytes
+    rendezvous: bytes
+
+    @classmethod
+    def pack(
+        cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform
+    ) -> "RunnerArchives":
+        """Packs what a machine needs; the archives are kept in a folder, because packing takes time."""
+        return cls(
+            whole_wheel(folder).path.read_bytes(),
+            packages_for(folder, packages_on(cloud), machine).pack().path.read_bytes(),
+            job_archive(workdir, folder).path.read_bytes(),
+            _pack_folder(rendezvous),
+        )
+
+    @classmethod
+    def read_received(cls) -> "RunnerArchives":
+        """Reads the archives that this machine received."""
+        return cls(*(Path(f"{target}.archive").read_bytes() for target in (CODE, PACKAGES, JOB, RENDEZVOUS)))
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerMachine:
+    """A machine of the run whose agent answers. `note` is called with each step."""
+
+    id: str
+    provider: TakesCommands
+    note: Callable[[str], None]
+
+    def platform(self) -> MachinePlatform:
+        """The platform of the Python that runs the agent there."""
+        return platform_of(self.run((layout.PYTHON, "-I", "-S", "-c", REPORT)).split())
+
+    def install(self, archives: RunnerArchives) -> None:
+        """Copies a runner there, without the run's home."""
+        size = len(archives.code) + len(archives.packages)
+        self.note(f"copying the runner to {self.id} ({size / (1 << 20):.0f} MiB)")
+        self.run(("/bin/sh", "-c", f"rm -rf {ROOT} && mkdir -m 700 {ROOT}"))
+        self._send(CODE, archives.code, zipped=True)
+        self._send(PACKAGES, archives.packages, zipped=True)
+        self._send(JOB, archives.job)
+        self._send(RENDEZVOUS, archives.rendezvous)
+
+    def give_home(self, home: Path) -> None:
+        """Copies the home of the run there, to a machine with a runner."""
+        self._send(HOME, _pack_folder(home))
+        self.run(("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode())
+
+    def start(self, start: RunnerStart) -> None:
+        """Starts the service; the secrets go to its standard input. RunnerLost: the service does not start."""
+        service = (
+            f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} PATH=/usr/local/bin:/usr/bin:/bin"
+            f" {layout.PYTHON} -s -S -m spotctl.run.remote_runner.service"
+        )
+        said = self.run(("/bin/sh", "-c", service), json.dumps(asdict(start)).encode())
+        if said.strip() != "running":
+            raise RunnerLost(f"{self.id}: the runner did not start: {said.strip()[:300]}")
+
+    def run(self, words: Sequence[str], stdin: bytes = b"", seconds: float = _CALL_SECONDS) -> str:
+        """Runs a command, and returns its output. RunnerLost: the command failed, with its last words."""
+        try:
+            invocation = self.provider.invocation(self.id, words)
+            done = subprocess.run(
+                invocation.words,
+                input=stdin,
+                env=dict(invocation.environment),
+                cwd=invocation.folder,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+            )
+        except (ProviderError, subprocess.TimeoutExpired) as error:
+            raise RunnerLost(f"{self.id}: {error}") from None
+        if (why := invocation.lost(done.returncode)) is not None:
+            raise RunnerLost(str(why))
+        if done.returncode != 0:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+            raise RunnerLost(f"{self.id}: status {done.returncode} of a command over ssh: {lines[-1][:300]}")
+        return done.stdout.decode(errors="replace")
+
+    def _send(self, target: str, content: bytes, *, zipped: bool = False) -> None:
+        script = _RECEIVE.format(
+            root=ROOT,
+            digest=hashlib.sha256(content).hexdigest(),
+            target=target,
+            unpack=(_ZIP if zipped else _TAR).format(root=ROOT, python=layout.PYTHON),
+        )
+        self.run(("/bin/sh", "-c", script), content, _TRANSFER_SECONDS)
+
+
+def _pack_folder(folder: Path) -> bytes:
+    """A folder and its content as a tar file in memory, so that its secrets reach no file of this computer."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=_FASTEST) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() or path.is_dir():
+                archive.add(path, path.relative_to(folder).as_posix(), recursive=False)
+    return buffer.getvalue()

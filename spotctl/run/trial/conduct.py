@@ -1,0 +1,221 @@
+"""A full trial: its machines are chosen, its steps carried out in their order, and its record is kept.
+
+A step that fails does not keep the others from being carried out.
+"""
+
+import getpass
+import json
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+from pricing_data.catalog import InstanceType
+from pricing_data.errors import PricingDataError
+from pricing_data.library import Library
+from pricing_data.units import counted
+from spotctl.clouds.capabilities import AllowsTrials, RentingProvider
+from spotctl.clouds.tags import RUN_TAG
+from spotctl.clouds.wiring import cloud_provider
+from spotctl.files.job.reader import loads
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.cloud import cloud_of
+from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.run.start.trial import CAP_USD, fitting_types, known_types, left_under
+from spotctl.run.trial import jobs
+from spotctl.run.trial.machines import BareMachines, check_account, check_orders
+from spotctl.run.trial.record import (
+    FAILED,
+    PASSED,
+    SKIPPED,
+    Kit,
+    StepResult,
+    StepSkipped,
+    TrialFailed,
+    TrialRecord,
+    as_json,
+)
+
+KitStep = Callable[[], Iterator[StepResult]]
+
+STEPS = "account orders machines token lease launcher eviction training runner left".split()
+"""The names of the steps; the eviction also reports on the checkpoint."""
+
+_NEEDED = {"token": "machines", "lease": "machines"}
+"""Steps that use what another has rented."""
+
+
+def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], None]) -> TrialRecord:
+    """Carries out the chosen steps, or all, and reports each result as soon as it is there."""
+    if unknown := [name for name in chosen if name not in STEPS]:
+        raise BadRequest(f"step {unknown[0]!r} is not one of {', '.join(STEPS)}")
+    wanted = {*chosen, *(_NEEDED[name] for name in chosen if name in _NEEDED), "left"} if chosen else set(STEPS)
+    machines, results = BareMachines(kit), list[StepResult]()
+    try:
+        for name, step in _steps(kit, machines).items():
+            if name not in wanted:
+                continue
+            if name == "launcher":
+                _end(machines)
+            for result in _carried_out(kit, name, step):
+                results.append(result)
+                report(result)
+    finally:
+        _end(machines)
+    return _record(kit, results)
+
+
+def _steps(kit: Kit, machines: BareMachines) -> Mapping[str, KitStep]:
+    steps: tuple[KitStep, ...] = (
+        lambda: check_account(kit),
+        lambda: check_orders(kit),
+        machines.boot,
+        machines.repeat_token,
+        machines.let_lease_end,
+        lambda: jobs.kill_launcher(kit),
+        lambda: jobs.evict(kit),
+        lambda: jobs.train(kit),
+        lambda: jobs.move_runner(kit),
+        lambda: _find_left(kit, machines),
+    )
+    return dict(zip(STEPS, steps, strict=True))
+
+
+def _carried_out(kit: Kit, name: str, step: KitStep) -> Iterator[StepResult]:
+    began = time.monotonic()
+    try:
+        if name != "left":
+            kit.check_budget()
+        for result in step():
+            now = time.monotonic()
+            yield replace(result, seconds=now - began)
+            began = now
+    except StepSkipped as why:
+        yield StepResult(name, SKIPPED, str(why))
+    except (TrialFailed, SpotctlError, PricingDataError) as error:
+        yield StepResult(name, FAILED, " ".join(str(error).split()), time.monotonic() - began)
+
+
+def _end(machines: BareMachines) -> None:
+    """Returns the machines without a job; what is left of them, the last step finds."""
+    with suppress(TrialFailed, SpotctlError):
+        machines.end()
+
+
+def _find_left(kit: Kit, machines: BareMachines) -> Iterator[StepResult]:
+    """Everything that the cloud still lists under the tags of the trial's runs."""
+    _end(machines)
+    runs = [kit.bare_run, *kit.runs]
+    left = [resource for run in runs for resource in left_under(kit.provider, {**kit.tags, RUN_TAG: run})]
+    if left:
+        names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
+        raise TrialFailed(f"left: {names} (spotctl gc removes it)")
+    yield StepResult("left", PASSED, f"nothing is left of {counted(len(runs), 'run')}", figures={"runs": len(runs)})
+
+
+def _record(kit: Kit, results: list[StepResult]) -> TrialRecord:
+    assert isinstance(kit.provider, AllowsTrials)
+    packages = ("spotctl", *cloud_of(kit.cloud).packages.needed)
+    return TrialRecord(
+        cloud=kit.cloud,
+        region=kit.region,
+        endpoint=kit.provider.endpoint,
+        date=datetime.now(UTC).date().isoformat(),
+        versions={"python": platform.python_version(), **{name: version(name) for name in packages}},
+        steps=tuple(results),
+        most_usd=kit.spent_usd,
+    )
+
+
+_ANY = "name: try\nkind: command\nrun: 'true'\nresources: {{clouds: [{cloud}], regions: [{region}]{arch}}}\n"
+
+
+def open_kit(
+    cloud: str,
+    regions: Sequence[str],
+    types: Sequence[str],
+    settings: Settings,
+    known: Library,
+    bucket: str,
+    identity: str,
+) -> Kit:
+    """The kit for one region, the cloud's largest if none is named. BadRequest: its cloud cannot be tried, or no price
+    is known."""
+    job = cloud_of(cloud).job
+    region = regions[0] if regions else (job.region if job is not None else "")
+    if len(regions) > 1 or not region:
+        raise BadRequest("a full trial is in one region: --region NAME")
+    kinds = _kinds(cloud, region, types, known, settings)
+    provider = cloud_provider(settings, [cloud], [region])
+    if not isinstance(provider, AllowsTrials):
+        raise BadRequest(
+            f"{cloud} does not say how its orders are checked and its machines evicted; try it without --full"
+        )
+    every = tuple(known_types(cloud, [region], known))
+    rented = cast("RentingProvider", provider)
+    return Kit(cloud, region, settings, known, rented, kinds, every, bucket, identity, cap_usd=CAP_USD)
+
+
+def _kinds(
+    cloud: str, region: str, types: Sequence[str], known: Library, settings: Settings
+) -> tuple[InstanceType, InstanceType]:
+    """The named types, or the smallest that suits, and the smallest of another architecture or else another type."""
+    if types:
+        if len(types) > 2:
+            raise BadRequest("a full trial rents two kinds of machines: --type NAME, once or twice")
+        first, second = (known.catalog.instance_type(cloud, name) for name in (types[0], types[-1]))
+        return first, second
+    fitting = fitting_types(_spec(cloud, region), cloud, [region], known)
+    others = [machine for machine in fitting if machine.name != fitting[0].name] or fitting
+    if getattr(settings.table(cloud, cloud_of(cloud).settings_of_machines.table), "image", None) is None:
+        with suppress(BadRequest):  # no price of an ARM machine may be known
+            others = fitting_types(_spec(cloud, region, ", arch: arm64"), cloud, [region], known)
+    return fitting[0], others[0]
+
+
+def _spec(cloud: str, region: str, arch: str = "") -> JobSpec:
+    return loads(_ANY.format(cloud=cloud, region=region, arch=arch), Path("try.yaml"))
+
+
+def keep(kit: Kit, record: TrialRecord) -> Path:
+    """Writes the record, and what a later comparison with a bill needs, to the home; returns the record's file."""
+    words = private_words(kit)
+    shown = as_json(record, words)
+    path = kit.folder / f"record-{record.cloud}-{record.date}.json"
+    path.write_text(json.dumps(shown, indent=2) + "\n")
+    kept = {"record": shown, "file": path.name, "runs": kit.runs, "bare_run": kit.bare_run}
+    kept_file(kit.settings, kit.cloud).write_text(json.dumps(kept, indent=2) + "\n")
+    return path
+
+
+def kept_file(settings: Settings, cloud: str) -> Path:
+    """The file that the last full trial of a cloud keeps for `spotctl try --bill`."""
+    return settings.home / "try" / f"full-{cloud}.json"
+
+
+def private_words(kit: Kit) -> tuple[str, ...]:
+    """Everything in settings, options and on this computer that names its user or the account."""
+    own = (str(kit.settings.home), str(Path.home()), getpass.getuser(), socket.gethostname(), kit.bucket, kit.identity)
+    return tuple(word for word in (*own, *_settings_of(kit)) if word)
+
+
+def _settings_of(kit: Kit) -> Iterator[str]:
+    of_cloud = cloud_of(kit.cloud).settings_of_machines
+    for name in of_cloud.keys:
+        yield kit.settings.text(name) or os.environ.get(of_cloud.variables.get(name, ""), "")
+    yield from (os.environ.get(name, "") for name in of_cloud.variables.values())
+    table: Any = kit.settings.table(kit.cloud, of_cloud.table)
+    for field in fields(table):
+        value = getattr(table, field.name)
+        if isinstance(value, str) and field.name != of_cloud.image:
+            yield value
+        elif isinstance(value, tuple) and field.name != "regions":
+            yield from map(str, value)
