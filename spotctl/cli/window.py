@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.run.start.observing import RunEnd
 
+_LOOK_SECONDS = 0.2
+
 
 def hand_over(
     session: Session,
@@ -76,9 +78,6 @@ def resume(session: Session, job: str, metrics: str, *, debug: bool) -> NoReturn
     session.remark(f"process {process} attends to the run; this command only watches")
     with EventLog(paths.log) as log:
         _show(session, RunWindow(session, log, [job], FoundRunner(job, process, session.settings)))
-
-
-_LOOK_SECONDS = 0.2
 
 
 class RunWindow:

@@ -33,6 +33,14 @@ FOLLOW_SECONDS = 0.2
 _LONGEST_QUOTE = 300
 """Characters of output that a message quotes."""
 
+EVERY_SECONDS = 2.0
+"""How often a machine is asked for new output."""
+
+CLUSTER = "ray"
+"""The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
@@ -154,15 +162,6 @@ class _Asked:
             return printed_at(self._provider, machine, after)
         except (NotFound, Unanswered):
             return b""
-
-
-EVERY_SECONDS = 2.0
-"""How often a machine is asked for new output."""
-
-CLUSTER = "ray"
-"""The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
-
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class KeptOutput:

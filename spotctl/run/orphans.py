@@ -24,8 +24,11 @@ from spotctl.home.paths import Paths
 from spotctl.log.statuses import read_log
 from spotctl.log.store import is_running, runner_of
 
-_ROUNDS, _PAUSE = 120, 0.5
 _NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
+
+LOCAL = "local"
+
+_ROUNDS, _PAUSE = 120, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,6 @@ def _running(provider: CloudProvider, settings: Settings, job: str) -> tuple[lis
 
 def _shown(machine: Machine) -> ShownMachine:
     return ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))
-
-
-LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,22 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     import httpx
 
-
 TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 3
 FIRST_PAUSE_SECONDS = 1.0
 """Between the first attempt and the second."""
+
+HIDDEN = "***"
+
+_SHORTEST = 4
+"""Shorter values are not hidden: they are common words rather than secrets, and hiding them would garble the text."""
+
+_SHORT = 40
+"""Texts up to this length are shown two in a row."""
+
+_DISCORD_LIMIT = 2000
+
+_GREEN, _RED = "#2e7d32", "#c62828"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +102,6 @@ def _is_temporary(error: Exception) -> bool:
     return isinstance(error, httpx.TransportError)
 
 
-HIDDEN = "***"
-_SHORTEST = 4
-"""Shorter values are not hidden: they are common words rather than secrets, and hiding them would garble the text."""
-
-
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message. A repeated message has the same `id`, so that receivers can drop it.
@@ -130,12 +136,6 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
     for value in sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text
-
-
-_GREEN, _RED = "#2e7d32", "#c62828"
-_SHORT = 40
-"""Texts up to this length are shown two in a row."""
-_DISCORD_LIMIT = 2000
 
 
 def body(message: Message, url: str) -> dict[str, Any]:

@@ -40,6 +40,9 @@ from spotctl.run.start import runs
 from spotctl.run.start.observing import RunEnd, RunObserver
 
 LOOK_SECONDS = 3.0
+LEFTOVER_SECONDS = 90.0
+
+_CALL_SECONDS, _LOOK_SECONDS = 30.0, 5.0
 
 
 @dataclass(slots=True)
@@ -212,10 +215,6 @@ class RunnerClient:
             return provider.invocation(machine, words)
         except ProviderError as error:
             raise RunnerLost(f"run {self.place.run}: {error}; {self.follower.ways_out}") from None
-
-
-_CALL_SECONDS, _LOOK_SECONDS = 30.0, 5.0
-LEFTOVER_SECONDS = 90.0
 
 
 def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:

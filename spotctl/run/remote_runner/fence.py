@@ -31,7 +31,6 @@ from spotctl.run.remote_runner.start import Superseded
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
-
 WINDOW_SECONDS = 10.0
 """How long after the start of a renewal purchases may begin."""
 
@@ -42,6 +41,8 @@ window has been answered or has failed by then: a cloud's call ends after 60 s a
 BEAT_SECONDS = 15.0
 STALE_SECONDS = 75.0
 """A runner renews its claim this often; one that has not for this long is replaced."""
+
+_RENEW_EVERY = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +161,6 @@ class Fence:
                 raise
             # An earlier write of this process was carried out although it got no answer.
             return self._cell.write(claim.to_bytes(), stored.version)
-
-
-_RENEW_EVERY = MINUTE
 
 
 class Guard(Protocol):

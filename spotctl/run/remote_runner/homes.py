@@ -31,6 +31,9 @@ from spotctl.log.loss import rows_written
 from spotctl.log.store import EventLog
 from spotctl.run.work import resume_state
 
+SEGMENT_ROWS = 500
+_FOLDER = "log/"
+
 
 def new_home(job: str, settings: Settings) -> Settings:
     """Settings with a new home for a run of a job, in which no other run is under way."""
@@ -125,10 +128,6 @@ def _moved(row: LogRow, workdir: str) -> Any:  # noqa: ANN401 - an event, of any
         return event
     folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108 - only the owner can read the folder
     return replace(event, spec={**event.spec, "workdir": workdir}, folder=folder)
-
-
-SEGMENT_ROWS = 500
-_FOLDER = "log/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.home.config import Settings
 
+_FOLDER = "keys/"
+
+_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]+={0,2} spotctl")
+
+_OPTIONS = "restrict,port-forwarding,pty"
 
 _RECORD, _DESCRIPTION = "place.json", "run"
 
@@ -166,11 +171,6 @@ def _base(spec: JobSpec) -> str | None:
     checkpoint = spec.program.checkpoint if isinstance(spec.program, Command) else None
     locations = [*spec.outputs.values(), *([] if checkpoint is None else [checkpoint.path])]
     return next((location for location in locations if "://" in location), None)
-
-
-_FOLDER = "keys/"
-_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]+={0,2} spotctl")
-_OPTIONS = "restrict,port-forwarding,pty"
 
 
 def ask_admission(store: BlobStore, public_key: str) -> None:

@@ -52,6 +52,10 @@ from spotctl.run.start.observing import RunObserver
 COPY_SECONDS = 5.0
 """How often the log is copied. Orders are copied before they are placed."""
 
+LOOK_SECONDS = 15.0
+LOOKS_PER_CHECK = 4
+"""Looks from one check to the next whether the standby still runs on its machine: each check needs a connection."""
+
 
 def serve(start: RunnerStart, up: Callable[[], None]) -> None:
     """Runs the run to its end, and then returns this machine. `up` is called once the runner or standby is there."""
@@ -194,11 +198,6 @@ def _note(what: object) -> None:
     """Writes a line to the service's log."""
     if what is not None:
         print(what, file=sys.stderr, flush=True)  # noqa: T201
-
-
-LOOK_SECONDS = 15.0
-LOOKS_PER_CHECK = 4
-"""Looks from one check to the next whether the standby still runs on its machine: each check needs a connection."""
 
 
 def host_of(state: RunState, runner: str, now_on: str | None) -> str | None:

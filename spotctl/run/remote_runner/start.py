@@ -1,4 +1,4 @@
-"""What a launcher and the runner on a rented machine agree on: the start values, the paths there, and the errors."""
+"""The start values of a runner on a rented machine, its paths there, and its errors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -37,6 +37,15 @@ from spotctl.run.environment import LAUNCHER
 _BATCH = 1000
 """Files that are removed before a home says again that it removes files; that takes much less than an hour."""
 
+USERS = f"{FOLDER}/users/"
+"""Below it, SHA256/INSTALLATION says that a home uses a data set."""
+
+COLLECTING = f"{FOLDER}/collecting/"
+"""Below it, INSTALLATION says that a home removes files, and since when, in seconds since 1970."""
+
+COLLECTING_SECONDS = 3600
+"""How long a home may remove files; an older object was left by one that was killed."""
+
 
 def unused_data(settings: Settings, days: int) -> list[DataUse]:
     """The data sets of this home that no job has used for this many days, and that no run of this home needs."""
@@ -175,16 +184,6 @@ def _used(folder: Path) -> int:
 
 def _size(folder: Path) -> int:
     return sum(Path(root, name).lstat().st_size for root, _, names in os.walk(folder) for name in names)
-
-
-USERS = f"{FOLDER}/users/"
-"""Below it, SHA256/INSTALLATION says that a home uses a data set."""
-
-COLLECTING = f"{FOLDER}/collecting/"
-"""Below it, INSTALLATION says that a home removes files, and since when, in seconds since 1970."""
-
-COLLECTING_SECONDS = 3600
-"""How long a home may remove files; an older object was left by one that was killed."""
 
 
 def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreIdentity) -> int:

@@ -39,6 +39,12 @@ _SAY_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _WAIT_SECONDS = 5.0
 _GIB = 1 << 30
+_SAVE_SECONDS = 30.0
+_SETTLED_NS = 2 * 10**9
+"""A file that changed this shortly before it was read may change again within the same tick of the file system's clock:
+it is read again the next time."""
+
+_KEY_DIGITS = 24
 
 
 def store_data(
@@ -184,14 +190,6 @@ def _checked_pieces(path: Path, digest: str, progress: _Progress, ended: threadi
         raise DataChanged(os.fspath(path)) from error
     if hashed.hexdigest() != digest:
         raise DataChanged(os.fspath(path))
-
-
-_SAVE_SECONDS = 30.0
-_SETTLED_NS = 2 * 10**9
-"""A file that changed this shortly before it was read may change again within the same tick of the file system's clock:
-it is read again the next time."""
-
-_KEY_DIGITS = 24
 
 
 class DataChanged(Exception):

@@ -52,6 +52,8 @@ STEPS = "account orders machines token lease launcher eviction training runner l
 _NEEDED = {"token": "machines", "lease": "machines"}
 """Steps that use what another has rented."""
 
+_ANY = "name: try\nkind: command\nrun: 'true'\nresources: {{clouds: [{cloud}], regions: [{region}]{arch}}}\n"
+
 
 def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], None]) -> TrialRecord:
     """Carries out the chosen steps, or all, and reports each result as soon as it is there."""
@@ -133,9 +135,6 @@ def _record(kit: Kit, results: list[StepResult]) -> TrialRecord:
         steps=tuple(results),
         most_usd=kit.spent_usd,
     )
-
-
-_ANY = "name: try\nkind: command\nrun: 'true'\nresources: {{clouds: [{cloud}], regions: [{region}]{arch}}}\n"
 
 
 def open_kit(

@@ -21,15 +21,19 @@ from spotctl.run.remote_runner.place import known_place
 from spotctl.run.trial.record import PASSED, Kit, StepResult, StepSkipped, TrialFailed
 
 _SAVE = "echo saved > $SPOTCTL_CHECKPOINT_DIR/.step && mv $SPOTCTL_CHECKPOINT_DIR/.step $SPOTCTL_CHECKPOINT_DIR/step"
+
 _RESTORED = "grep saved $SPOTCTL_CHECKPOINT_DIR/step"
+
 _SHORT = """\
 kind: command
 run: sleep 20
 """
+
 _EVICTED = """\
 kind: command
 run: if [ "$SPOTCTL_ATTEMPT" = 1 ]; then {save}; sleep 3600; else {check}; fi
 {checkpoint}"""
+
 _TRAINING = """\
   machines: 1
   reliable: {{machines: 1, type: {type}}}
@@ -38,10 +42,25 @@ app: mlr
 stop: {{clocks: 50}}
 throughputs: {{{type}: 3600}}
 """
+
 _MOVED = """\
 kind: command
 run: sleep 20; echo moved > $OUTPUT_RESULT/answer
 outputs: {{result: {place}}}
+"""
+
+PATIENCE_SECONDS = 900.0
+"""How long a job may take until something has happened, or until it has ended."""
+
+_LOOK_SECONDS = 1.0
+_HEAD = """\
+name: {name}
+workdir: .
+budget: {budget:.2f} USD
+{identity}resources:
+  clouds: [{cloud}]
+  regions: [{region}]
+  types: [{type}]
 """
 
 
@@ -132,21 +151,6 @@ def move_runner(kit: Kit) -> Iterator[StepResult]:
 def _is_ready(state: RunState, *, saves: bool) -> bool:
     has_begun = state.work.attempt is not None and works(state)
     return has_begun and (not saves or state.work.checkpoint is not None)
-
-
-PATIENCE_SECONDS = 900.0
-"""How long a job may take until something has happened, or until it has ended."""
-
-_LOOK_SECONDS = 1.0
-_HEAD = """\
-name: {name}
-workdir: .
-budget: {budget:.2f} USD
-{identity}resources:
-  clouds: [{cloud}]
-  regions: [{region}]
-  types: [{type}]
-"""
 
 
 class TrialJob:

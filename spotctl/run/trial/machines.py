@@ -26,9 +26,17 @@ T = TypeVar("T")
 
 BOOT_SECONDS = 600.0
 """How long a machine may take until its agent answers."""
+
 _LAST_LEASE_SECONDS = 60.0
 _END_SECONDS = 300.0
 _PAUSE_SECONDS = 2.0
+LEASE = 15 * MINUTE
+MOST_FAMILIES = 60
+"""The most families that are checked: clouds limit calls, and a trial should take minutes."""
+
+_MOST_NAMED = 3
+_SIZE = re.compile(r"(?<=[A-Z])\d+(-\d+)?")
+"""The number of vCPUs in the name of one of Azure's sizes, such as the 4 of Standard_D4s_v5."""
 
 
 @dataclass
@@ -178,15 +186,6 @@ def _wait(happened: Callable[[], bool], seconds: float, why_not: Callable[[], st
         if time.monotonic() >= give_up:
             raise TrialFailed(f"after {seconds:.0f} s: {why_not()}")
         time.sleep(_PAUSE_SECONDS)
-
-
-LEASE = 15 * MINUTE
-MOST_FAMILIES = 60
-"""The most families that are checked: clouds limit calls, and a trial should take minutes."""
-
-_MOST_NAMED = 3
-_SIZE = re.compile(r"(?<=[A-Z])\d+(-\d+)?")
-"""The number of vCPUs in the name of one of Azure's sizes, such as the 4 of Standard_D4s_v5."""
 
 
 def check_account(kit: Kit) -> Iterator[StepResult]:

@@ -21,8 +21,6 @@ from spotctl.home.config import Settings
 
 FORMAT = 1
 
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-
 _PRIVATE: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("UUID", re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")),
     ("ARN", re.compile(r"\barn:[\w-]+:[\w-]*:[\w-]*:\d*:[^\s,;\"')]+")),
@@ -37,6 +35,10 @@ _PRIVATE: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 _GENERAL = frozenset({"spotctl", "spotctl-machine", "default", "root"})
 """Names from the documentation, which identify no user."""
+
+HOUR_SECONDS = 3600.0
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +148,6 @@ def redacted(text: str, private: Sequence[str] = ()) -> str:
 def line(step: StepResult) -> str:
     """A step on one line of the terminal."""
     return f"{step.outcome:<8} {step.name:<12} {step.detail}"
-
-
-HOUR_SECONDS = 3600.0
 
 
 class TrialFailed(Exception):

@@ -43,6 +43,9 @@ STORE_PATIENCE = round(PATIENCE_SECONDS) * SECOND
 LONGEST_PAUSE = 30
 """Seconds of the provider's clock between two attempts; the first pause is one second."""
 
+WAIT_WITHOUT_ANSWER = 5 * MINUTE
+"""How long a run that has had no machine yet waits for clouds that do not answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class _RunCosts:
@@ -193,10 +196,6 @@ class EndOfRun:
             return self._executor.retry(count)
         except ProviderError:
             return None
-
-
-WAIT_WITHOUT_ANSWER = 5 * MINUTE
-"""How long a run that has had no machine yet waits for clouds that do not answer."""
 
 
 @dataclass(frozen=True, slots=True)

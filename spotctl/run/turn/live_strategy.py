@@ -37,6 +37,9 @@ from spotctl.run.turn.reconcile import StrategyTerms, looks
 from spotctl.run.turn.service import RunRules
 from spotctl.run.work.gang import saved_of
 
+_DECISIONS = 600
+"""Decisions to play: fewer than for a plan, because a run is played several times and only the median matters."""
+
 
 class LiveStrategy:
     """Decides for a run, from its present `state`, prices, and budget: the dollars that are not committed, and those
@@ -268,10 +271,6 @@ def _ended(state: RunState, allocation: Allocation, now: int) -> int:
 
 def _overlap(begin: int, end: int, since: int) -> int:
     return max(end - max(begin, since), 0)
-
-
-_DECISIONS = 600
-"""Decisions to play: fewer than for a plan, because a run is played several times and only the median matters."""
 
 
 @dataclass(frozen=True, slots=True)

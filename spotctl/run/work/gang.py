@@ -24,10 +24,14 @@ from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.planning.roaming import GB, transfer_time
 
 PREPARE = "prepare"
+
 SETUP = "setup"
+
 _DEFAULT_RETRIES = {SETUP: 1, str(SAVED_AND_ENDED): 4}
 """A setup that fails on one machine may be the machine's fault, on two it is not. Exiting to be moved is no failure
 unless a command does so again and again."""
+
+_GIB = 2**30
 
 
 def run_name(attempt: int) -> str:
@@ -259,9 +263,6 @@ def node_variables(rank: int, nodes: Sequence[str], port: int) -> dict[str, str]
 def allowed(retries: Mapping[str, int], failure: str | int) -> int:
     """How often a job is tried again after this failure: `setup`, or the status with which the command exited."""
     return retries.get(str(failure), _DEFAULT_RETRIES.get(str(failure), 0))
-
-
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)

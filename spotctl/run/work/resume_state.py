@@ -26,12 +26,19 @@ from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 
-_CONTROLLER, _CHECKPOINTS = "controller.jsonl", "checkpoints/"
 _KEPT = "kept"
 """The blob that is written last: the training, the machines and the last clock, and the folder of the other blobs."""
 
 _EARLIER = "earlier.json"
 """The copy of that blob in a rendezvous folder."""
+
+_LONGEST_BASE = 40
+"""Bytes of the temporary folder's path that leave room for the names of sockets."""
+
+_SECRET_BYTES = 32
+_SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder only its owner can read
+
+_CONTROLLER, _CHECKPOINTS = "controller.jsonl", "checkpoints/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +112,6 @@ def _identity(spec: JobSpec) -> dict[str, Any]:
     resume."""
     assert isinstance(spec.program, Training)
     return {"app": spec.program.app, "args": dict(spec.program.args), "workdir": str(spec.workdir)}
-
-
-_LONGEST_BASE = 40
-"""Bytes of the temporary folder's path that leave room for the names of sockets."""
-
-_SECRET_BYTES = 32
-_SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder only its owner can read
 
 
 def new_rendezvous() -> Path:

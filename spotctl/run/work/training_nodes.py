@@ -37,6 +37,12 @@ _PATIENCE = "3600"
 
 _PORT_FILE = "port.json"
 
+_SAVE_EVERY = 10
+"""Updates between copies in the store; neighbors have later ones."""
+
+_RATE = 0.003
+"""The learning rate of a model without an optimizer."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodesHere:
@@ -103,13 +109,6 @@ def free_port(wanted: int = 0) -> int:
         except OSError:
             return 0
         return int(probe.getsockname()[1])
-
-
-_SAVE_EVERY = 10
-"""Updates between copies in the store; neighbors have later ones."""
-
-_RATE = 0.003
-"""The learning rate of a model without an optimizer."""
 
 
 def prepared(

@@ -26,6 +26,19 @@ from spotctl.home.errors import BadRequest
 from spotctl.log.events import Event, Progressed, RentIntended
 from spotctl.log.state import RunState
 
+_NEEDED = "cloudpickle, cryptography, msgspec, numpy"
+
+_CHECK = f"""\
+need=${{{PYTHON_VARIABLE}:-$1}}
+if ! why=$(python3 -c "import sys; assert sys.version.startswith('$need.'), sys.version; import {_NEEDED}" 2>&1); then
+  why=$(echo "$why" | tail -n 1)
+  echo "spotctl: image.container: a training's nodes need Python $need and glibc in the image: $why" >&2
+  exit {NO_CONTAINER}
+fi
+shift
+exec "$@"
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
@@ -73,19 +86,6 @@ class Workload(Protocol):
     def close(self) -> None:
         """Ends the workload's own processes on this computer."""
         ...
-
-
-_NEEDED = "cloudpickle, cryptography, msgspec, numpy"
-_CHECK = f"""\
-need=${{{PYTHON_VARIABLE}:-$1}}
-if ! why=$(python3 -c "import sys; assert sys.version.startswith('$need.'), sys.version; import {_NEEDED}" 2>&1); then
-  why=$(echo "$why" | tail -n 1)
-  echo "spotctl: image.container: a training's nodes need Python $need and glibc in the image: $why" >&2
-  exit {NO_CONTAINER}
-fi
-shift
-exec "$@"
-"""
 
 
 def container_of(spec: JobSpec) -> Container | None:

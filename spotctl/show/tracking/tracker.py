@@ -18,6 +18,14 @@ from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
 from spotctl.show.runs.run_view import RunView
 
+LOSS = "loss"
+
+PREFIX = "spotctl/"
+"""The names of everything else begin with it, next to what the user's script logs."""
+
+ViewAt = Callable[[RunState, int], RunView]
+"""The view of a run in a state, at a moment of the run's clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
@@ -53,14 +61,6 @@ def check_installed(spec: JobSpec) -> None:
     for name in spec.track:
         if find_spec(name) is None:
             raise BadRequest(f"{spec.name}: track: {name} is not installed: pip install {name}, or remove track")
-
-
-LOSS = "loss"
-PREFIX = "spotctl/"
-"""The names of everything else begin with it, next to what the user's script logs."""
-
-ViewAt = Callable[[RunState, int], RunView]
-"""The view of a run in a state, at a moment of the run's clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,17 @@ _RECENT = "30d"
 _MOST_WATCHED = 20
 """The most runs that are kept in memory: those that were looked at last."""
 
+AnswerPath = Callable[[str, str], str | None]
+"""The page at a path below the token, with the query of the address; None if there is none."""
+
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
 
 @dataclass
 class _WatchedRun:
@@ -134,18 +145,6 @@ class HomePages:
             watched.lines.clear()
         new = watched.output.new_lines(state, last=state.ended is not None)
         watched.lines.extend(f"{line.machine}: {line.text}" for line in new)
-
-
-AnswerPath = Callable[[str, str], str | None]
-"""The page at a path below the token, with the query of the address; None if there is none."""
-
-_HEADERS = {
-    "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": POLICY,
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 class PageServer(ThreadingHTTPServer):
