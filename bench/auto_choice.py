@@ -15,11 +15,11 @@ from bench.forecast import realize
 from bench.forecast_worlds import shipped
 from pricing_data.units import HOUR
 from spotctl.files.job.reader import loads
-from spotctl.planning.alternatives import RIVAL
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.job import Job
+from spotctl.planning.forecast import RIVAL
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job
 
 _JOB = """\
 kind: agileml

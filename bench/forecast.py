@@ -44,11 +44,10 @@ from spotctl.home.errors import SpotctlError
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import forecast_job, forecast_of
-from spotctl.planning.job import Job
+from spotctl.planning.forecast import forecast_job, forecast_of
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.values import JobPlan
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job, JobPlan
 
 QUICK_START = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 

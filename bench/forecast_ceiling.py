@@ -23,10 +23,10 @@ from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import forecast_job
-from spotctl.planning.job import Job
+from spotctl.planning.forecast import forecast_job
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job
 
 PLAYS = 1200
 _LEVELS = np.array([LOW, 0.5, HIGH])

@@ -39,7 +39,7 @@ from spotctl.log.events import RentIntended, RunBegan
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, RunState
 from spotctl.log.store import EventLog
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms

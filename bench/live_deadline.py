@@ -64,7 +64,7 @@ class _Log:
             decider=job.decider,
             built=SimpleNamespace(
                 work_left=float(job.terms.work),
-                market_history=SimpleNamespace(at=0, hazards={market: PRIOR}, spells={market: spells}),
+                market_history=SimpleNamespace(now=0, hazards={market: PRIOR}, spells={market: spells}),
             ),
             worded=str,
             job=SimpleNamespace(spec=SimpleNamespace(program=Training("mf", Stop(clocks=_CLOCKS)))),

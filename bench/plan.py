@@ -19,11 +19,10 @@ from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Objective, Range, Within
 from spotctl.planning.errors import OverBudget
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import forecast_job, known_past
-from spotctl.planning.job import Job
+from spotctl.planning.forecast import forecast_job
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.values import JobPlan
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job, JobPlan
 
 OFFERS, TYPES, REGIONS, ZONES = 50_000, 625, 20, "abcd"
 MOST_SECONDS, MOST_FORECAST_SECONDS, MOST_REFUSAL_SECONDS = 0.3, 2.0, 4.0
@@ -158,7 +157,7 @@ def roaming() -> Job:
 def _forecast_row(what: str, facts: PlanningFacts) -> Row:
     job_plan = plan_jobs(facts)[0]
     # `forecast_of` would play the plan once and keep the answer.
-    taken = seconds(lambda: forecast(forecast_job(job_plan), known_past(job_plan)), runs=3)
+    taken = seconds(lambda: forecast(forecast_job(job_plan), job_plan.built.market_history), runs=3)
     return _limited(f"forecast of {what}", taken, MOST_FORECAST_SECONDS)
 
 

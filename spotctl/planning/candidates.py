@@ -1,30 +1,67 @@
 """Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them. Pure."""
 
-import fnmatch
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from statistics import median
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray
-from pricing_data.catalog import Catalog
-from pricing_data.series import Ints
-from pricing_data.spelling import closest, mistyped
-from pricing_data.units import HOUR
-from spotctl.files.job.programs import Command
+from bidbrain.decision.mixture_solver import (
+    KindOption,
+    MixtureTerms,
+    Schedule,
+    SharedQuota,
+    frontier,
+)
+from bidbrain.decision.mixture_terms import Aim, Mixing
+from bidbrain.decision.reserved import ReservedOffer
+from bidbrain.eviction.hazard import Hazard, family_of
+from bidbrain.eviction.regime import in_force
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
+from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.names import ON_DEMAND, REGIONS
+from bidbrain.strategies.recovery import mean_time_to_failure
+from bidbrain.values import Overheads
+from pricing_data.catalog import InstanceType
+from pricing_data.errors import UnknownInstanceType, UnknownPrice
+from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.reservations import Reservation
-from spotctl.files.job.resources import Resources
+from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
 from spotctl.home.errors import BadRequest, SpotctlError
-from spotctl.planning.allocation import JobCandidates, KindColumns, PlanCandidates
-from spotctl.planning.columns import columns_of, lowest_prices
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.job import Demand, Job
-from spotctl.planning.offers import Bools, Eligible, MarketSnapshot, eligible, in_zones, why_unusable
-from spotctl.planning.reserved import current, is_kind_of
-from spotctl.planning.roaming import may_roam
-from spotctl.planning.work import TypeSpeed, length_of, measured_for, speeds_of
+from spotctl.planning.facts import PlanningFacts, remembered_of
+from spotctl.planning.offers import (
+    Bools,
+    Eligible,
+    MachineKind,
+    MarketSnapshot,
+    _misspelled,
+    _unknown_accelerator,
+    _unknown_types,
+    current,
+    eligible,
+    in_zones,
+    is_kind_of,
+    places,
+    why_unusable,
+)
+from spotctl.planning.quotas import QuotaGroup, quota_groups
+from spotctl.planning.values import (
+    SPECIFIED,
+    VCPU_SPREAD,
+    AllocatedJob,
+    Demand,
+    Job,
+    JobCandidates,
+    JobLength,
+    JobShare,
+    TypeSpeed,
+)
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
 _CHEAPEST, _FASTEST = 24, 8
@@ -32,6 +69,9 @@ _CHEAPEST_ROAMING = 128
 """More kinds for a job that may move between regions, because it can use the same type in many of them."""
 _MOST_MACHINES = 64
 """Default limit for a job without one."""
+_MARKETS_OF_KIND = 4
+_SPEED_OBJECTIVES = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +83,54 @@ class _FittingKinds:
     rates: Mapping[str, TypeSpeed]
     nu: FloatArray
     kinds: list[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KindColumns:
+    """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, effective
+    prices, the share of the paid time that evictions leave, and the quotas that the kinds count against."""
+
+    numbers: tuple[int, ...]
+    kinds: tuple[MachineKind, ...]
+    rows: tuple[tuple[int, ...], ...]
+    usd_per_hour: FloatArray
+    useful: FloatArray
+    quotas: tuple[QuotaGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanCandidates:
+    """The machines that fit some jobs: each job's demand, in columns that all jobs share."""
+
+    jobs: tuple[JobCandidates, ...]
+    columns: KindColumns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KindPrices:
+    """By kind: dollars per hour in its best market, the share of the time that evictions leave there, and the standing
+    cost per hour (reliable machines, the value of time). Further, how long changes of machines take."""
+
+    usd_per_hour: FloatArray
+    useful: FloatArray
+    standing_usd_per_hour: FloatArray
+    overheads: Overheads
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MachineOption:
+    """Machines that a job could be planned on.
+
+    `home` is the kind (column) of most of the first machines. Without a schedule, the job's strategy chooses among
+    `home` and kinds that are about as good. With a schedule, the strategy follows the best mixture of the kinds in
+    `columns`: the first `used` of them are in the schedule, the others may join when time or money gets short.
+    """
+
+    home: int
+    columns: tuple[int, ...] = ()
+    used: int = 1
+    aim: Aim = Aim.LEAST_COST
+    schedule: Schedule | None = None
 
 
 def candidates(facts: PlanningFacts) -> PlanCandidates:
@@ -183,38 +271,317 @@ def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) 
     )
 
 
-def _misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
-    """Why nothing can match: a type, an accelerator or a region that does not exist."""
-    stored = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
-    yield from _misspelled_types(resources, stored or _listed_types(resources, snapshot.catalog))
-    if sentence := _unknown_accelerator(resources, snapshot.catalog):
-        yield sentence
-    known = {kind.region for kind in snapshot.kinds if kind.cloud in resources.clouds}
-    for region in resources.regions:
-        if region not in known and (near := mistyped(region)):
-            yield f"no region is named {region} (did you mean {near}?)"
+def may_roam(spec: JobSpec) -> bool:
+    """Whether a job may move between regions: by its strategy, or because it names several places."""
+    program, wanted = spec.program, spec.resources
+    if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
+        return False
+    if wanted.reservations:
+        return False
+    several = any(places == (ANY,) or len(places) > 1 for places in (wanted.regions, wanted.zones))
+    return spec.strategy == REGIONS or (spec.strategy == AUTO and several)
 
 
-def _unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
-    """Whether a job names types, and no cloud of the job has any of them."""
-    known = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
-    known |= _listed_types(resources, snapshot.catalog)
-    return bool(resources.types) and not any(fnmatch.filter(known, glob) for glob in resources.types)
+def measured_for(spec: JobSpec, earlier: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
+    """Throughputs by type; measurements of earlier runs overrule the job file, which may be out of date."""
+    declared = {name: TypeSpeed(value, "the job file") for name, value in spec.throughputs.items()}
+    overruled = {
+        name: replace(measured, source=f"{measured.source}, instead of {spec.throughputs[name]:g} in the job file")
+        for name, measured in earlier.items()
+        if name in spec.throughputs
+    }
+    return {**declared, **earlier, **overruled}
 
 
-def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
-    return {machine.name for machine in catalog.types if machine.cloud in resources.clouds}
+def speeds_of(types: Iterable[InstanceType], known: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
+    """nu by type name.
+
+    A type that was not measured gets the throughput per vCPU of its family, else of all measured types. If none was
+    measured, work is counted in vCPU-hours: enough to compare machines, but not to predict the job's length. Of a
+    burstable type only the vCPUs count that it may use all the time.
+    """
+    machines = {machine.name: machine for machine in types}
+    per_vcpu = {name: known[name].nu / machine.steady_vcpus for name, machine in machines.items() if name in known}
+    return {name: _speed_of(machine, known.get(name), per_vcpu) for name, machine in machines.items()}
 
 
-def _misspelled_types(resources: Resources, known: Collection[str]) -> Iterator[str]:
-    for glob in resources.types:
-        if not fnmatch.filter(known, glob) and (near := closest(glob, known)):
-            yield f"no known type is named {glob} (did you mean {near[0]}?)"
+def _speed_of(machine: InstanceType, known: TypeSpeed | None, per_vcpu: Mapping[str, float]) -> TypeSpeed:
+    if known is not None:
+        return known
+    if not per_vcpu:
+        return TypeSpeed(machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False)
+    family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
+    siblings = family or list(per_vcpu)
+    source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
+    return TypeSpeed(
+        median(per_vcpu[name] for name in siblings) * machine.steady_vcpus,
+        f"scaled by vCPUs from {source}",
+        spread=VCPU_SPREAD,
+    )
 
 
-def _unknown_accelerator(resources: Resources, catalog: Catalog) -> str:
-    """A sentence about an accelerator that no machine has; empty if there are such machines."""
-    wanted = resources.needs.accelerators
-    if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators):
-        return ""
-    return catalog.unknown_accelerator(wanted.model)
+def _hours(number: float) -> str:
+    return f"{number:g} hour{'' if number == 1 else 's'}"
+
+
+def length_of(spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFIED, *, in_units: bool) -> JobLength:
+    """The length of a job. `user_hours` is an estimate, and `hours_from` says whether the user's or from earlier runs.
+    `in_units` says that throughputs are known, so that clocks can be converted to time."""
+    stop = spec.program.stop if isinstance(spec.program, Training) else None
+    longest = inf if stop is None or stop.span is None else stop.span / HOUR
+    if stop is not None and stop.clocks is not None and in_units:
+        return JobLength(f"{stop.clocks:,} clocks", units=float(stop.clocks), longest=longest)
+    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    if parallel is not None and parallel.updates is not None and in_units:
+        return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))
+    if user_hours is None and spec.hours is not None:
+        user_hours = spec.hours / HOUR
+    if user_hours is not None:
+        return JobLength(f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest)
+    if longest < inf:
+        return JobLength(f"as much as can be done in {_hours(longest)}", longest=longest)
+    return JobLength(
+        "Job length unknown: figures are per hour. Set `hours:` or pass --hours.",
+        hours=1.0,
+        assumed=True,
+    )
+
+
+def columns_of(wanted: Sequence[int], facts: PlanningFacts, usable: Bools) -> KindColumns:
+    """The columns of some kinds of the snapshot."""
+    snapshot = facts.snapshot
+    rows = _cheapest_markets(facts, wanted, usable)
+    price, useful = np.array([_effective_price(facts, kind, rows[kind]) for kind in wanted]).T
+    kinds = tuple(snapshot.kinds[kind] for kind in wanted)
+    groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], facts.quotas))
+    return KindColumns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups)
+
+
+def useful_share(history: PriceSeries, hazard: Hazard | None, on_demand: int, overheads: Overheads) -> float:
+    """The share of the time paid for in a market that evictions, and the starts after them, leave for work."""
+    per_hour = HOUR / max(mean_time_to_failure(history, on_demand), 1.0)
+    per_hour += 0.0 if hazard is None else hazard.rate[0]
+    return EvictionLoss(per_hour, startup_hours=overheads.startup / HOUR).useful_share
+
+
+def lowest_prices(snapshot: MarketSnapshot, usable: Bools) -> Ints:
+    """The lowest spot price by kind."""
+    rows = np.flatnonzero(usable)
+    lowest = np.full(len(snapshot.kinds), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(lowest, snapshot.kind[rows], snapshot.price[rows])
+    return lowest
+
+
+def _cheapest_markets(facts: PlanningFacts, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
+    """The rows of each kind's cheapest markets."""
+    snapshot = facts.snapshot
+    rows = np.flatnonzero(np.isin(snapshot.kind, kinds) & usable)
+    cheapest: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
+    for row in rows[np.argsort(snapshot.price[rows], kind="stable")].tolist():
+        kind = int(snapshot.kind[row])
+        cheapest[kind] = (*cheapest[kind], row)[:_MARKETS_OF_KIND]
+    return cheapest
+
+
+def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tuple[float, float]:
+    """Dollars per hour of lasting work in the best market or on demand, and the share of the paid time that lasts.
+
+    Jobs that all use on-demand machines only are not compared by spot prices.
+    """
+    listed = facts.snapshot.list_price(kind)
+    rents_spot = any(job.spec.strategy != ON_DEMAND for job in facts.jobs)
+    spot = (_effective_spot(facts, row, listed) for row in rows if rents_spot)
+    return min([(listed / NANOS_PER_DOLLAR, 1.0), *spot])
+
+
+def _effective_spot(facts: PlanningFacts, row: int, listed: int) -> tuple[float, float]:
+    market = facts.snapshot.history(row)
+    history = remembered_of(market, facts.snapshot.at)
+    hazard = in_force(market.market, facts.hazard_of(market.market), facts.snapshot.at)
+    share = useful_share(history, hazard, listed, facts.overheads)
+    usd = int(facts.snapshot.price[row]) / NANOS_PER_DOLLAR
+    return (effective_usd_per_hour(usd, share) if share > 0 else inf), share
+
+
+def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> FloatArray:
+    """The cost of the reliable machines per hour in the region of each kind."""
+    prices = {}
+    for j, kind in enumerate(columns.kinds):
+        place = (kind.cloud, kind.region)
+        if allocated.demand.nu[j] > 0 and place not in prices:
+            prices[place] = usd_per_hour(
+                reliable_machines(allocated.job.spec, allocated.rates, j, facts.snapshot, columns)
+            )
+    return np.array([prices.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
+
+
+def usd_per_hour(rent: Rent | None) -> float:
+    """Dollars per hour of machines at their on-demand price; 0 for none."""
+    return 0.0 if rent is None else rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR
+
+
+def reserved_offers(allocated: AllocatedJob, least_nu: float, at: int) -> tuple[ReservedOffer, ...]:
+    """The reservations that a job can use. One that is to be as fast as possible takes no machines that do less work
+    per hour than `least_nu`."""
+    spec, rates = allocated.job.spec, allocated.rates
+    whole = allocated.demand.gang and not allocated.saves
+    return tuple(
+        ReservedOffer(Offer(named.market, rates[named.type].nu, named.price), named.machines, named.leave, whole)
+        for named in current(allocated.job.reservations, at)
+        if not _why_never(named, spec, rates, least_nu)
+    )
+
+
+def _why_never(named: Reservation, spec: JobSpec, rates: Mapping[str, TypeSpeed], least_nu: float) -> str:
+    if named.type not in rates:
+        return (
+            f"the job cannot use {named.type} there, or no spot price of it is known, with which plans compare"
+            " (spotctl prices fetch)"
+        )
+    if spec.objective in _SPEED_OBJECTIVES and rates[named.type].nu < least_nu:
+        return f"slower than the machines that the objective {spec.objective} asks for"
+    return ""
+
+
+def _offer(snapshot: MarketSnapshot, row: int, rates: Mapping[str, TypeSpeed]) -> Offer:
+    market = snapshot.markets[row]
+    return Offer(market, rates[market.instance_type].nu, snapshot.list_price(int(snapshot.kind[row])))
+
+
+def reliable_machines(
+    spec: JobSpec, rates: Mapping[str, TypeSpeed], home: int, snapshot: MarketSnapshot, columns: KindColumns
+) -> Rent | None:
+    """The reliable machines in the region of `home`: of the requested type, else of the cheapest on-demand type that
+    the job may use."""
+    wanted, chosen = spec.resources.reliable, columns.kinds[home]
+    if not wanted.machines:
+        return None
+    near = [j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)]
+    usable = [j for j in near if columns.kinds[j].type in rates]
+    cheapest = min(usable, key=lambda j: snapshot.list_price(columns.numbers[j]))
+    place = snapshot.markets[columns.rows[cheapest][0]]
+    if wanted.type is None:
+        return Rent(_offer(snapshot, columns.rows[cheapest][0], rates), wanted.machines, None)
+    market = Market(place.cloud, place.region, place.zone, wanted.type)
+    try:
+        vcpus = snapshot.catalog.instance_type(market.cloud, market.instance_type).vcpus
+        price = snapshot.catalog.on_demand(market, snapshot.at).price
+    except (UnknownInstanceType, UnknownPrice) as error:
+        raise NotInTime(f"{spec.name}: resources.reliable: {error}") from error
+    return Rent(Offer(market, float(vcpus), price), wanted.machines, None)
+
+
+def machine_options(
+    job: Demand, share: JobShare, kinds: Sequence[MachineKind], prices: KindPrices, groups: Sequence[QuotaGroup]
+) -> list[MachineOption]:
+    """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
+    enough."""
+    own = [replace(group, most=limit) for group, limit in zip(groups, share.quotas, strict=True)]
+    caps = np.array(share.caps)
+    # Hours of work mean hours on the kind that they are counted in.
+    in_hours = job.work.hours is not None and not job.work.assumed
+    alone = job.gang or in_hours
+    chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, kinds, prices, own)
+    fallback = _cheapest_kind(job, share, caps)
+    return [*chosen, *(option for option in fallback if option.home not in {option.home for option in chosen})]
+
+
+def aim_of(job: Demand) -> Aim:
+    """The aim by which a job's machines are chosen. With a budget, the aim is the speed that the budget pays for."""
+    if job.objective is Objective.MAKESPAN_WITHIN_BUDGET:
+        return Aim.HIGHEST_RATE if job.work.assumed else Aim.SHORTEST_TIME
+    if job.objective is Objective.MAX_THROUGHPUT:
+        return Aim.HIGHEST_RATE
+    return Aim.LEAST_COST
+
+
+def _mixtures(
+    job: Demand, share: JobShare, kinds: Sequence[MachineKind], prices: KindPrices, groups: Sequence[QuotaGroup]
+) -> list[MachineOption]:
+    """The best mixture of each region, in the order of the job's aim."""
+    ranked: list[tuple[tuple[float, ...], MachineOption]] = []
+    aim = aim_of(job)
+    lasting = replace(job, nu=job.nu * prices.useful)
+    for place in places(kinds):
+        terms = mixture_terms(lasting, place, np.array(share.caps), groups, prices.usd_per_hour)
+        mixing = Mixing(
+            aim, job.least, job.most, {}, {}, prices.overheads, float(prices.standing_usd_per_hour[place[0]])
+        )
+        terms = replace(terms, usd_per_hour=mixing.usd_per_hour, change_hours=mixing.change_hours)
+        schedule = _schedule(job, mixing, terms)
+        if schedule is None:
+            continue
+        ranked.append((_rank(job, schedule, aim), _option(job, terms, schedule, aim, groups)))
+    return [option for _, option in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _schedule(job: Demand, mixing: Mixing, terms: MixtureTerms) -> Schedule | None:
+    """The schedule that a run would begin with."""
+    work = inf if job.work.assumed or job.work.timed else job.amount
+    # `hours_left` begins when the first machines have started.
+    hours_left = max(job.hours_left - mixing.margin / HOUR, 0.0)
+    nothing = (0,) * len(terms.kinds)
+    return mixing.schedule(terms, nothing, work, hours_left, inf if job.budget_usd is None else job.budget_usd)
+
+
+def _rank(job: Demand, schedule: Schedule, aim: Aim) -> tuple[float, ...]:
+    late = job.hurries and schedule.hours > job.hours_left * (1 + _ROUNDING)
+    usd, hours = round(schedule.usd, 9), round(schedule.hours, 9)
+    if aim is Aim.LEAST_COST:
+        return (late, usd, hours)
+    return (late, hours, usd) if aim is Aim.SHORTEST_TIME else (late, -schedule.phases[0].mixture.rate, usd)
+
+
+def _option(
+    job: Demand, terms: MixtureTerms, schedule: Schedule, aim: Aim, groups: Sequence[QuotaGroup]
+) -> MachineOption:
+    first = schedule.phases[0].mixture.machines
+    home = max(range(len(first)), key=lambda j: (first[j] * float(job.nu[j]), -j))
+    used = {j for phase in schedule.phases for j, count in enumerate(phase.mixture.machines) if count}
+    limited = any(len(np.flatnonzero(group.per_machine * (job.nu > 0))) > 1 for group in groups)
+    presses = not job.work.timed and (job.hurries or (aim is not Aim.LEAST_COST and job.budget_usd is not None))
+    follows = len(used) > 1 or presses or limited
+    if not follows:
+        return MachineOption(home, aim=aim)
+    corners = {j for corner in frontier(terms) for j, count in enumerate(corner.machines) if count}
+    return MachineOption(home, (*sorted(used), *sorted(corners - used)), len(used), aim, schedule)
+
+
+def _single_kinds(job: Demand, share: JobShare, caps: IntArray) -> list[MachineOption]:
+    """The kinds that are fast enough by themselves, best first."""
+    aim = aim_of(job)
+    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
+    cheap, quick = share.usd_per_work, -job.nu * caps
+    order = (lambda j: (cheap[j], quick[j])) if aim is Aim.LEAST_COST else (lambda j: (quick[j], cheap[j]))
+    return [MachineOption(j, aim=aim) for j in sorted(possible, key=order)]
+
+
+def _cheapest_kind(job: Demand, share: JobShare, caps: IntArray) -> list[MachineOption]:
+    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
+    return [MachineOption(min(possible, key=lambda j: share.usd_per_work[j]), aim=aim_of(job))] if possible else []
+
+
+def _in_time(job: Demand, j: int, caps: IntArray) -> bool:
+    return not job.hurries or float(caps[j] * job.nu[j]) * job.hours_left >= job.amount
+
+
+def best_first(
+    options: Iterable[MachineOption], kinds: Sequence[MachineKind], offers: Sequence[ReservedOffer], cheapest: float
+) -> list[MachineOption]:
+    """The options, those first that are measured in machines of a reservation that costs no more per unit of work."""
+    types = {each.offer.market.instance_type for each in offers if each.per_work <= cheapest}
+    return sorted(options, key=lambda option: kinds[option.home].type not in types)
+
+
+def mixture_terms(
+    job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup], usd_per_hour: FloatArray | None = None
+) -> MixtureTerms:
+    """The terms of mixtures of all columns; only those of one region can be rented together."""
+    here = np.isin(np.arange(len(job.nu)), place) & (job.nu > 0)
+    price = np.zeros(len(job.nu)) if usd_per_hour is None else usd_per_hour
+    options = tuple(
+        KindOption(float(nu), float(usd), int(cap) if usable else 0)
+        for nu, usd, cap, usable in zip(job.nu, price, caps, here, strict=True)
+    )
+    quotas = tuple(SharedQuota(tuple(group.per_machine.tolist()), group.most) for group in groups)
+    return MixtureTerms(options, job.least, job.most, quotas=quotas)

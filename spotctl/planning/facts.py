@@ -1,38 +1,62 @@
 """Everything that plans depend on, as one frozen value, and how it is arranged from what is stored. Pure."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from types import MappingProxyType
 
+import numpy as np
+
 from agileml.pipeline.profile.model_profile import ModelProfile
+from bidbrain.eviction.estimate import MEMORY
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of
+from bidbrain.eviction.regime import in_force
+from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
+from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilitySpan, Interruption, run_of_job
 from pricing_data.catalog import Catalog
 from pricing_data.market import Market
+from pricing_data.series import PriceSeries
 from pricing_data.store.table import PriceTable
-from pricing_data.units import DAY, HOUR, format_time
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time
+from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.quotas import Quota
-from spotctl.planning.job import Job
-from spotctl.planning.learning.inform import NOTHING_LEARNED, evidence_of, hours_of, measured_overheads, measured_speeds
-from spotctl.planning.learning.values import Learned
-from spotctl.planning.market_history import NOTHING_SEEN, HazardOf
-from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
-from spotctl.planning.overheads import OVERHEADS
-from spotctl.planning.quota_use import AccountQuotas
-from spotctl.planning.reserved import place_of
-from spotctl.planning.work import TypeSpeed
+from spotctl.planning.learning import (
+    NOTHING_LEARNED,
+    Learned,
+    evidence_of,
+    hours_of,
+    measured_overheads,
+    measured_speeds,
+)
+from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text, place_of
+from spotctl.planning.quotas import AccountQuotas
+from spotctl.planning.values import Job, TypeSpeed
 
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
-
 UNRESOLVED: Mapping[str, int] = MappingProxyType({})
 NO_PROFILES: Mapping[str, tuple[ModelProfile, ...]] = MappingProxyType({})
+OVERHEADS = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
+"""Assumed until runs have measured their own."""
+_LIMIT = HOUR // 2
+_LOCAL_STARTUP, _LOCAL_SPLIT_STARTUP = 1.5, 4.0
+"""Seconds until a process of this computer works. Models that are split are mostly PyTorch's, whose import takes two
+seconds of a core, and more nodes than there are cores start at a time."""
+HazardOf = Callable[[Market], Hazard | None]
+CHECKPOINT = Checkpointing(speed=0.83, write=2 * MINUTE)
+"""Checkpoint costs of the papers' comparison, assumed until a run has measured its own."""
+# A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
+_LEAST_HISTORY = 4 * HOUR
+GB = 10**9
+_GB_PER_SECOND = 0.2
+"""Assumed: about the rate at which one machine reads from an object store in another region."""
+NOTHING_SEEN: Mapping[Market, KnownSpells] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +204,56 @@ def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[E
         return hazard_of(market, evidence, figures.get((market.cloud, market.region, market.instance_type), ()))
 
     return hazard
+
+
+def within_the_hour(overheads: Overheads) -> Overheads:
+    """The overheads with at most half an hour for a start-up, and for a pause after an eviction: strategies compare
+    machines by their next hour, in which machines with longer start-ups would be worthless."""
+    return replace(overheads, startup=min(overheads.startup, _LIMIT), eviction=min(overheads.eviction, _LIMIT))
+
+
+def with_local_starts(overheads: Overheads, spec: JobSpec) -> Overheads:
+    """The overheads of a job; a process of this computer starts no faster because the market's clock is fast."""
+    if not spec.is_local:
+        return overheads
+    split = isinstance(spec.program, Training) and spec.program.parallel is not None
+    seconds = _LOCAL_SPLIT_STARTUP if split else _LOCAL_STARTUP
+    return replace(overheads, startup=max(overheads.startup, round(seconds * spec.local.speed * SECOND)))
+
+
+def past_of(
+    histories: Iterable[PriceSeries],
+    hazard_of: HazardOf,
+    at: int,
+    spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
+) -> KnownPast:
+    """The past of some markets as known at a moment: prices of the last weeks, as older ones do not predict the next
+    hours, rates of evictions that prices do not explain, and what was seen of spells.
+
+    An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
+    """
+    remembered = {series.market: remembered_of(series, at) for series in histories}
+    hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
+    return KnownPast(at, remembered, hazards, {market: spells[market] for market in remembered if market in spells})
+
+
+def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
+    """The last weeks of a history up to a moment; the last price is extended to it."""
+    times, prices = series.times, series.prices
+    if times[-1] < at:
+        times, prices = np.append(times, at), np.append(prices, prices[-1])
+    if times[0] > at - _LEAST_HISTORY:
+        times, prices = np.insert(times, 0, at - _LEAST_HISTORY), np.insert(prices, 0, prices[0])
+    estimate = PriceSeries(series.market, times.astype(np.int64), prices.astype(np.int64))
+    return estimate.window(max(estimate.first, at - MEMORY), at)
+
+
+def declared_gb(spec: JobSpec) -> float | None:
+    """The size of a command's checkpoint as the job file says; None if it does not."""
+    kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
+    return None if kept is None or kept.size is None else kept.size / GB
+
+
+def transfer_time(gigabytes: float) -> int:
+    """How long a checkpoint takes to another region, in microseconds."""
+    return round(gigabytes / _GB_PER_SECOND * SECOND)

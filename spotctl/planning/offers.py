@@ -4,27 +4,40 @@ There may be tens of thousands of markets, but far fewer kinds (a machine type i
 kind are looked up once; prices are compared as arrays.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pricing_data.catalog import Catalog, InstanceType
+from bidbrain.gavel.arrays import IntArray
+from bidbrain.strategies.names import ON_DEMAND
+from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
 from pricing_data.errors import UnknownPrice
 from pricing_data.market import LINUX, Market, api_region
 from pricing_data.series import Ints, PriceSeries
+from pricing_data.spelling import closest, mistyped
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
+from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import ANY, JobSpec
-from spotctl.planning.suitability import why_unsuitable
+from spotctl.home.cloud import cloud_of
 
+if TYPE_CHECKING:
+    pass
 Bools = NDArray[np.bool_]
-
 STALE_AFTER = 36 * HOUR
 """AWS repeats every price at least once a day, so an older price is out of date."""
+LEAST_MEMORY_GIB = 2.0
+"""Memory that the default images and the agent need."""
+_WILDCARDS = "*?["
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,7 +72,7 @@ class MarketSnapshot:
     own_images: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, table: PriceTable, catalog: Catalog, at: int) -> "MarketSnapshot":
+    def of(cls, table: PriceTable, catalog: Catalog, at: int) -> MarketSnapshot:
         """The markets of a table at a moment; later prices are ignored."""
         numbers: dict[tuple[str, str, str], int] = {}
         kind = [
@@ -110,6 +123,18 @@ class MarketSnapshot:
         return PriceSeries(self.markets[row], self.table.times[part], self.table.prices[part])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Eligible:
+    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them.
+
+    Types that do not suit the job are among the latter if the job names types, or if nothing else matches.
+    """
+
+    kinds: Ints
+    fitting: int
+    unusable: Ints
+
+
 def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
     """Each market's price at a moment and the age of its last confirmation: 0 if the history continues."""
     if not table.markets:
@@ -131,18 +156,6 @@ def on_demand_price(catalog: Catalog, market: Market, at: int) -> int | None:
         return catalog.on_demand(market, at).price
     except UnknownPrice:
         return None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Eligible:
-    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them.
-
-    Types that do not suit the job are among the latter if the job names types, or if nothing else matches.
-    """
-
-    kinds: Ints
-    fitting: int
-    unusable: Ints
 
 
 def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> Eligible:
@@ -222,3 +235,126 @@ def age_text(micros: int) -> str:
     """An age in whole hours, or from two days on in days."""
     days = micros / (24 * HOUR)
     return f"{days:.0f} days" if days >= 2 else f"{micros / HOUR:.0f} hours"
+
+
+def places(kinds: Sequence[MachineKind]) -> list[IntArray]:
+    """The columns of each region; all machines of a job are in one, because they communicate with each other."""
+    grouped: dict[tuple[str, str], list[int]] = {}
+    for j, kind in enumerate(kinds):
+        grouped.setdefault((kind.cloud, kind.region), []).append(j)
+    return [np.array(columns) for columns in grouped.values()]
+
+
+def current(reservations: Iterable[Reservation], at: int) -> tuple[Reservation, ...]:
+    """The reservations that have not ended."""
+    return tuple(named for named in reservations if named.leave > at)
+
+
+def place_of(spec: JobSpec, at: int) -> tuple[str, str] | None:
+    """The cloud and region that a job's reservations keep it in, because all its machines are in one."""
+    return next(((named.market.cloud, named.market.region) for named in current(spec.resources.reservations, at)), None)
+
+
+def is_kind_of(reservation: Reservation, kind: MachineKind) -> bool:
+    """Whether a reservation has machines of a kind."""
+    market = reservation.market
+    return (market.cloud, market.region, market.instance_type) == (kind.cloud, kind.region, kind.type)
+
+
+def why_unsuitable(machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str] = ()) -> str:
+    """Why a type does not suit a job at a time, and the cure; empty if it does. What is unknown counts as suitable.
+
+    On the clouds of `own_images` the image is not the one that spotctl chooses.
+    """
+    return next(
+        chain(
+            _hardware_problems(machine, spec.resources),
+            _placement_problems(machine, spec.resources),
+            _other_problems(machine, spec, at, own_images),
+        ),
+        "",
+    )
+
+
+def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
+    wanted, architecture = resources.arch or X86, machine.traits.architecture
+    if wanted != ANY and architecture not in (None, wanted):
+        yield f"it is {architecture}, and the job {wanted} (resources: {{arch: {architecture}}}, or any)"
+    if machine.memory_gib < (least := _least_memory(machine, resources)):
+        yield f"it has {machine.memory_gib:g} GiB, and the job needs {least:g} (resources: {{memory: ...}})"
+    if machine.is_burstable and not _may_burst(machine, resources):
+        share = f"{machine.steady_vcpus / machine.vcpus:.0%}"
+        yield f"it is burstable: it may use {share} of its vCPUs all the time (resources: {{burstable: true}})"
+
+
+def _placement_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
+    if resources.close and machine.is_burstable:
+        yield "it is burstable, and such machines are not placed close together (remove placement, or name other types)"
+
+
+def _other_problems(machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str]) -> Iterator[str]:
+    traits, job = machine.traits, cloud_of(machine.cloud).job
+    if traits.retires is not None and traits.retires <= at:
+        yield "its cloud has retired it"
+    if traits.hypervisor == XEN and not _is_named(machine, spec.resources):
+        yield "its console is shown minutes late, perhaps after its first lease (resources: {types: [...]} names it)"
+    if traits.spot is False and spec.strategy != ON_DEMAND:
+        yield "its cloud sells it only on demand (strategy: on-demand)"
+    is_usual_image = spec.image.of(machine.cloud) is None and machine.cloud not in own_images
+    if is_usual_image and job is not None and (problem := obstacle(machine)):
+        yield f"{problem}; name an image that does (image: {{{job.image}: ...}})"
+
+
+def _least_memory(machine: InstanceType, resources: Resources) -> float:
+    if resources.memory is not None:
+        return resources.memory
+    is_chosen = resources.needs.memory_gib is not None or machine.name in resources.types
+    return 0.0 if is_chosen else LEAST_MEMORY_GIB
+
+
+def _may_burst(machine: InstanceType, resources: Resources) -> bool:
+    """Whether the job allows burstable types, or names this one or its family."""
+    return _is_named(machine, resources) if resources.burstable is None else resources.burstable
+
+
+def _is_named(machine: InstanceType, resources: Resources) -> bool:
+    """Whether the job names a type or its family."""
+    globs = (glob for glob in resources.types if glob[0] not in _WILDCARDS)
+    return any(fnmatchcase(machine.name, glob) for glob in globs)
+
+
+def _misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
+    """Why nothing can match: a type, an accelerator or a region that does not exist."""
+    stored = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    yield from _misspelled_types(resources, stored or _listed_types(resources, snapshot.catalog))
+    if sentence := _unknown_accelerator(resources, snapshot.catalog):
+        yield sentence
+    known = {kind.region for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    for region in resources.regions:
+        if region not in known and (near := mistyped(region)):
+            yield f"no region is named {region} (did you mean {near}?)"
+
+
+def _unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
+    """Whether a job names types, and no cloud of the job has any of them."""
+    known = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
+    known |= _listed_types(resources, snapshot.catalog)
+    return bool(resources.types) and not any(fnmatch.filter(known, glob) for glob in resources.types)
+
+
+def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
+    return {machine.name for machine in catalog.types if machine.cloud in resources.clouds}
+
+
+def _misspelled_types(resources: Resources, known: Collection[str]) -> Iterator[str]:
+    for glob in resources.types:
+        if not fnmatch.filter(known, glob) and (near := closest(glob, known)):
+            yield f"no known type is named {glob} (did you mean {near[0]}?)"
+
+
+def _unknown_accelerator(resources: Resources, catalog: Catalog) -> str:
+    """A sentence about an accelerator that no machine has; empty if there are such machines."""
+    wanted = resources.needs.accelerators
+    if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators):
+        return ""
+    return catalog.unknown_accelerator(wanted.model)

@@ -14,7 +14,7 @@ from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.programs import Elastic, Parallel
 from spotctl.home.errors import BadRequest
-from spotctl.planning.work import TypeSpeed
+from spotctl.planning.values import TypeSpeed
 
 _MICROBATCHES = 8
 """Microbatches of an update, if the job does not set its batch."""

@@ -4,42 +4,96 @@ Parts are whole machines (`turns`). A job's strategy may use other kinds than th
 they finish in time and are not much more expensive: prices will move before the job is done.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import chain, islice, permutations
 from math import inf
 
 import numpy as np
 
-from bidbrain.decision.mixture_solver import KindOption, Mixture, MixtureTerms, SharedQuota, highest_rate
+from bidbrain.decision.mixture_solver import Mixture, SharedQuota, highest_rate
+from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
 from bidbrain.gavel.arrays import FloatArray, IntArray
-from pricing_data.units import usd_text
+from pricing_data.units import counted, usd_text
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
+from spotctl.planning.candidates import KindColumns, PlanCandidates, mixture_terms
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.job import Demand, places
-from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_use import QuotaGroup
-from spotctl.planning.turns import Turn, turns_of
+from spotctl.planning.offers import MachineKind, places
+from spotctl.planning.quotas import QuotaGroup
+from spotctl.planning.values import AllocatedJob, Demand, JobCandidates, JobShare, QuotaPart, QuotaShare, Turn
 
-MOST_PRICE_RATIO = 2.0
-"""Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
 _ROUNDING = 1e-6
+_MOST_ORDERS = 12
+"""All that three jobs with deadlines could have: each order takes several integer programs."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JobShare:
-    """A job's share: the most machines of each kind, its part of each quota, whether that quota is `short` of what all
-    jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it may
-    rent too few machines."""
+class _TooLate(Exception):
+    """From this moment on, no machines keep the limits of a job, even if no other job runs."""
 
-    policy: str
-    caps: tuple[int, ...]
-    quotas: tuple[int, ...]
-    short: tuple[bool, ...]
-    usd_per_work: FloatArray
-    turn: Turn
-    lacking: Mapping[int, str] = field(default_factory=dict)
+    def __init__(self, job: int, at: float) -> None:
+        super().__init__(job, at)
+        self.job, self.at = job, at
+
+
+def divide(fitting: PlanCandidates, startup_hours: float) -> list[AllocatedJob]:
+    """Each job with its share of machines and quotas; raises NotInTime or OverBudget if a job gets none."""
+    columns = fitting.columns
+    demands = [candidate.demand for candidate in fitting.jobs]
+    shares = shares_of(demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours)
+    return [
+        _allocated(candidate, share, _quota_shares(m, demands, shares, columns), columns)
+        for m, (candidate, share) in enumerate(zip(fitting.jobs, shares, strict=True))
+    ]
+
+
+def _allocated(
+    candidate: JobCandidates, share: JobShare, quotas: tuple[QuotaShare, ...], columns: KindColumns
+) -> AllocatedJob:
+    demand = candidate.demand
+    if 0 < share.turn.begin < inf:
+        demand = replace(demand, hours_left=demand.hours_left - share.turn.begin)
+    share = replace(share, lacking=_lacking(demand, quotas, columns))
+    return AllocatedJob(candidate.job, demand, candidate.rates, candidate.fitting, candidate.unusable, share, quotas)
+
+
+def _quota_shares(
+    m: int, demands: Sequence[Demand], shares: Sequence[JobShare], columns: KindColumns
+) -> tuple[QuotaShare, ...]:
+    """The quotas that the kinds of a plan count against, and the part of each that job number `m` gets."""
+    every = []
+    for g, group in enumerate(columns.quotas):
+        parts = [
+            QuotaPart(demand.name, share.quotas[g], share.turn, _least_use(demand, share, group))
+            for demand, share in zip(demands, shares, strict=True)
+        ]
+        own = replace(group.quota, amount=parts[m].amount)
+        in_order = tuple(sorted(parts, key=lambda part: part.turn.begin))
+        every.append(QuotaShare(group.quota, own, in_order, is_enough=not shares[m].short[g]))
+    return tuple(every)
+
+
+def _least_use(demand: Demand, share: JobShare, group: QuotaGroup) -> int:
+    """How much of a quota the job needs to begin: with a deadline, all of its part; otherwise what the fewest machines
+    use, of whichever planned kind, as far as its part allows."""
+    planned = int(group.per_machine @ share.turn.machines) if share.turn.machines else 0
+    if demand.hurries:
+        return planned
+    uses = (each for each, held in zip(group.per_machine, share.turn.machines, strict=False) if held)
+    return min(planned, int(max(demand.least, 1) * max(uses, default=0.0)))
+
+
+def _lacking(demand: Demand, quotas: Sequence[QuotaShare], columns: KindColumns) -> dict[int, str]:
+    """For each kind that a quota makes too small for the job, that quota."""
+    least, reasons = max(demand.least, 1), dict[int, str]()
+    for share, group in zip(quotas, columns.quotas, strict=True):
+        for j in np.flatnonzero((demand.nu > 0) & (group.per_machine * least > share.part.amount)).tolist():
+            used, quota = f"{least * group.per_machine[j]:g} {share.quota.unit}", share.quota
+            reasons[j] = f"{counted(least, 'machine')} would use {used} of quota {quota.name}, which has {quota.amount}"
+            if share.part.amount < quota.amount:
+                reasons[j] += f"; this job's part is {share.part.amount}"
+    return reasons
 
 
 def shares_of(
@@ -113,44 +167,6 @@ def _within_groups(caps: IntArray, groups: Sequence[QuotaGroup]) -> IntArray:
     return caps
 
 
-def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
-    """For each kind that the job's strategy may not use in addition to `home`, the reason.
-
-    All machines of a job are in one region because they communicate with each other; a job that roams may use another
-    region later.
-    """
-    others = (j for j in np.flatnonzero(job.nu > 0).tolist() if j != home)
-    reasons = ((j, _too_dear(job, share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
-    return {j: why for j, why in reasons if why}
-
-
-def _too_dear(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
-    usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
-    prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
-    if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
-        return f"in another region: {prices}"
-    return f"too expensive: {prices}" if usd > MOST_PRICE_RATIO * least else ""
-
-
-def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
-    cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
-    if cap < job.least:
-        return share.lacking.get(j) or f"quotas allow {cap} machines, and the job needs at least {job.least}"
-    if job.hurries and rate * job.hours_left < job.amount:
-        return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
-    if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
-        return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
-    if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _ROUNDING):
-        return f"slower than {chosen.type}, whose speed the deadline is planned with"
-    if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _LEAST_SPEED_RATIO:
-        return f"slower than {chosen.type}, and the objective is {job.objective}"
-    return ""
-
-
-_SPEED_COUNTS = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
-_LEAST_SPEED_RATIO = 0.9
-
-
 def _policy_for(demand: Sequence[Demand]) -> str:
     """The policy of the jobs' objective: min-cost becomes min-cost-slo as soon as one job has a deadline."""
     wanted = {_effective_objective(job) for job in demand}
@@ -214,20 +230,6 @@ def _require_possible(
         )
 
 
-def mixture_terms(
-    job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup], usd_per_hour: FloatArray | None = None
-) -> MixtureTerms:
-    """The terms of mixtures of all columns; only those of one region can be rented together."""
-    here = np.isin(np.arange(len(job.nu)), place) & (job.nu > 0)
-    price = np.zeros(len(job.nu)) if usd_per_hour is None else usd_per_hour
-    options = tuple(
-        KindOption(float(nu), float(usd), int(cap) if usable else 0)
-        for nu, usd, cap, usable in zip(job.nu, price, caps, here, strict=True)
-    )
-    quotas = tuple(SharedQuota(tuple(group.per_machine.tolist()), group.most) for group in groups)
-    return MixtureTerms(options, job.least, job.most, quotas=quotas)
-
-
 def _fastest(job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup]) -> Mixture | None:
     """The fastest machines of a region; a gang's are of one kind."""
     if not job.gang:
@@ -250,3 +252,146 @@ def _fastest_reserved(job: Demand) -> Mixture | None:
         return None
     machines = [int(held[best]) if kind == best else 0 for kind in range(len(held))]
     return Mixture(tuple(machines), float(rates[best]), 0.0)
+
+
+def turns_of(
+    jobs: Sequence[Demand],
+    kinds: Sequence[MachineKind],
+    usd_per_hour: FloatArray,
+    groups: Sequence[QuotaGroup],
+    *,
+    startup_hours: float,
+    by_price: bool,
+) -> list[Turn]:
+    """The turn of each job. `by_price` says that machines are worth the work that they do per dollar, not per hour.
+
+    Raises NotInTime if a job would begin too late for its deadline, in whichever order they begin.
+    """
+    refusals = list[NotInTime]()
+    for order, overtakes in islice(_orders(jobs), _MOST_ORDERS):
+        try:
+            turns = _turns_in(
+                order,
+                lambda m, at: _claim(jobs[m], at, kinds, usd_per_hour, by_price=by_price),
+                lambda m, held: jobs[m].lasts_hours or startup_hours + _hours(jobs[m], held),
+                groups,
+                overtakes=overtakes,
+            )
+        except _TooLate as late:
+            refusals.append(_not_in_time(jobs[late.job], late.at, groups))
+        else:
+            return [turns[m] for m in range(len(jobs))]
+    raise refusals[0]
+
+
+def _orders(jobs: Sequence[Demand]) -> Iterator[tuple[list[int], bool]]:
+    """The orders to try, and whether a job that fits overtakes one that does not.
+
+    The earliest deadlines go first; then, the jobs that must begin first; then, one job is moved behind the others.
+    """
+    hurried = sorted((m for m, job in enumerate(jobs) if job.hurries), key=lambda m: jobs[m].hours_left)
+    others = [m for m, job in enumerate(jobs) if not job.hurries]
+    urgent = sorted(hurried, key=lambda m: jobs[m].hours_left - _least_hours(jobs[m]))
+    moved = ((*hurried[:i], *hurried[i + 1 :], m) for i, m in enumerate(hurried))
+    every = islice(permutations(hurried), _MOST_ORDERS)
+    for order in dict.fromkeys(chain([tuple(hurried), tuple(urgent)], moved, every)):
+        yield [*order, *others], True
+        if hurried:
+            yield [*order, *others], False
+
+
+def _least_hours(job: Demand) -> float:
+    """How long a job takes at least, apart from quotas."""
+    return job.lasts_hours or job.amount / (job.most * float(job.nu.max()))
+
+
+def _turns_in(
+    order: Sequence[int],
+    claim: Callable[[int, float], MachineClaim],
+    lasts: Callable[[int, FloatArray], float],
+    groups: Sequence[QuotaGroup],
+    *,
+    overtakes: bool,
+) -> dict[int, Turn]:
+    """The turns by job, if the jobs begin in some order."""
+    turns: dict[int, Turn] = {}
+    running: dict[int, Turn] = {}
+    waiting, at = list(order), 0.0
+    while waiting:
+        free = _free(groups, running)
+        claims = {m: claim(m, at) for m in waiting}
+        if begun := _beginning(claims, free, overtakes=overtakes):
+            machines = fairest([claims[m] for m in begun], free)
+            assert machines is not None, "the quotas hold them"
+            for m, held in zip(begun, machines, strict=True):
+                running[m] = turns[m] = Turn(at, at + lasts(m, held), tuple(held.tolist()))
+            waiting = [m for m in waiting if m not in begun]
+        if waiting and not running:
+            raise _TooLate(waiting[0], at)
+        if waiting:
+            at = min(turn.end for turn in running.values())
+            ended = [m for m in running if running[m].end == at]
+            # Which of several jobs of unknown length ends first is not known.
+            for m in ended if at < inf else ended[:1]:
+                del running[m]
+    return turns
+
+
+def _beginning(claims: dict[int, MachineClaim], free: Sequence[SharedQuota], *, overtakes: bool) -> list[int]:
+    """The jobs that begin at the same time, in the order in which they are named."""
+    begun: list[int] = []
+    for m in claims:
+        if possible([claims[other] for other in (*begun, m)], free):
+            begun.append(m)
+        elif not overtakes:
+            break
+    return sorted(begun)
+
+
+def _free(groups: Sequence[QuotaGroup], running: dict[int, Turn]) -> list[SharedQuota]:
+    """The quotas without what running jobs hold."""
+    held = [sum(float(group.per_machine @ turn.machines) for turn in running.values()) for group in groups]
+    return [
+        SharedQuota(tuple(group.per_machine.tolist()), group.most - used)
+        for group, used in zip(groups, held, strict=True)
+    ]
+
+
+def _claim(
+    job: Demand, at: float, kinds: Sequence[MachineKind], usd_per_hour: FloatArray, *, by_price: bool
+) -> MachineClaim:
+    usable = np.flatnonzero(job.nu > 0)
+    value = job.nu / np.maximum(usd_per_hour, 1e-9) if by_price and np.isfinite(usd_per_hour[usable]).any() else job.nu
+    groups = [(j,) for j in usable.tolist()] if job.gang else [tuple(place.tolist()) for place in places(kinds)]
+    needs = []
+    if job.hurries:
+        # The machines do all the work in the time that is left; none can if it is over.
+        needs.append((tuple((job.nu * max(job.hours_left - at, 0.0) / max(job.amount, 1e-9)).tolist()), 1.0))
+    if job.limited_by_budget:
+        dollars = usd_per_hour * job.amount
+        spare = np.where(job.nu > 0, job.nu - dollars / max(job.budget_usd or 0.0, 1e-9), 0.0)
+        needs.append((tuple(np.maximum(spare / job.nu.max(), -1e6).tolist()), 0.0))
+    least = max(job.least, 1)
+    return MachineClaim(tuple((value / value.max()).tolist()), least, max(job.most, least), tuple(groups), tuple(needs))
+
+
+def _hours(job: Demand, held: FloatArray) -> float:
+    """How long the work takes on some machines; infinite if its length is unknown."""
+    rate = float(job.nu @ held)
+    if job.work.assumed or rate <= 0:
+        return inf
+    return job.work.longest if job.work.timed else min(job.amount / rate, job.work.longest)
+
+
+def _not_in_time(job: Demand, at: float, groups: Sequence[QuotaGroup]) -> NotInTime:
+    used = [group for group in groups if group.per_machine[job.nu > 0].any()]
+    quotas = ", ".join(str(replace(group.quota, amount=int(group.most))) for group in used)
+    if not at:
+        return NotInTime(
+            f"{job.name}: no machines within the quotas ({quotas}) keep its budget and its deadline; raise one of them"
+        )
+    until = f"until {at:.2g} hours from now" if at < inf else "for an unknown time"
+    return NotInTime(
+        f"{job.name}: other jobs use the quotas ({quotas}) {until}, too long for its deadline"
+        f" {job.hours_left:.2g} hours after start-up; raise a quota, or allow more time"
+    )

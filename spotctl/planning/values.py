@@ -1,31 +1,363 @@
 """The results of planning, as frozen values: of each step for one job, and the plan that they make together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
+import numpy as np
+
+from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.profile.model_profile import ModelProfile
+from bidbrain.cost import CostPerWork
 from bidbrain.decision.decider import Decider
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.mixture_solver import MixturePhase, Schedule
 from bidbrain.decision.mixture_strategy import phases_text
 from bidbrain.decision.mixture_terms import Aim
+from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.estimate import Estimate
-from bidbrain.strategies.base import Decision, Rent
+from bidbrain.forecast.values import KnownPast
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.strategies.base import Decision, Offer, Rent
 from bidbrain.strategies.regions import ZoneOutlook
+from bidbrain.values import Overheads
 from pricing_data.market import Market
-from spotctl.files.job.programs import Training
-from spotctl.planning.allocation import AllocatedJob
-from spotctl.planning.checkpoint_interval import CheckpointInterval
-from spotctl.planning.expected import JobEstimate
-from spotctl.planning.fleet import FleetPlan
-from spotctl.planning.job import Job
-from spotctl.planning.market_history import ChosenStrategy, MarketHistory
-from spotctl.planning.price_dates import PriceDate
-from spotctl.planning.work import JobLength, TypeSpeed
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.spec import JobSpec, Objective
+from spotctl.home.quotas import Quota
 
+SPECIFIED = "as specified"
+"""The source of a job's length that the user gave."""
+VCPU_SPREAD = 0.5
+"""How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""
 CLOCK = "clock"
 """The unit of a training's work, where its machines' throughputs are known."""
-
 _ANY_UNIT = "unit of work"
 """The unit in texts of decision objects, which do not know the job's own unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSpeed:
+    """Work per hour of one machine of a type (nu), and the source in words; `in_units` of the job's own work, or not.
+
+    `spread` is the standard deviation of the logarithm of a run's own speed. With `scaling` s, n machines do n^(1 + s)
+    times the work of one. `split` is how the job's model is split over the devices of its machines, and `least_stages`
+    the number of stages without which it does not fit.
+    """
+
+    nu: float
+    source: str
+    in_units: bool = True
+    spread: float = 0.0
+    scaling: float = 0.0
+    split: ParallelPlan | None = None
+    least_stages: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobLength:
+    """A job's length: `units` of work, or the work of all machines in `hours`; at most `longest` hours.
+
+    With neither, the job ends after `longest`. An assumed amount stands in for an unknown one: costs become comparable,
+    but no deadline or budget is checked.
+    """
+
+    source: str
+    units: float | None = None
+    hours: float | None = None
+    longest: float = inf
+    assumed: bool = False
+
+    def amount(self, nu: float) -> float:
+        """The work in machine-hours times nu, if all machines together do `nu` per hour."""
+        if self.units is not None:
+            return self.units
+        return nu * (self.longest if self.hours is None else self.hours)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the job ends after a fixed time, however much work is done by then."""
+        return self.units is None and self.hours is None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its length in hours.
+
+    `place` is the cloud and region that a job which already runs must stay in; `hours_from` says where `hours` come
+    from. `profiles` describe the model that is split over the machines' devices. `save_seconds` is what a checkpoint
+    took in earlier runs. `reserved` is the job's part of reservations that other jobs name, too; None: all of them.
+    """
+
+    spec: JobSpec
+    deadline: int | None = None
+    hours: float | None = None
+    place: tuple[str, str] | None = None
+    hours_from: str = SPECIFIED
+    profiles: tuple[ModelProfile, ...] = ()
+    save_seconds: float | None = None
+    reserved: tuple[Reservation, ...] | None = None
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """The reservations that the job may use, with the machines that it may use of each."""
+        return self.spec.resources.reservations if self.reserved is None else self.reserved
+
+    @property
+    def budget_usd(self) -> float | None:
+        """The job's budget in dollars; None without one."""
+        return None if self.spec.budget is None else self.spec.budget / NANOS_PER_DOLLAR
+
+    @property
+    def save_time(self) -> int | None:
+        """How long a checkpoint took in earlier runs, in microseconds of the market's clock; None if unknown."""
+        if self.save_seconds is None:
+            return None
+        return round(self.save_seconds * SECOND * (self.spec.local.speed if self.spec.is_local else 1.0))
+
+    @property
+    def value_of_time_usd(self) -> float | None:
+        """Dollars that an hour less of run time is worth; None if the job does not say."""
+        return None if self.spec.value_of_time is None else self.spec.value_of_time / NANOS_PER_DOLLAR
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """A job that asks for machines: nu by kind (0 where it may not run), fewest and most machines, and its limits.
+
+    `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
+    kind that is cheapest per unit of work, and converts an amount given in hours. A job that `roams` may move between
+    regions. `reserved` are the machines by kind that reservations hold for it, on top of all quotas; empty if none do.
+    `lasts_hours` is the expected time from its launch to its end, once it was forecast.
+    """
+
+    name: str
+    objective: Objective
+    nu: FloatArray
+    least: int
+    most: int
+    work: JobLength
+    reference_nu: float
+    hours_left: float
+    budget_usd: float | None
+    gang: bool = False
+    roams: bool = False
+    reserved: tuple[int, ...] = ()
+    lasts_hours: float | None = None
+
+    @property
+    def amount(self) -> float:
+        """The work in machine-hours times nu."""
+        return self.work.amount(self.reference_nu)
+
+    @property
+    def hurries(self) -> bool:
+        """Whether the deadline constrains the plan; never if the job's length is unknown."""
+        return np.isfinite(self.hours_left) and not self.work.assumed
+
+    @property
+    def limited_by_budget(self) -> bool:
+        """Whether the budget decides how fast the job's machines may be."""
+        return (
+            self.objective is Objective.MAKESPAN_WITHIN_BUDGET
+            and self.budget_usd is not None
+            and not self.work.assumed
+            and not self.work.timed
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobCandidates:
+    """A job with its demand for the kinds of machines that fit it, the number of matching markets, and the rows of
+    unusable ones."""
+
+    job: Job
+    demand: Demand
+    rates: Mapping[str, TypeSpeed]
+    fitting: int
+    unusable: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a job begins and ends, in hours from the launch, and the machines of each kind that its part is for.
+
+    A job that follows one of unknown length begins at infinity.
+    """
+
+    begin: float
+    end: float
+    machines: tuple[int, ...] = ()
+
+    @property
+    def delay(self) -> int:
+        """The known time until the job begins, in microseconds."""
+        return round(self.begin * HOUR) if self.begin < inf else 0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPart:
+    """A job's part of a quota, the least with which it can begin, and the job's turn."""
+
+    job: str
+    amount: int
+    turn: Turn
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShare:
+    """A quota that a job's machines count against, the part that the job may use, and the parts of all jobs that were
+    planned together, the first turn first. The quota `is_enough` if it holds all that the jobs could use together."""
+
+    quota: Quota
+    part: Quota
+    parts: tuple[QuotaPart, ...]
+    is_enough: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobShare:
+    """A job's share: the most machines of each kind, its part of each quota, whether that quota is `short` of what all
+    jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it may
+    rent too few machines."""
+
+    policy: str
+    caps: tuple[int, ...]
+    quotas: tuple[int, ...]
+    short: tuple[bool, ...]
+    usd_per_work: FloatArray
+    turn: Turn
+    lacking: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenStrategy:
+    """A strategy's name, and why it is used."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocatedJob(JobCandidates):
+    """A job with its share of Gavel's allocation, and its part of each quota of spot and of on-demand machines.
+    `strategy` replaces the strategy of the job file."""
+
+    share: JobShare
+    quotas: tuple[QuotaShare, ...]
+    on_demand_quotas: tuple[Quota, ...] = ()
+    strategy: ChosenStrategy | None = None
+
+    def work_amount(self, most_nu: float) -> float:
+        """The work in microseconds times nu, if all machines together do `most_nu` per hour."""
+        length = self.demand.work
+        return HOUR * (length.amount(most_nu) if length.timed else self.demand.amount)
+
+    def work_left(self, most_nu: float) -> float:
+        """The work as `work_amount` counts it; infinite if the job's length is unknown."""
+        return inf if self.demand.work.assumed else self.work_amount(most_nu)
+
+    @property
+    def saves(self) -> bool:
+        """Whether the program has a checkpoint path, without which spotctl cannot sync its checkpoints."""
+        program = self.job.spec.program
+        return isinstance(program, Command) and program.checkpoint is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RentableFleet:
+    """The machines that a job's strategy may rent: offers of one region, the amounts to rent in one request and in all,
+    and the reliable machines."""
+
+    offers: tuple[Offer, ...]
+    baseline: Rent
+    reliable: Rent | None
+    most_nu: float
+    request_nu: float
+    overheads: Overheads
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInterval:
+    """Interval, assumed cost of a checkpoint, and mean time to an eviction, in microseconds.
+
+    `is_fixed` says that the job file sets the interval; `life` is infinite for on-demand machines.
+    """
+
+    every: float
+    cost: float
+    life: float
+    is_fixed: bool
+
+    @property
+    def useful_share(self) -> float:
+        """The share of time that is not spent on checkpoints."""
+        return self.every / (self.every + self.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One allocation's part of the job's bill."""
+
+    market: Market
+    machines: int
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobEstimate:
+    """Expected length and bill of the whole job, with its first and later hours."""
+
+    hours: float
+    terms: tuple[Term, ...]
+    first: CostPerWork
+    later: CostPerWork
+
+    @property
+    def usd(self) -> float:
+        """The expected bill."""
+        return sum(term.usd for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceDate:
+    """A price per machine in nano-dollars per hour: the moment when it was last known to hold, and its source."""
+
+    market: Market
+    spot: bool
+    price: int
+    as_of: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetPlan:
+    """A fleet with its limits and the history of its markets.
+
+    `rows` are its offers' rows in the snapshot, `prices` their current prices, and those of the `reserved` machines.
+    `passed_over` has the reason why other columns are not in the fleet.
+    """
+
+    fleet: RentableFleet
+    limits: MachineLimits
+    market_history: KnownPast
+    rows: tuple[int, ...]
+    prices: dict[Market, int]
+    passed_over: dict[int, str]
+    reserved: tuple[ReservedOffer, ...] = ()
+
+    @property
+    def fallback(self) -> Rent:
+        """The on-demand machines to which the job may turn, as far as quotas allow; maybe none."""
+        return self.limits.rentable(self.fleet.baseline)
+
+    @property
+    def instead(self) -> Rent:
+        """The fallback, or all that the job would rent if quotas allow none of it."""
+        return self.fallback if self.fallback.machines else self.fleet.baseline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +376,7 @@ class BuiltDecider:
     rates: Mapping[str, TypeSpeed]
 
     @property
-    def market_history(self) -> MarketHistory:
+    def market_history(self) -> KnownPast:
         """The past of the markets that the decider may rent in."""
         return self.fleet_plan.market_history
 
@@ -140,15 +472,14 @@ class PlanCost:
     estimate: JobEstimate
     fallback: OnDemand
     on_demand: OnDemand
-    rejected: tuple[RejectedMarket, ...]
-    unnamed: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
     """The machines to rent for a job, the reasons, and the expected cost and length: the results of the steps of
     planning. The job's turn begins at the moment `at`. `price_dates` are the ages of the prices that it rests on.
-    `reliable_reason` says why the plan has a reliable machine or none, where it had the choice.
+    `rejected` lists markets that were considered, are unusable, or are the best of another kind; `unnamed` counts the
+    rest. `reliable_reason` says why the plan has a reliable machine or none, where it had the choice.
     """
 
     at: int
@@ -156,6 +487,8 @@ class JobPlan:
     first: FirstDecision
     cost: PlanCost
     price_dates: tuple[PriceDate, ...] = ()
+    rejected: tuple[RejectedMarket, ...] = ()
+    unnamed: int = 0
     reliable_reason: str = ""
 
     @property

@@ -14,7 +14,7 @@ from spotctl.home.cloud import cloud_of, rented_clouds
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
     from spotctl.log.ledger.rows import CostSoFar
-    from spotctl.planning.turns import QuotaPart
+    from spotctl.planning.values import QuotaPart
 
 
 def moment(micros: int) -> str:

@@ -18,7 +18,7 @@ from spotctl.files.job.reader import load as read_job
 from spotctl.home.config import load
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
-from spotctl.planning.forecasting import forecast_job, forecast_of
+from spotctl.planning.forecast import forecast_job, forecast_of
 from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.command_line import spotctl
 

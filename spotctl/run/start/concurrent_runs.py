@@ -18,9 +18,7 @@ from spotctl.log import waiting
 from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.store import EventLog, JobLock
 from spotctl.log.waiting import WaitingJob
-from spotctl.planning.allocation import AllocatedJob
-from spotctl.planning.turns import QuotaPart
-from spotctl.planning.values import JobPlan
+from spotctl.planning.values import AllocatedJob, JobPlan, QuotaPart
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.observing import RunEnd, RunObserver

@@ -9,10 +9,8 @@ from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
 from spotctl.log.events import RunBegan
 from spotctl.log.ledger_reader import events_of, stored
-from spotctl.planning.learning.estimate import MOST_RUNS, learn
-from spotctl.planning.learning.inform import most_machines
-from spotctl.planning.learning.values import Learned
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
+from spotctl.planning.learning import MOST_RUNS, Learned, learn, most_machines
 from spotctl.run.start.measured_run import observations_of
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan
-from spotctl.planning.forecasting import forecast_of
-from spotctl.planning.on_demand_needs import on_demand_remarks
-from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.explain import PacePoint, Way, pace_points, ways_of
+from spotctl.planning.forecast import forecast_of
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.quotas import on_demand_remarks
 from spotctl.planning.values import JobPlan
-from spotctl.planning.ways import PacePoint, Way, pace_points, ways_of
 from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 
 

@@ -13,7 +13,7 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_runs
 from spotctl.log.store import EventLog, is_running
-from spotctl.planning.quota_use import grown_parts
+from spotctl.planning.quotas import grown_parts
 
 
 @dataclass(slots=False)

@@ -25,7 +25,7 @@ from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs
 from spotctl.planning.facts import Beginning, MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
-from spotctl.planning.quota_use import AccountQuotas
+from spotctl.planning.quotas import AccountQuotas
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.local_market import market_now
 

@@ -26,7 +26,7 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import StopRequested
 from spotctl.log.outcomes import NO_CAPACITY
 from spotctl.log.state import RunState
-from spotctl.planning.suitability import why_unsuitable
+from spotctl.planning.offers import why_unsuitable
 from spotctl.run.start.runs import request_stop
 
 CAP_USD = 1

@@ -36,18 +36,18 @@ def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], J
 def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int], float]:
     """For a market, a bid and a number of machines: the expected microseconds until the first eviction."""
 
-    def mean_life(market: Market, bid: int | None, machines: int) -> float:
+    def life(market: Market, bid: int | None, machines: int) -> float:
         from bidbrain.strategies.base import Rent
-        from spotctl.planning import checkpoint_interval
+        from spotctl.planning.cost import mean_life
 
         history = plan().built.market_history
         offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
         if bid is None or offer is None:
             return inf
         newest_price = int(history.histories[market].prices[-1])
-        return checkpoint_interval.mean_life(history, Rent(offer, machines, bid), newest_price)
+        return mean_life(history, Rent(offer, machines, bid), newest_price)
 
-    return mean_life
+    return life
 
 
 def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Market], str]:

@@ -27,9 +27,8 @@ from spotctl.log.budget import Tariff
 from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, Allocation, RunState
-from spotctl.planning.forecasting import deciders, forecast_job, forecast_of
-from spotctl.planning.values import JobPlan
-from spotctl.planning.work import SPECIFIED
+from spotctl.planning.forecast import deciders, forecast_job, forecast_of
+from spotctl.planning.values import SPECIFIED, JobPlan
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal
@@ -85,7 +84,7 @@ class LiveStrategy:
         observed = availability_of(state, now)
         known = (
             history.spells.get(market, UNSEEN).continued(
-                (span for span in observed if span.market == market), now - history.at, now
+                (span for span in observed if span.market == market), now - history.now, now
             )
             for market in capacity_decides
         )

@@ -25,7 +25,7 @@ from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import RunState
-from spotctl.planning.market_history import CHECKPOINT
+from spotctl.planning.facts import CHECKPOINT
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work.gang import (

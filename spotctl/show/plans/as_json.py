@@ -5,12 +5,9 @@ from math import isfinite
 from typing import Any
 
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
-from spotctl.planning.checkpoint_interval import CheckpointInterval
-from spotctl.planning.forecasting import finish_by, forecast_of
-from spotctl.planning.price_dates import PriceDate
-from spotctl.planning.turns import QuotaPart
-from spotctl.planning.values import Choice, JobPlan, PlannedMixture
-from spotctl.planning.ways import Way, expected_of
+from spotctl.planning.explain import Way, expected_of
+from spotctl.planning.forecast import finish_by, forecast_of
+from spotctl.planning.values import CheckpointInterval, Choice, JobPlan, PlannedMixture, PriceDate, QuotaPart
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.freshness import freshness_json
 from spotctl.show.phrases import moment
@@ -83,9 +80,9 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         #: unknown, of what the plan does in an hour
         "on_demand_usd": plan.cost.on_demand.usd,
         "rejected": [  #: other markets that were considered
-            {"market": str(rejection.market), "why": plan.worded(rejection.why)} for rejection in plan.cost.rejected
+            {"market": str(rejection.market), "why": plan.worded(rejection.why)} for rejection in plan.rejected
         ],
-        "rejected_unnamed": plan.cost.unnamed,  #: number of further markets that were rejected and are not listed
+        "rejected_unnamed": plan.unnamed,  #: number of further markets that were rejected and are not listed
         "zones": zones_json(plan),  #: markets between which the job may move, each -> zones_json
         "at": format_time(plan.launched),  #: moment at which the plan was made
         #: moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first; null

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from pricing_data.atomic_write import atomic_write
 from pricing_data.units import HOUR
-from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.show.outputs import check_picture
 from spotctl.show.phrases import hours_text

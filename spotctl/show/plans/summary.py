@@ -7,7 +7,7 @@ from math import isfinite
 from bidbrain.strategies.base import Rent
 from pricing_data.units import HOUR, MINUTE, SECOND, format_time, usd_text
 from spotctl.files.job.programs import Command
-from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.show.phrases import EVIDENCE, chance, hours_text, machines_text, moment, terms_text, turn_text
 
@@ -136,13 +136,13 @@ def _list_date(plan: JobPlan, rent: Rent) -> str:
 def _next_best(plan: JobPlan) -> str:
     """The cheapest market that the plan does not use, and about what the job would cost there."""
     if not any(choice.usd_per_work for choice in plan.choice):
-        costs = (rejected.instead for rejected in plan.cost.rejected if rejected.instead is not None)
+        costs = (rejected.instead for rejected in plan.rejected if rejected.instead is not None)
         other = min(costs, key=lambda instead: instead.usd_per_work, default=None)
         if other is None:
             return "none: no other market can do the work"
         price = f"${other.usd_per_work:.4g} per {plan.unit}"
         return f"{other.rent.offer.market}: {price}, instead of machines that are paid for already"
-    others = [market for market in plan.cost.rejected if market.relative_cost is not None]
+    others = [market for market in plan.rejected if market.relative_cost is not None]
     best = min(others, key=lambda market: market.relative_cost or 0.0, default=None)
     if best is None or best.relative_cost is None or not isfinite(best.relative_cost):
         return "none: no other market can do the work"

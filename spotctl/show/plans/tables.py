@@ -22,11 +22,9 @@ from pricing_data.units import (
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
-from spotctl.planning.checkpoint_interval import CheckpointInterval
-from spotctl.planning.forecasting import forecast_of
-from spotctl.planning.values import Choice, JobPlan
-from spotctl.planning.ways import PacePoint, Way, expected_of
-from spotctl.planning.work import SPECIFIED
+from spotctl.planning.explain import PacePoint, Way, expected_of
+from spotctl.planning.forecast import forecast_of
+from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
 from spotctl.show.phrases import bids_text, chance, hours_text, part_text
 from spotctl.show.plans.restarts import restart_words
@@ -50,7 +48,7 @@ def plan_view(
     parts += [*_ways(ways), *_one_type(plan), *_shares(plan)]
     if plan.first.outlooks:
         parts += [Text(), zones_view(plan)]
-    if plan.cost.rejected:
+    if plan.rejected:
         parts += [Text(), _rejected(plan, width)]
     return Group(*parts, Text())
 
@@ -239,8 +237,8 @@ def _terms(plan: JobPlan) -> Group:
 
 
 def _rejected(plan: JobPlan, width: int) -> RenderableType:
-    named = plan.cost.rejected[:_MOST_REJECTED]
-    more = len(plan.cost.rejected) - len(named) + plan.cost.unnamed
+    named = plan.rejected[:_MOST_REJECTED]
+    more = len(plan.rejected) - len(named) + plan.unnamed
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
         for rejection in named:

@@ -9,7 +9,7 @@ from rich.text import Text
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.regions import ZoneOutlook
 from pricing_data.units import counted, format_usd, to_usd, usd_text
-from spotctl.planning.roaming import declared_gb
+from spotctl.planning.facts import declared_gb
 from spotctl.planning.values import JobPlan
 from spotctl.show.terminal import market_name
 

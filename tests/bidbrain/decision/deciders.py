@@ -11,7 +11,7 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.clouds.lease_times import LeaseTimes
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
 A, B, C = (Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"), ("a", "b"), ("b", "a")))

@@ -13,7 +13,7 @@ from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.on_demand import AlwaysOnDemand
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from tests.bidbrain.decision.deciders import (
     BASELINE,
     LAST,

@@ -14,7 +14,7 @@ from bidbrain.decision.roaming import Roaming
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, SpotRecord
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.units import HOUR, MINUTE
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from tests.bidbrain.decision.deciders import (
     BASELINE,
     LAST,

@@ -20,13 +20,12 @@ import pytest
 from bidbrain.gavel.arrays import FloatArray
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
-from spotctl.planning.division import divide
+from spotctl.planning.candidates import KindColumns, PlanCandidates
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.job import Demand, Job, places
-from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_use import QuotaGroup
-from spotctl.planning.work import JobLength
+from spotctl.planning.offers import MachineKind, places
+from spotctl.planning.quotas import QuotaGroup
+from spotctl.planning.share import divide
+from spotctl.planning.values import AllocatedJob, Demand, Job, JobCandidates, JobLength
 
 SEED = 20
 TOLERANCE = 0.01

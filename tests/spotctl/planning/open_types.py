@@ -16,10 +16,9 @@ from pricing_data.market import Market
 from pricing_data.units import parse_usd
 from spotctl.files.job.reader import loads
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.job import Job
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.values import JobPlan
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job, JobPlan
 from tests.spotctl.planning.worlds import BEGIN, NOW, flat, table_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "internals" / "benchmarks.md"

@@ -20,9 +20,8 @@ from spotctl.files.job.values import Nodes
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.job import Job
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.values import JobPlan
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job, JobPlan
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, offer, snapshot, spec, spiky
 
 CALM = Hazard((), Exposure(0.0, 1e9))

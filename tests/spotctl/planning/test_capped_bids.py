@@ -11,8 +11,8 @@ from bidbrain.strategies.base import Rent
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
-from spotctl.planning import alternatives
-from spotctl.planning.first_decision import first_decision
+from spotctl.planning import forecast
+from spotctl.planning.decider import first_decision
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from tests.bidbrain.decision.deciders import A, deciding, rents, situation
@@ -31,7 +31,7 @@ def plan_of(folder: Path, start: str, more: str) -> JobPlan:
 @pytest.fixture
 def without_rival(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the rival is better, as it is at these moments, bids are the on-demand price anyway."""
-    monkeypatch.setattr(alternatives, "RIVAL", "lookahead")
+    monkeypatch.setattr(forecast, "RIVAL", "lookahead")
 
 
 @pytest.mark.usefixtures("without_rival")

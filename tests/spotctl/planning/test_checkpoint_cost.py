@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from bidbrain.forecast.values import KnownPast
 from pricing_data.units import MINUTE, SECOND
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
-from spotctl.planning.checkpoint_interval import checkpoints_of
-from spotctl.planning.forecasting import forecast_of
-from spotctl.planning.job import Job
-from spotctl.planning.learning.estimate import learn
-from spotctl.planning.learning.values import Observed
-from spotctl.planning.market_history import MarketHistory
-from spotctl.planning.values import JobPlan
+from spotctl.planning.cost import checkpoints_of
+from spotctl.planning.forecast import forecast_of
+from spotctl.planning.learning import Observed, learn
+from spotctl.planning.values import Job, JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from spotctl.show.plans.summary import summary
 from tests.spotctl.planning.worlds import NOW
 
-NO_HISTORY = MarketHistory(NOW, {}, {})
+NO_HISTORY = KnownPast(NOW, {}, {})
 
 
 def plan_of(folder: Path, every: str, more: str = "") -> JobPlan:

@@ -13,21 +13,13 @@ from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.units import HOUR, MINUTE
-from spotctl.planning.expected import (
-    Conditions,
-    PricedRent,
-    Todo,
-    beta_of,
-    estimate,
-    first_hour,
-    later_hour,
-)
-from spotctl.planning.market_history import MarketHistory
+from spotctl.planning.cost import Conditions, PricedRent, Todo, beta_of, estimate, first_hour, later_hour
+from spotctl.planning.facts import past_of
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, spiky
 
 A, B = (Offer(offer("a.large", zone), 4.0, 20 * CENT) for zone in "ab")
 FLAT, SPIKY = flat(A.market, 4 * CENT), spiky(B.market, 4 * CENT, 30 * CENT)
-PAST = MarketHistory.of([FLAT, SPIKY], lambda _: Hazard((), Exposure(0.0, 1e9)), NOW)
+PAST = past_of([FLAT, SPIKY], lambda _: Hazard((), Exposure(0.0, 1e9)), NOW)
 
 
 def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Conditions:
@@ -48,7 +40,7 @@ def test_beta_is_the_share_of_moments_before_a_spike_with_an_interval() -> None:
 
 
 def test_beta_includes_the_hazard_in_addition_to_the_price() -> None:
-    taken = MarketHistory.of([SPIKY], lambda _: Hazard((), Exposure(1e6, 1e7)), NOW)
+    taken = past_of([SPIKY], lambda _: Hazard((), Exposure(1e6, 1e7)), NOW)
     both = beta_of(taken, Rent(B, 8, 5 * CENT), 4 * CENT)
     alone = beta_of(PAST, Rent(B, 8, 5 * CENT), 4 * CENT)
     assert 1 - both.probability == pytest.approx((1 - alone.probability) * 2.718281828**-0.1, rel=1e-3)
@@ -116,6 +108,6 @@ def test_every_rule_has_an_answer_at_the_ends_of_beta(rule: str, beta: float) ->
 
 def test_the_market_history_ends_at_the_moment_and_is_long_enough() -> None:
     later = flat(A.market, 9 * CENT, since=NOW - HOUR, until=NOW + 30 * HOUR)
-    history = MarketHistory.of([later], lambda _: None, NOW).histories[A.market]
+    history = past_of([later], lambda _: None, NOW).histories[A.market]
     assert (history.last, history.last - history.first) == (NOW, 4 * HOUR)
     assert set(history.prices.tolist()) == {9 * CENT}

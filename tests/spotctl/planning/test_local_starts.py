@@ -9,7 +9,7 @@ import pytest
 
 from pricing_data.units import MINUTE
 from spotctl.files.job.reader import loads
-from spotctl.planning.overheads import OVERHEADS, with_local_starts
+from spotctl.planning.facts import OVERHEADS, with_local_starts
 
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
 SPLIT = "app: net.py:small_transformer\nparallel: {profile: net.json, batch: 8, stages: 2}\n"

@@ -12,12 +12,11 @@ from pricing_data.units import HOUR
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import Range, Within
-from spotctl.planning import forecasting
+from spotctl.planning import forecast
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import forecast_job, known_past
-from spotctl.planning.job import Job
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.values import JobPlan
+from spotctl.planning.forecast import forecast_job
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job, JobPlan
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
 
@@ -36,14 +35,14 @@ def roaming(hours: float) -> JobPlan:
 
 def played(planned: JobPlan) -> tuple[float, int]:
     """The mean cost of a few plays, and how many decisions they take."""
-    past = PastMarket(forecast_job(planned), known_past(planned))
+    past = PastMarket(forecast_job(planned), planned.built.market_history)
     plays = [past.play(NOW - 60 * HOUR, number) for number in range(16)]
     return fmean(play.usd for play, _ in plays), sum(decisions for _, decisions in plays)
 
 
 def test_a_long_job_that_may_move_decides_seldom_and_costs_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     usd, decisions = played(roaming(24.0))
-    monkeypatch.setattr(forecasting, "_LEAST_PAUSE", 40 * HOUR)
+    monkeypatch.setattr(forecast, "_LEAST_PAUSE", 40 * HOUR)
     as_a_run_usd, as_a_run = played(roaming(24.0))
     assert decisions < as_a_run / 2
     assert usd == pytest.approx(as_a_run_usd, rel=0.1)
@@ -51,5 +50,5 @@ def test_a_long_job_that_may_move_decides_seldom_and_costs_what_it_does(monkeypa
 
 def test_a_short_one_is_played_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     short = played(roaming(6.0))
-    monkeypatch.setattr(forecasting, "_LEAST_PAUSE", 40 * HOUR)
+    monkeypatch.setattr(forecast, "_LEAST_PAUSE", 40 * HOUR)
     assert played(roaming(6.0)) == short

@@ -14,7 +14,7 @@ from pricing_data.market import Market
 from spotctl.files.job.reader import load
 from spotctl.home.config import Settings
 from spotctl.home.quotas import quotas_from
-from spotctl.planning.quota_use import on_demand_parts
+from spotctl.planning.quotas import on_demand_parts
 from spotctl.run.start.launch_plans import stored_plans
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "c5.2xlarge")

@@ -53,7 +53,7 @@ def test_a_named_type_that_does_not_suit_is_refused_in_one_line(cloud: str, type
 def test_of_several_named_types_those_that_do_not_suit_are_rejected_with_the_reason() -> None:
     plan = planned(COMMAND, "aws", ", types: [t4g.nano, c6i.large]")
     assert plan.choice[0].rent.offer.market.instance_type == "c6i.large"
-    rejected = {market.market.instance_type: market.why for market in plan.cost.rejected}
+    rejected = {market.market.instance_type: market.why for market in plan.rejected}
     assert "it is arm64" in rejected["t4g.nano"]
 
 

@@ -14,9 +14,8 @@ from spotctl.files.job.values import Nodes
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.job import Job
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.values import JobPlan
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job, JobPlan
 from spotctl.show.plans.zones import zones_json
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 

@@ -19,7 +19,7 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.home.errors import BadRequest
 from spotctl.planning.parallel import as_trained, split_speeds
-from spotctl.planning.work import TypeSpeed
+from spotctl.planning.values import TypeSpeed
 from tests.spotctl.command_line import spotctl
 
 LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))

@@ -24,11 +24,9 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import finish_by, forecast_of
-from spotctl.planning.job import Job
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.values import JobPlan
-from spotctl.planning.work import TypeSpeed
+from spotctl.planning.forecast import finish_by, forecast_of
+from spotctl.planning.plan import plan_jobs
+from spotctl.planning.values import Job, JobPlan, TypeSpeed
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.phrases import moment
 from spotctl.show.plans.as_json import answers
@@ -63,7 +61,7 @@ def planned(
 
 
 def why(found: JobPlan, of: PriceSeries) -> str:
-    return next(one.why for one in found.cost.rejected if one.market == of.market)
+    return next(one.why for one in found.rejected if one.market == of.market)
 
 
 def test_a_small_plan_by_hand() -> None:
@@ -119,13 +117,13 @@ def test_each_rejected_market_has_a_reason() -> None:
     assert "50% more expensive" in why(found, BIGGER)
     assert "in another region: $0.0125 per unit of work, against $0.01 for aws/us-east-1/a.large" in why(found, FAR)
     assert why(found, stale) == "stale: its last price is 5 days old (update: spotctl prices fetch)"
-    assert found.cost.unnamed == 0
+    assert found.unnamed == 0
 
 
 def test_what_lost_is_judged_at_a_bid_like_the_one_that_won() -> None:
     fixed = planned(replace(spec(), strategy="fixed-bid:0.001"))
     assert fixed.choice[0].rent.bid == 4 * CENT + CENT // 10
-    bids = {one.market: one.instead.rent.bid for one in fixed.cost.rejected if one.instead is not None}
+    bids = {one.market: one.instead.rent.bid for one in fixed.rejected if one.instead is not None}
     assert bids == {DEARER.market: 5 * CENT + CENT // 10, BIGGER.market: 12 * CENT + CENT // 10}
 
 
@@ -405,14 +403,14 @@ def test_every_plan_keeps_the_jobs_limits(
     chosen = {one.rent.offer.market for one in found.choice}
     assert chosen <= usable
     assert len({market.region for market in chosen}) == 1
-    assert not chosen & {one.market for one in found.cost.rejected}
+    assert not chosen & {one.market for one in found.rejected}
     assert least <= sum(one.rent.machines for one in found.choice) <= least + more
     forecast = forecast_of(found)
     assert forecast.usd.quantile(0.4) <= budget
     assert sum(term.usd for term in forecast.terms) == pytest.approx(forecast.usd.median)
     assert 0 <= forecast.budget_kept(budget) <= 1 >= forecast.deadline_met(hours) >= 0
     assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.choice)
-    assert len(found.cost.rejected) + found.cost.unnamed + len(chosen) >= len(world)
+    assert len(found.rejected) + found.unnamed + len(chosen) >= len(world)
 
 
 def test_a_plan_mixes_kinds_where_neither_alone_is_best() -> None:

@@ -8,8 +8,7 @@ from bidbrain.decision.limits import CommonQuota
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.on_demand_limits import shared_quotas
-from spotctl.planning.quota_use import grown_parts, left_of, used
+from spotctl.planning.quotas import grown_parts, left_of, shared_quotas, used
 from tests.spotctl.planning.worlds import catalog, offer
 
 A, B = offer("a.large"), offer("b.huge")

@@ -10,7 +10,7 @@ import pytest
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
-from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.work.training_workload import training_job

@@ -19,12 +19,10 @@ from spotctl.files.job.values import Nodes, Range
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecasting import forecast_of
-from spotctl.planning.job import Job
-from spotctl.planning.plan_jobs import plan_jobs
-from spotctl.planning.reservation_parts import ReservationClaim, _divided
-from spotctl.planning.reserved import place_of
-from spotctl.planning.values import JobPlan
+from spotctl.planning.forecast import forecast_of
+from spotctl.planning.offers import place_of
+from spotctl.planning.plan import ReservationClaim, _divided, plan_jobs
+from spotctl.planning.values import Job, JobPlan
 from tests.spotctl.planning.test_plan import CALM, FAR, STEADY, WORLD
 from tests.spotctl.planning.worlds import CENT, NOW, flat, gang, offer, snapshot, spec
 
@@ -102,7 +100,7 @@ def test_a_gang_is_in_a_reservation_while_it_costs_no_more_than_spot(price: int,
         assert forecast_of(plan).usd.likely[0] == forecast_of(plan).usd.likely[1]
     else:
         assert rents(plan) == [(SPOT.market, 4, 20 * CENT)]
-        (found,) = [one for one in plan.cost.rejected if one.market == block.market]
+        (found,) = [one for one in plan.rejected if one.market == block.market]
         assert found.why == "costs $0.05 an hour, and as much work costs $0.04 elsewhere"
 
 
@@ -110,7 +108,7 @@ def test_a_gang_larger_than_a_reservation_stays_out_of_it() -> None:
     block = reserved(3)
     plan = planned(holding_reservations(gang(4), block))
     assert rents(plan) == [(SPOT.market, 4, 20 * CENT)]
-    assert plan.cost.rejected[0].why == "has 3 machines, and the job needs 4 in one market"
+    assert plan.rejected[0].why == "has 3 machines, and the job needs 4 in one market"
 
 
 NO_SPOT = (Quota("aws", "us-east-1", "a", 0, QuotaUnit.VCPUS),)
@@ -214,7 +212,7 @@ def test_a_deadline_beyond_a_short_reservation_is_kept() -> None:
 def test_a_command_without_a_checkpoint_must_be_done_before_the_end() -> None:
     long = planned(holding_reservations(replace(gang(4), hours=3 * HOUR), reserved(4, ends=2 * HOUR)))
     assert rents(long) == [(SPOT.market, 4, 20 * CENT)]
-    assert long.cost.rejected[0].why.startswith("ends before the job is done, and the command has no checkpoint")
+    assert long.rejected[0].why.startswith("ends before the job is done, and the command has no checkpoint")
     short = planned(holding_reservations(replace(gang(4), hours=HOUR), reserved(4, ends=2 * HOUR)))
     assert rents(short) == [(reserved().market, 4, None)]
 
@@ -256,7 +254,7 @@ def test_a_gang_gets_all_of_its_machines_or_leaves_them_to_others() -> None:
     jobs = [holding_reservations(short_gang(name, 4), reserved(4)) for name in ("a", "b")]
     first, second = planned_together(*jobs)
     assert (rents(first)[0][0], rents(second)) == (reserved().market, [(SPOT.market, 4, 20 * CENT)])
-    assert second.cost.rejected[0].why == "its machines are planned for other jobs that name it"
+    assert second.rejected[0].why == "its machines are planned for other jobs that name it"
     assert held_by(planned_together(*jobs, deadlines={"b": NOW + 5 * HOUR})) == [0, 4]
 
 

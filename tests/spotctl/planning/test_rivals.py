@@ -10,7 +10,7 @@ from pricing_data.units import parse_time
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.log.events import RunBegan
-from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import plan_of_run
 

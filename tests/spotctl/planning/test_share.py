@@ -15,13 +15,13 @@ from bidbrain.values import Overheads
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.planning.candidates import KindPrices, MachineOption, machine_options
+from spotctl.planning.decider import companions
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.job import Demand
-from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_use import QuotaGroup
-from spotctl.planning.share import JobShare, companions, shares_of
-from spotctl.planning.work import JobLength
+from spotctl.planning.quotas import QuotaGroup
+from spotctl.planning.share import shares_of
+from spotctl.planning.values import Demand, JobLength, JobShare
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
     MachineKind("aws", region, name)

@@ -11,8 +11,8 @@ from pricing_data.catalog import InstanceType, MachineTraits, shipped_types
 from spotctl.clouds.aws import machine_types
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec
-from spotctl.planning.suitability import why_unsuitable
-from spotctl.planning.work import speeds_of
+from spotctl.planning.candidates import speeds_of
+from spotctl.planning.offers import why_unsuitable
 from tests.spotctl.planning.worlds import NOW
 
 JOB = "name: job\nkind: command\nrun: echo\nresources: {{clouds: [aws{clouds}]{more}}}\n{rest}"

@@ -13,15 +13,12 @@ import pytest
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.allocation import JobCandidates, KindColumns, PlanCandidates
-from spotctl.planning.division import divide
+from spotctl.planning.candidates import KindColumns, PlanCandidates
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.job import Demand, Job
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.quota_use import QuotaGroup
-from spotctl.planning.share import JobShare, shares_of
-from spotctl.planning.turns import QuotaPart, Turn
-from spotctl.planning.work import JobLength
+from spotctl.planning.quotas import QuotaGroup
+from spotctl.planning.share import divide, shares_of
+from spotctl.planning.values import Demand, Job, JobCandidates, JobLength, JobShare, QuotaPart, Turn
 from spotctl.show.phrases import part_text
 from tests.pricing_data.histories import START
 from tests.spotctl.planning.brute_division import TOLERANCE, cases, worst

@@ -45,7 +45,7 @@ from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.reconcile import StrategyTerms

@@ -16,7 +16,7 @@ from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.end_marks import note_ended
 from spotctl.agent.task import NodeTask
 from spotctl.clouds.replayed import Replayed
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload
 from tests.servers.loopback import serving
 from tests.servers.objects import ObjectStore, S3Dialect, bearer

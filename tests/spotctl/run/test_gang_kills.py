@@ -24,7 +24,7 @@ from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.files.job.values import Nodes
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.store import EventLog
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules

@@ -21,10 +21,9 @@ from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.planning import forecasting
-from spotctl.planning.allocation import AllocatedJob, QuotaShare
-from spotctl.planning.forecasting import forecast_of
-from spotctl.planning.turns import QuotaPart, Turn
+from spotctl.planning import forecast as forecasting
+from spotctl.planning.forecast import forecast_of
+from spotctl.planning.values import AllocatedJob, QuotaPart, QuotaShare, Turn
 from spotctl.run.start.concurrent_runs import LaunchTurns
 from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.command_line import spotctl

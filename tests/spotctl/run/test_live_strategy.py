@@ -101,7 +101,7 @@ def test_the_spell_is_the_one_that_the_orders_of_the_run_met(offered: bool) -> N
         order = ev.RentIntended(number, offer.market, 1, 9, 9, 1.0, reliable=False, lease_until=START + HOUR)
         events += [(minutes * MINUTE, order), (minutes * MINUTE, ev.RentRefused(number, NO_MACHINES, "none"))]
     asked = Asked(offers=(offer,))
-    history = SimpleNamespace(at=START, hazards={offer.market: PRIOR}, spells={})
+    history = SimpleNamespace(now=START, hazards={offer.market: PRIOR}, spells={})
     plan = SimpleNamespace(
         decider=asked,
         built=SimpleNamespace(work_left=64.0 * 5 * HOUR, market_history=history),

@@ -21,8 +21,8 @@ from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.ledger.project import project
 from spotctl.log.ledger.rows import ChargeKind, micro_dollars
-from spotctl.planning.overheads import OVERHEADS
-from spotctl.planning.roaming import roaming_of, transfer_time
+from spotctl.planning.decider import roaming_of
+from spotctl.planning.facts import OVERHEADS, transfer_time
 from spotctl.run.work import command_workload
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.gangs import GangRun

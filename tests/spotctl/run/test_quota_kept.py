@@ -10,7 +10,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import CommonQuota, MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.turn.reconcile import StrategyTerms
 from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, OFFERS, RULE, life
 

@@ -14,7 +14,7 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.turn.reconcile import StrategyTerms
 from tests.spotctl.clouds.fake import Call, Fault, PartialGrant, Refusal
 from tests.spotctl.run.worlds import OFFERS, RULE, START, Life, life

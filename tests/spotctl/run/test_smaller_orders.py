@@ -19,7 +19,7 @@ from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, ProviderError, QuotaReached
 from spotctl.clouds.replayed import Replayed
 from spotctl.log import events as ev
-from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload
 from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, Refusal
 from tests.spotctl.run.gangs import GangRun

@@ -45,9 +45,8 @@ from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.store import EventLog
 from spotctl.planning.facts import PlanRequest, arranged_facts
-from spotctl.planning.learning.inform import NOTHING_LEARNED
-from spotctl.planning.learning.values import Learned
-from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.learning import NOTHING_LEARNED, Learned
+from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.start.stored_facts import market_data

@@ -23,11 +23,10 @@ from spotctl.log.folding import fold
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
+from spotctl.planning.candidates import length_of, measured_for
 from spotctl.planning.facts import hazards
-from spotctl.planning.learning.estimate import learn
-from spotctl.planning.learning.inform import evidence_of, hours_of
-from spotctl.planning.learning.values import Learned, Observed, WorkOfSize
-from spotctl.planning.work import TypeSpeed, length_of, measured_for
+from spotctl.planning.learning import Learned, Observed, WorkOfSize, evidence_of, hours_of, learn
+from spotctl.planning.values import TypeSpeed
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.measured_run import observations_of
 from tests.samples import LONG_RUN

@@ -7,21 +7,23 @@ from math import inf
 
 from bidbrain.decision.mixture_terms import Aim
 from bidbrain.forecast.forecast import forecast
+from bidbrain.forecast.paired import Trials, is_better
 from bidbrain.forecast.seldom import Seldom
-from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes
+from bidbrain.forecast.values import Forecast, ForecastJob, LaunchTimes
 from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.strategies.base import Offer, Strategy
+from bidbrain.strategies.names import DEADLINE
 from bidbrain.strategies.recovery import AGILE, Recovery
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.files.job.spec import JobSpec
-from spotctl.planning.overheads import with_local_starts
-from spotctl.planning.roaming import declared_gb
-from spotctl.planning.values import CLOCK, JobPlan
+from pricing_data.units import HOUR, MINUTE, SECOND, usd_text
+from spotctl.files.job.spec import AUTO, JobSpec
+from spotctl.home.errors import SpotctlError
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.facts import declared_gb, with_local_starts
+from spotctl.planning.values import CLOCK, AllocatedJob, ChosenStrategy, JobPlan
 
 RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
-
 # How many decisions are played; those of a mixture, and those among many zones, take longer.
 _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job of more than eight hours looks about this many times while nothing happens, and more often near its deadline.
@@ -35,11 +37,13 @@ _LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
 _LOCAL_SPREAD = 0.4
 CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
 """Finished clocks that may be lost with all machines: checkpoints are written while the next clock is computed."""
-
-
-def forecast_of(plan: JobPlan) -> Forecast:
-    """The cost and the length of a plan that is launched now. Each plan is played only once."""
-    return _forecast(_PlayedPlan(plan))
+_MATTERS = 0.02
+"""Costs, chances and times that differ by less count as equal."""
+_MOST_SLOWDOWN = 1.25
+"""A plan that takes this much longer is not chosen for its lower cost."""
+RIVAL = "price-capacity"
+"""This strategy bids the on-demand price. Strategies that learn their bids from the past do better when they play that
+past than afterwards, so one of these could win a comparison without being better."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +59,14 @@ class _PlayedPlan:
         return id(self.plan.first)
 
 
+def forecast_of(plan: JobPlan) -> Forecast:
+    """The cost and the length of a plan that is launched now. Each plan is played only once."""
+    return _forecast(_PlayedPlan(plan))
+
+
 @lru_cache(maxsize=64)
 def _forecast(played: _PlayedPlan) -> Forecast:
-    return forecast(forecast_job(played.plan), known_past(played.plan))
+    return forecast(forecast_job(played.plan), played.plan.built.market_history)
 
 
 def finish_by(plan: JobPlan) -> int:
@@ -70,13 +79,7 @@ def clearly_over_budget(plan: JobPlan) -> bool:
     budget = plan.job.budget_usd
     if budget is None or plan.work.assumed:
         return False
-    return clearly_costs_more(PastMarket(forecast_job(plan), known_past(plan)), budget)
-
-
-def known_past(plan: JobPlan) -> KnownPast:
-    """The past that a plan's job is played over."""
-    history = plan.built.market_history
-    return KnownPast(history.at, history.histories, history.hazards, history.spells)
+    return clearly_costs_more(PastMarket(forecast_job(plan), plan.built.market_history), budget)
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:
@@ -181,3 +184,89 @@ def _recovery(plan: JobPlan) -> Recovery:
         return every
 
     return Recovery(plan.decider.speed, interval, resumes=plan.first.checkpoints is not None)
+
+
+def with_reliable(allocated: AllocatedJob, machines: int) -> AllocatedJob:
+    """The job with this number of reliable machines."""
+    return replace(allocated, job=replace(allocated.job, spec=allocated.job.spec.with_reliable(machines)))
+
+
+def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobPlan]) -> JobPlan:
+    """The plan with one reliable machine or that with none, whichever is cheaper and as safe, with the reason.
+
+    Raises what the plan with one raises, if there is no plan either way.
+    """
+    try:
+        kept = plan_of(with_reliable(allocated, 1))
+    except (NotInTime, OverBudget) as error:
+        return _without(allocated, plan_of, error)
+    try:
+        bare = plan_of(with_reliable(allocated, 0))
+    except SpotctlError as error:
+        return replace(kept, reliable_reason=f"without one: {error}")
+    why = _why_kept(kept, bare)
+    return replace(kept, reliable_reason=why) if why else replace(bare, reliable_reason=_why_none(kept, bare))
+
+
+def _without(
+    allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobPlan], refusal: NotInTime | OverBudget
+) -> JobPlan:
+    """The plan without reliable machines of a job that cannot be planned with one."""
+    try:
+        return replace(plan_of(with_reliable(allocated, 0)), reliable_reason=f"with one: {refusal}")
+    except SpotctlError:
+        raise refusal from None
+
+
+def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
+    """Why a job keeps its reliable machine; empty if it is cheaper and as safe without."""
+    if kept.work.assumed:
+        return "the length of the job is unknown, and with one no clock is done twice"
+    with_one, without = forecast_of(kept), forecast_of(bare)
+    if without.usd.median > with_one.usd.median * (1 - _MATTERS):
+        return f"without one it would cost {usd_text(without.usd.median)}, and all machines may be lost at once"
+    if without.hours.median > with_one.hours.median * _MOST_SLOWDOWN:
+        return f"without one it would take {without.hours.median:.1f} h instead of {with_one.hours.median:.1f} h"
+    budget, deadline = kept.job.budget_usd, kept.job.deadline
+    hours = inf if deadline is None else (deadline - kept.at) / HOUR
+    chances = ((each.budget_kept(budget or inf), each.deadline_met(hours)) for each in (with_one, without))
+    if any(before - after > _MATTERS for before, after in zip(*chances, strict=True)):
+        return "without one the job is less likely to keep its budget and its deadline"
+    return ""
+
+
+def _why_none(kept: JobPlan, bare: JobPlan) -> str:
+    before, after = (forecast_of(plan).usd.median for plan in (kept, bare))
+    return (
+        f"{usd_text(after)} instead of {usd_text(before)} with one; if all machines are lost at once, training goes on"
+        " from the last checkpoint, and clocks after it are done again"
+    )
+
+
+def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | None]) -> JobPlan:
+    """The plan, or its rival's if that is cheaper or faster in plays of the past, and no worse."""
+    if not _leaves_the_choice(plan):
+        return plan
+    default = plan.built.strategy.name
+    rival = None if default == RIVAL else plan_by(_chosen(default))
+    return plan if rival is None or not is_better(_trials(rival, plan), _trials(plan, plan)) else rival
+
+
+def _leaves_the_choice(plan: JobPlan) -> bool:
+    """Whether the job names no strategy, and a strategy by itself decides about machines whose work is known."""
+    return (
+        plan.job.spec.strategy in (AUTO, DEADLINE)
+        and plan.decider.roaming is None
+        and plan.first.mixture is None
+        and not plan.work.assumed
+    )
+
+
+def _chosen(default: str) -> ChosenStrategy:
+    return ChosenStrategy(RIVAL, f"cheaper or faster than {default}, and no worse, when both play the last weeks")
+
+
+def _trials(plan: JobPlan, first: JobPlan) -> Trials:
+    """The plays of a plan's decision object, for as long as the first plan may take."""
+    job = forecast_job(plan)
+    return Trials.of(PastMarket(replace(job, longest=forecast_job(first).longest), plan.built.market_history))

@@ -5,37 +5,48 @@ Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 6 are `can
 `first_decision` and `estimate_cost`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from math import floor, inf
 
+from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, counted, usd_text
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
-from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
-from spotctl.planning.alternatives import best_of_both, better_plan, with_reliable
-from spotctl.planning.build_decider import build_decider
-from spotctl.planning.candidates import candidates
-from spotctl.planning.columns import reliable_usd
-from spotctl.planning.division import divide
+from spotctl.planning.candidates import (
+    KindColumns,
+    KindPrices,
+    MachineOption,
+    PlanCandidates,
+    best_first,
+    candidates,
+    machine_options,
+    reliable_usd,
+    reserved_offers,
+)
+from spotctl.planning.cost import estimate_cost
+from spotctl.planning.decider import build_decider, first_decision
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.explain import price_dates, rejections
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.first_decision import first_decision
-from spotctl.planning.forecasting import clearly_over_budget, forecast_of
-from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
-from spotctl.planning.market_history import ChosenStrategy
-from spotctl.planning.on_demand_needs import possible
-from spotctl.planning.plan_cost import estimate_cost
-from spotctl.planning.price_dates import price_dates
-from spotctl.planning.quota_use import MachineCounts, on_demand_parts
-from spotctl.planning.reservation_parts import with_parts
-from spotctl.planning.reserved import best_first, reserved_offers
-from spotctl.planning.values import JobPlan
+from spotctl.planning.forecast import best_of_both, better_plan, clearly_over_budget, forecast_of, with_reliable
+from spotctl.planning.quotas import MachineCounts, on_demand_parts, possible
+from spotctl.planning.share import divide
+from spotctl.planning.values import AllocatedJob, ChosenStrategy, Job, JobCandidates, JobPlan
 
 LEAST_IN_TIME = 0.5
 """A plan that keeps its deadline with a lower probability is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationClaim:
+    """The fewest machines of a reservation that are of use to a job, and those that the job would rent alone."""
+
+    job: int
+    least: int
+    most: int
 
 
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
@@ -214,7 +225,9 @@ def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFact
     rents = [*(choice.rent for choice in cost.choice), first.decider.reliable, cost.on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
     dates = price_dates(listed, facts.snapshot)
-    return JobPlan(at, built, first, cost, dates)
+    rejected = rejections(built, first, cost.choice, facts.snapshot, columns)
+    named = len({rent.offer.market for rent in first.rents}) + len(rejected)
+    return JobPlan(at, built, first, cost, dates, rejected, max(allocated.fitting - named, 0))
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:
@@ -263,3 +276,66 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
         f"{name}: expected to take {hours:.1f} hours, {hours - (deadline - plan.at) / HOUR:.1f} hours past"
         f" the deadline; allow more time, or {cure}"
     )
+
+
+def with_parts(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple[Job, ...] | None:
+    """The jobs with their parts of reservations, if they would rent more machines of one than it has; else None.
+
+    `plans` are those of the jobs as they are, which may have parts already.
+    """
+    claimed = {market: (total, _claims(market, plans)) for market, total in _totals(jobs).items()}
+    parts = {
+        market: _divided(total, claims)
+        for market, (total, claims) in claimed.items()
+        if sum(claim.most for claim in claims) > total
+    }
+    if not parts:
+        return None
+    return tuple(_with_part(job, m, parts) for m, job in enumerate(jobs))
+
+
+def _totals(jobs: Sequence[Job]) -> dict[Market, int]:
+    """The machines of each reservation, as the job files state them."""
+    totals = dict[Market, int]()
+    for job in jobs:
+        for named in job.spec.resources.reservations:
+            totals[named.market] = max(totals.get(named.market, 0), named.machines)
+    return totals
+
+
+def _claims(market: Market, plans: Sequence[JobPlan]) -> list[ReservationClaim]:
+    """The claims to a reservation, in the order in which they are served."""
+    order = sorted(range(len(plans)), key=lambda m: plans[m].job.deadline or inf)
+    rented = {m: _rented(market, plans[m]) for m in order}
+    return [ReservationClaim(m, _least(plans[m]), most) for m, most in rented.items() if most]
+
+
+def _rented(market: Market, plan: JobPlan) -> int:
+    return sum(choice.rent.machines for choice in plan.choice if choice.rent.offer.market == market)
+
+
+def _least(plan: JobPlan) -> int:
+    demand = plan.allocated.demand
+    return demand.least if demand.gang else 1
+
+
+def _divided(machines: int, claims: Sequence[ReservationClaim]) -> dict[int, int]:
+    """The machines of a reservation by job."""
+    parts = dict.fromkeys((claim.job for claim in claims), 0)
+    for claim in claims:
+        if claim.least <= machines:
+            parts[claim.job] = claim.least
+            machines -= claim.least
+    while machines and (more := [claim for claim in claims if 0 < parts[claim.job] < claim.most]):
+        parts[min(more, key=lambda claim: parts[claim.job] / claim.most).job] += 1
+        machines -= 1
+    return parts
+
+
+def _with_part(job: Job, m: int, parts: Mapping[Market, Mapping[int, int]]) -> Job:
+    held = [
+        replace(named, machines=min(named.machines, parts.get(named.market, {}).get(m, named.machines)))
+        for named in job.reservations
+        if parts.get(named.market, {}).get(m, named.machines)
+    ]
+    return replace(job, reserved=tuple(held))

@@ -2,19 +2,26 @@
 the larger part when another run ends. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
 
+from bidbrain.decision.limits import CommonQuota
 from bidbrain.eviction.hazard import family_of
 from bidbrain.gavel.arrays import FloatArray
+from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import UnknownInstanceType
 from pricing_data.market import Market
+from pricing_data.units import HOUR
+from spotctl.files.job.spec import JobSpec
 from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.planning.errors import NotInTime
 from spotctl.planning.offers import MachineKind
+from spotctl.planning.values import JobPlan, RentableFleet
 
 MachineCounts = Mapping[Market, int]
 """Spot or on-demand machines by market."""
@@ -46,6 +53,20 @@ class AccountQuotas:
         names = ", ".join(job for job, amount in by_job.items() if amount)
         held = f"quota {left.name}: {sum(by_job.values())} {left.unit} are held by running jobs ({names})"
         return f"{held}, {left.amount} are left" if names else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuotaGroup:
+    """An amount that several kinds share, and its use by one machine of each kind (0 for kinds that do not count)."""
+
+    quota: Quota
+    per_machine: FloatArray
+    most: float
+
+    def machines(self, unlimited: float) -> FloatArray:
+        """The most machines of each kind, if it had the whole amount."""
+        uses = self.per_machine
+        return np.where(uses > 0, np.floor(self.most / np.where(uses > 0, uses, 1.0) + _ROUNDING), unlimited)
 
 
 def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Catalog) -> tuple[Quota, ...]:
@@ -165,20 +186,6 @@ def _smallest_use(quota: Quota, need: MachineCounts, catalog: Catalog) -> int:
     return min(use for market in need if (use := used(quota, {market: 1}, catalog)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QuotaGroup:
-    """An amount that several kinds share, and its use by one machine of each kind (0 for kinds that do not count)."""
-
-    quota: Quota
-    per_machine: FloatArray
-    most: float
-
-    def machines(self, unlimited: float) -> FloatArray:
-        """The most machines of each kind, if it had the whole amount."""
-        uses = self.per_machine
-        return np.where(uses > 0, np.floor(self.most / np.where(uses > 0, uses, 1.0) + _ROUNDING), unlimited)
-
-
 def quota_groups(
     kinds: Sequence[MachineKind], machines: Sequence[InstanceType | None], quotas: Sequence[Quota]
 ) -> list[QuotaGroup]:
@@ -196,3 +203,149 @@ def use_of(machine: InstanceType | None, unit: QuotaUnit) -> float:
     if unit is QuotaUnit.MACHINES or machine is None:
         return 1.0
     return float(machine.vcpus if unit is QuotaUnit.VCPUS else machine.accelerators)
+
+
+def on_demand_limits(
+    offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
+) -> Mapping[Market, int]:
+    """The most on-demand machines of each market that a quota limits."""
+    limits = {offer.market: [most for most, _ in _holding(quotas, offer.market, reliable, catalog)] for offer in offers}
+    return {market: min(most) for market, most in limits.items() if most}
+
+
+def shared_quotas(
+    offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
+) -> tuple[CommonQuota, ...]:
+    """The rest of each quota that machines of several markets count against, without the reliable machines."""
+    held = _held(reliable)
+    return tuple(
+        CommonQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
+        for quota, by_market in _uses(offers, quotas, catalog).items()
+        if len(by_market) > 1
+    )
+
+
+def spot_quotas(offers: Iterable[Offer], parts: Sequence[Quota], catalog: Catalog) -> tuple[CommonQuota, ...]:
+    """A job's parts of the quotas of spot machines that its markets count against."""
+    return tuple(CommonQuota(part.amount, by_market) for part, by_market in _uses(offers, parts, catalog).items())
+
+
+def _uses(offers: Iterable[Offer], quotas: Sequence[Quota], catalog: Catalog) -> dict[Quota, dict[Market, int]]:
+    """The part of each quota that one machine of each market takes."""
+    uses: dict[Quota, dict[Market, int]] = {}
+    for market in (offer.market for offer in offers):
+        for quota in (quota.within(market.region) for quota in quotas):
+            if each := used(quota, {market: 1}, catalog):
+                uses.setdefault(quota, {})[market] = each
+    return uses
+
+
+def tightest(quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog) -> tuple[int, Quota]:
+    """The quota that holds the fewest machines of a market, and how many."""
+    return min(_holding(quotas, market, reliable, catalog), key=lambda pair: pair[0])
+
+
+def check_on_demand(
+    spec: JobSpec, rentable: Rent, fleet: RentableFleet, quotas: Sequence[Quota], catalog: Catalog
+) -> None:
+    """Raises NotInTime if a strategy that needs on-demand machines gets too few."""
+    if spec.strategy not in (ON_DEMAND, REGIONS) or rentable.machines:
+        return
+    market = rentable.offer.market
+    most, quota = tightest(quotas, market, fleet.reliable, catalog)
+    raise NotInTime(
+        f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} on-demand machines"
+        f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it ('spotctl doctor' says how),"
+        " or choose fewer or smaller machines, or another region"
+    )
+
+
+def _holding(
+    quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog
+) -> Iterator[tuple[int, Quota]]:
+    held = _held(reliable)
+    for quota in quotas:
+        if (most := most_machines(quota, market, held, catalog)) is not None:
+            yield most, quota
+
+
+def _held(reliable: Rent | None) -> dict[Market, int]:
+    return {} if reliable is None else {reliable.offer.market: reliable.machines}
+
+
+def on_demand_remarks(
+    plans: Sequence[JobPlan], quotas: Sequence[Quota], held: Sequence[MachineCounts], catalog: Catalog
+) -> tuple[str, ...]:
+    """Remarks on quotas that are too small for all on-demand machines that the jobs may rent; `held` are the machines
+    of running jobs. Raises NotInTime if a quota is too small for the machines that the jobs need in any case."""
+    certain, most = _sum(map(_certain, plans)), _sum(map(possible, plans))
+    remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
+    # Quotas for every region are stated for those of the plans, too.
+    for quota in left_of(quotas, [*held, dict.fromkeys(most, 0)], catalog):
+        names = ", ".join(plan.job.spec.name for plan in plans if used(quota, possible(plan), catalog) > 0)
+        if (needed := used(quota, certain, catalog)) > quota.amount:
+            raise NotInTime(
+                f"{names}: the on-demand machines need {needed} {quota.unit} of quota {quota.name}, which has"
+                f" {quota.amount} left; raise the quota ('spotctl doctor' says how), or choose fewer or smaller"
+                " machines, or another region"
+            )
+        if (needed := used(quota, most, catalog)) > quota.amount:
+            remarks.append(
+                f"quota {quota.name} has {quota.amount} {quota.unit} left, but on-demand machines of {names} may need"
+                f" {needed}: raise the quota ('spotctl doctor' says how), or the job may finish later than planned"
+            )
+    return tuple(remarks)
+
+
+def _certain(plan: JobPlan) -> Counter[Market]:
+    """The reliable machines, and the fewest machines of a job that wants on-demand machines only."""
+    machines, least = _reliable(plan), plan.job.spec.resources.machines.least
+    if plan.job.spec.strategy == ON_DEMAND and len(plan.choice) == 1:
+        machines[plan.choice[0].rent.offer.market] += least
+    return machines
+
+
+def possible(plan: JobPlan) -> Counter[Market]:
+    """The reliable machines, and the on-demand machines with which the job begins, or to which it may turn."""
+    rents = [
+        choice.rent for choice in plan.choice if choice.rent.bid is None and not choice.rent.offer.market.reservation
+    ]
+    begins = _sum([Counter({rent.offer.market: rent.machines}) for rent in rents])
+    rent = plan.decider.fallback
+    fallback = Counter({rent.offer.market: rent.machines if _may_turn(plan) else 0})
+    return _reliable(plan) + (begins or fallback)
+
+
+def _may_turn(plan: JobPlan) -> bool:
+    """Whether a deadline, or spot that keeps failing a gang, may make the job turn to on-demand machines."""
+    return plan.decider.deadline is not None or plan.decider.limits.together
+
+
+def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
+    """A remark on a job that would turn to more on-demand machines than quotas allow."""
+    wanted, most = plan.decider.baseline, plan.decider.fallback.machines
+    if not _may_turn(plan) or most >= wanted.machines:
+        return
+    _, quota = tightest(plan.allocated.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
+    end = plan.at + round(plan.cost.fallback.hours * HOUR)
+    late = plan.decider.deadline is not None and end > plan.decider.deadline
+    if not most:
+        means = "so the job can only wait for spot" + (", and may miss its deadline" if plan.decider.deadline else "")
+    elif late:
+        means = "so without spot the job would miss its deadline"
+    else:
+        means = "so the job switches to on-demand earlier"
+    kind = wanted.offer.market.instance_type
+    yield (
+        f"{plan.job.spec.name}: quota {quota.name} allows {most or 'too few'} of the {wanted.machines} on-demand {kind}"
+        f" that the job may switch to, {means}; raise the quota ('spotctl doctor' says how)"
+    )
+
+
+def _reliable(plan: JobPlan) -> Counter[Market]:
+    rent = plan.decider.reliable
+    return Counter() if rent is None else Counter({rent.offer.market: rent.machines})
+
+
+def _sum(parts: Iterable[Counter[Market]]) -> Counter[Market]:
+    return sum(parts, Counter[Market]())

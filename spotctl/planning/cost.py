@@ -1,0 +1,400 @@
+"""Step 6 of a plan: the expected cost of the first decision, and of other machines. Pure.
+
+The forecast, which plays the whole job, follows from the plan when somebody asks for it (`forecasting`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf, isfinite, log1p
+
+import numpy as np
+from scipy.special import betaincinv
+
+from bidbrain.billing import BillingRule, End, Life, expected_seconds, rule_of_cloud, usd
+from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, evaluate
+from bidbrain.cost.footprint import cumulative_hazard
+from bidbrain.eviction.crossing import Crossing, CrossingHistory
+from bidbrain.eviction.estimate import Estimate, together
+from bidbrain.forecast.values import KnownPast
+from bidbrain.strategies.base import Offer, Rent
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, SECOND
+from spotctl.agent.interval import best_interval
+from spotctl.files.job.programs import Command
+from spotctl.planning.candidates import KindColumns
+from spotctl.planning.errors import NotInTime
+from spotctl.planning.facts import CHECKPOINT, with_local_starts, within_the_hour
+from spotctl.planning.forecast import RATE_HOURS, launch_times
+from spotctl.planning.offers import MarketSnapshot
+from spotctl.planning.quotas import on_demand_limits
+from spotctl.planning.values import (
+    AllocatedJob,
+    BuiltDecider,
+    CheckpointInterval,
+    Choice,
+    FirstDecision,
+    FleetPlan,
+    Job,
+    JobEstimate,
+    OnDemand,
+    PlanCost,
+    Term,
+)
+
+LONGEST_RUN = 366 * DAY
+"""Limit for the expected length of a run: a longer one is a mistake in the job file, and its forecast would take
+minutes."""
+_ROUNDING = 1e-6
+_MOST_HOURS = 24
+"""Where begun hours are billed, fleets that just finish within 1, 2, ... hours are compared, up to this number."""
+NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
+_UNTIL_THE_END = replace(NEVER_EVICTED, basis="reserved machines are not evicted before their reservation ends")
+LONGEST_INTERVAL = HOUR
+"""Longest automatic interval: machines also fail for reasons that no eviction model covers."""
+_BELOW_ONE = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """Work in machine-hours times nu, None for a job of fixed duration; and its longest duration."""
+
+    amount: float | None
+    longest_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Billing, overheads and reliable machines of a job."""
+
+    billing: BillingRule
+    application: Application
+    startup: int
+    reliable: Rent | None
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRent:
+    """An allocation with a fixed price and beta."""
+
+    rent: Rent
+    price: int
+    beta: float
+    seconds_to_eviction: float | None
+
+    @classmethod
+    def of(cls, rent: Rent, price: int, beta: Estimate) -> "PricedRent":
+        """The allocation at its expected price and beta."""
+        paid = rent.offer.on_demand if rent.bid is None else price
+        return cls(rent, paid, beta.probability, beta.median_seconds_to_eviction)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandWork:
+    """A job's work on machines that are never evicted, in microseconds.
+
+    `amount` is in machine time times nu, None for a job of fixed duration (`longest`). Machines are paid from the
+    order on, while they start (`startup`) and are returned (`ending`), but not while they are ordered (`order`).
+    """
+
+    amount: float | None
+    longest: float
+    startup: int
+    order: int
+    ending: int
+
+    @classmethod
+    def of(cls, built: BuiltDecider, todo: Todo) -> "OnDemandWork":
+        """The work of a planned job, with the checkpoints that it also writes on demand."""
+        spec, times = built.allocated.job.spec, launch_times(built.allocated.job.spec)
+        startup = with_local_starts(built.fleet_plan.fleet.overheads, spec).startup
+        saved = checkpoints_of(built.allocated.job, (), built.market_history) if built.allocated.saves else None
+        useful = 1.0 if saved is None else saved.useful_share
+        amount = None if todo.amount is None else todo.amount * HOUR / useful
+        return cls(amount, todo.longest_hours * HOUR, startup, times.order, times.ending)
+
+    def on(self, rent: Rent) -> OnDemand:
+        """The cost, by the rule of the machines' cloud, and the duration on some machines."""
+        works = self.longest
+        if self.amount is not None:
+            works = min(self.amount / (rent.machines * rent.offer.nu), works)
+        unworked = self.startup + self.ending
+        life = Life(0, round(works) + unworked, End.LEFT)
+        bill = rule_of_cloud(rent.offer.market.cloud).bill(life, rent.offer.on_demand)
+        return OnDemand(rent, rent.machines * usd(bill.amount), (self.order + life.end) / HOUR, unworked)
+
+
+def estimate_cost(
+    built: BuiltDecider, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
+) -> PlanCost:
+    """The cost if the job keeps what it begins with; raises NotInTime if the machines make no progress."""
+    fleet_plan, history = built.fleet_plan, built.market_history
+    prices = [fleet_plan.prices[rent.offer.market] for rent in first.rents]
+    betas = [beta_of(history, rent, price) for rent, price in zip(first.rents, prices, strict=True)]
+    parts = list(map(PricedRent.of, first.rents, prices, betas))
+    conditions, todo = conditions_of(fleet_plan, first.interval), _todo(built.allocated)
+    expected = estimate(parts, conditions, todo)
+    _check_length(expected, built, first)
+    choice = tuple(
+        _choice(history, part, beta, usd_per_work(share))
+        for part, beta, share in zip(parts, betas, expected.first.shares, strict=False)
+    )
+    return PlanCost(
+        choice,
+        expected,
+        OnDemandWork.of(built, todo).on(fleet_plan.instead),
+        _cheapest_on_demand(built, expected, todo, snapshot, columns),
+    )
+
+
+def _check_length(expected: JobEstimate, built: BuiltDecider, first: FirstDecision) -> None:
+    demand = built.allocated.demand
+    if not isfinite(expected.hours):
+        raise NotInTime(
+            f"{demand.name}: {built.strategy.name} would rent {first.rents[0].offer.market}, where machines are"
+            " evicted too often to make progress; choose another strategy or other types"
+        )
+    if expected.hours * HOUR > LONGEST_RUN and not demand.work.assumed:
+        raise NotInTime(
+            f"{demand.name}: would take {expected.hours / 24:,.0f} days, but plans cover at most"
+            f" {LONGEST_RUN // DAY}; check the job's length and throughputs, or allow more or faster machines"
+        )
+
+
+def _choice(history: KnownPast, part: PricedRent, beta: Estimate, usd: float) -> Choice:
+    rent = part.rent
+    hazard = None if rent.bid is None else history.hazards[rent.offer.market]
+    return Choice(rent, part.price, beta, usd, "price" if hazard is None else hazard.kind)
+
+
+def _todo(allocated: AllocatedJob) -> Todo:
+    work = allocated.demand.work
+    return Todo(None if work.timed else allocated.demand.amount, work.longest)
+
+
+def conditions_of(fleet_plan: FleetPlan, kept: CheckpointInterval | None) -> Conditions:
+    """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work since the last one: on
+    average half an interval."""
+    overheads = within_the_hour(fleet_plan.fleet.overheads)
+    phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
+    application = Application(phi, overheads.resize, overheads.eviction + lost)
+    cloud = fleet_plan.fleet.baseline.offer.market.cloud
+    return Conditions(rule_of_cloud(cloud), application, overheads.startup, fleet_plan.fleet.reliable)
+
+
+def _cheapest_on_demand(
+    built: BuiltDecider, expected: JobEstimate, todo: Todo, snapshot: MarketSnapshot, columns: KindColumns
+) -> OnDemand:
+    """The cheapest on-demand machines that are as fast as expected; the job's own if none are cheaper.
+
+    If the length of the job is unknown, they do what the plan does in the time that its forecast covers, and the result
+    is per hour of that time.
+    """
+    startup = built.fleet_plan.fleet.overheads.startup / HOUR
+    if not built.allocated.demand.work.assumed:
+        return _cheapest(built, OnDemandWork.of(built, todo), expected.hours - startup, snapshot, columns)
+    done = expected.first.work + (RATE_HOURS - 1) * expected.later.work
+    work = OnDemandWork.of(built, Todo(done, inf))
+    fleet = _cheapest(built, work, RATE_HOURS - startup, snapshot, columns)
+    return replace(fleet, usd=fleet.usd / (RATE_HOURS + (work.order + work.ending) / HOUR), hours=1.0)
+
+
+def _cheapest(
+    built: BuiltDecider, work: OnDemandWork, within_hours: float, snapshot: MarketSnapshot, columns: KindColumns
+) -> OnDemand:
+    own = built.fleet_plan.instead
+    best = work.on(own)
+    # A job that ends after a fixed time needs as much work per hour instead.
+    amount = own.machines * own.offer.nu if work.amount is None else work.amount
+    within = 1.0 if work.amount is None else max(within_hours, 1e-3) * HOUR
+    for offer in sorted(_offers(built, snapshot, columns), key=lambda offer: offer.on_demand / offer.nu):
+        if work.amount is not None and offer.on_demand / offer.nu * amount / HOUR / NANOS_PER_DOLLAR >= best.usd:
+            break
+        for machines in _counts(built, offer, snapshot, work, ceil(amount / (offer.nu * within) - _ROUNDING)):
+            best = min(best, work.on(Rent(offer, machines, None)), key=lambda fleet: fleet.usd)
+    return best
+
+
+def _offers(built: BuiltDecider, snapshot: MarketSnapshot, columns: KindColumns) -> Iterator[Offer]:
+    """An offer of each kind that the job may use."""
+    for j, (number, rows) in enumerate(zip(columns.numbers, columns.rows, strict=True)):
+        if built.allocated.demand.nu[j] > 0 and rows:
+            yield Offer(snapshot.markets[rows[0]], float(built.allocated.demand.nu[j]), snapshot.list_price(number))
+
+
+def _counts(
+    built: BuiltDecider, offer: Offer, snapshot: MarketSnapshot, work: OnDemandWork, fewest: int
+) -> Iterator[int]:
+    """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour."""
+    allocated, demand = built.allocated, built.allocated.demand
+    limits = on_demand_limits((offer,), built.decider.reliable, allocated.on_demand_quotas, snapshot.catalog)
+    most = min(demand.most, limits.get(offer.market, demand.most))
+    if demand.gang:
+        yield from [demand.most] if fewest <= demand.most <= most else []
+        return
+    fewest = max(fewest, demand.least, 1)
+    counts = {fewest}
+    if work.amount is not None:
+        spans = (hours * HOUR - work.startup - work.ending for hours in range(1, _MOST_HOURS + 1))
+        counts |= {ceil(work.amount / (offer.nu * span)) for span in spans if 0 < span < inf}
+    yield from (count for count in sorted(counts) if fewest <= count <= most)
+
+
+def beta_of(market_history: KnownPast, rent: Rent, price: int) -> Estimate:
+    """The probability of losing machines within an hour: crossings of such a bid in the history, and the hazard, with a
+    prior where evictions for capacity are possible, but unrecorded."""
+    if rent.bid is None:
+        return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
+    history = market_history.histories[rent.offer.market]
+    return together(
+        _share(crossing_of(history, rent.bid - price), history), market_history.hazards[rent.offer.market], HOUR
+    )
+
+
+def crossing_of(history: PriceSeries, distance: int) -> Crossing:
+    """How often a bid at some distance above the price was crossed within an hour."""
+    return CrossingHistory(history, HOUR).at_delta(max(distance, 0))
+
+
+def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
+    """A share of start times with Jeffreys' interval for the number of non-overlapping windows."""
+    hits, misses = crossing.share * crossing.windows, (1 - crossing.share) * crossing.windows
+    low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
+    high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
+    median = None if crossing.median_time is None else crossing.median_time / SECOND
+    days = (history.last - history.first) / DAY
+    basis = f"in the last {days:.0f} days the price never rose above this bid"
+    if crossing.share:
+        basis = f"in the last {days:.0f} days the price rose above such a bid in {crossing.share:.2%} of all hours"
+    return Estimate(
+        crossing.share, min(low, crossing.share), max(high, crossing.share), median, crossing.windows, basis
+    )
+
+
+def first_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
+    """Cost and work of the first hour."""
+    new = [_new(part, conditions) for part in parts]
+    return evaluate([*new, *_reliable(conditions)], conditions.application)
+
+
+def later_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
+    """Cost and work of any later hour, with evicted machines replaced."""
+    held = [_replaced(part, conditions) for part in parts]
+    return evaluate([*held, *_reliable(conditions)], conditions.application)
+
+
+def _new(part: PricedRent, conditions: Conditions) -> FootprintAllocation:
+    return FootprintAllocation(
+        market=part.rent.offer.market,
+        machines=part.rent.machines,
+        price=part.price,
+        nu=part.rent.offer.nu,
+        beta=part.beta,
+        eviction_after=_after(part),
+        paid_seconds=_paid(part, conditions, 0),
+        startup=conditions.startup,
+        planned=True,
+    )
+
+
+def _replaced(part: PricedRent, conditions: Conditions) -> FootprintAllocation:
+    """An allocation whose evicted machines are replaced: a replacement is billed like a new machine, and starts up.
+
+    If lives end at random with rate r and begin with a start-up s, the share exp(-r s) is work, as in
+    `effective_price`.
+    """
+    rest = 1 - (_after(part) or HOUR) / HOUR
+    paid = _paid(part, conditions, HOUR) + part.beta * rest * _paid(part, conditions, 0)
+    starting = -np.expm1(-_per_hour(part) * conditions.startup / HOUR)
+    after = HOUR if part.beta else None
+    return replace(
+        _new(part, conditions), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
+    )
+
+
+def _per_hour(part: PricedRent) -> float:
+    """The eviction rate per hour, taken as constant within the hour."""
+    return float(cumulative_hazard(np.float64(part.beta)))
+
+
+def _after(part: PricedRent) -> float | None:
+    if not part.beta:
+        return None
+    return HOUR / 2 if part.seconds_to_eviction is None else part.seconds_to_eviction * SECOND
+
+
+def _paid(part: PricedRent, conditions: Conditions, age: int) -> float:
+    """Billed seconds per hour."""
+    if part.rent.bid is None or not part.beta:
+        return 3600.0
+    per_hour = _per_hour(part)
+    return float(expected_seconds(conditions.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
+
+
+def _reliable(conditions: Conditions) -> list[FootprintAllocation]:
+    rent = conditions.reliable
+    return [] if rent is None else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
+
+
+def usd_per_work(share: CostShare) -> float:
+    """Dollars per unit of work; infinite if no work is done."""
+    return share.cost_usd / share.work if share.work > 0 else inf
+
+
+def estimate(parts: Sequence[PricedRent], conditions: Conditions, todo: Todo) -> JobEstimate:
+    """The estimate if the footprint is kept to the end."""
+    first, later = first_hour(parts, conditions), later_hour(parts, conditions)
+    hours = _hours(first.work, later.work, conditions.startup / HOUR, todo)
+    terms = tuple(
+        Term(early.allocation.market, early.allocation.machines, _upto(early.cost_usd, late.cost_usd, hours))
+        for early, late in zip(first.shares, later.shares, strict=True)
+    )
+    return JobEstimate(hours, terms, first, later)
+
+
+def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
+    longest = startup + todo.longest_hours
+    if todo.amount is None:
+        return longest
+    if todo.amount <= first:
+        return min(startup + (1 - startup) * todo.amount / first, longest)
+    return min(1 + (todo.amount - first) / later, longest) if later > 0 else longest
+
+
+def _upto(first: float, later: float, hours: float) -> float:
+    return first * hours if hours <= 1 else first + later * (hours - 1)
+
+
+def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
+    """The mean time, in microseconds, until the first of some machines is evicted, from the history of such bids.
+
+    The price evicts all of them at once, other causes each one independently. If no price ever crossed the bid, one
+    crossing in the length of the history is assumed.
+    """
+    if rent.bid is None:
+        return inf
+    history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
+    share = crossing_of(history, rent.bid - price).share
+    crossing = max(-log1p(-min(share, _BELOW_ONE)) / HOUR, 1 / max(history.last - history.first, HOUR))
+    if hazard is None:
+        return 1 / crossing
+    return min(1 / (crossing + rent.machines * hazard.rate[0] / HOUR), hazard.longest_life * HOUR)
+
+
+def checkpoints_of(job: Job, rents: Sequence[tuple[Rent, int]], market_history: KnownPast) -> CheckpointInterval | None:
+    """The interval of a command for some allocations and their current prices, the shortest mean lifetime counts; None
+    for a training.
+
+    A checkpoint takes as long as in earlier runs. Without any, a program is assumed to save no more often than it can
+    afford: an interval in the job file bounds the assumed cost.
+    """
+    program = job.spec.program
+    if not isinstance(program, Command):
+        return None
+    life = min((mean_life(market_history, rent, price) for rent, price in rents), default=inf)
+    every = None if program.checkpoint is None else program.checkpoint.every
+    if every is None:
+        taken = CHECKPOINT.write if job.save_time is None else job.save_time
+        return CheckpointInterval(best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False)
+    affordable = every * (1 / CHECKPOINT.speed - 1)
+    cost = min(CHECKPOINT.write, affordable) if job.save_time is None else min(job.save_time, every)
+    return CheckpointInterval(every, cost, life, is_fixed=True)

@@ -1,0 +1,575 @@
+"""Step 4 of a plan: the decision object of a job, on machines that are as good as one option. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from bidbrain.billing import rule_of_cloud
+from bidbrain.decision.decider import Decider
+from bidbrain.decision.limits import MachineLimits, baseline_machines
+from bidbrain.decision.mixture_strategy import Mixed
+from bidbrain.decision.mixture_terms import Mixing, TypeQuota
+from bidbrain.decision.roaming import Roaming, observed, regions_of
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.path import PricePath
+from bidbrain.forecast.values import KnownPast
+from bidbrain.replay.pace import MOST_STARTS, PastJobs
+from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Look, Offer, Rent, Situation, Strategy
+from bidbrain.strategies.deadline import DeadlineStrategy
+from bidbrain.strategies.deadline_job import DeadlineTerms
+from bidbrain.strategies.deadline_spells import SpotSpell
+from bidbrain.strategies.default import default_for
+from bidbrain.strategies.inputs import StrategyInputs
+from bidbrain.strategies.known_spells import spot_spell
+from bidbrain.strategies.names import DEADLINE, REGIONS, known
+from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.registry import set_up
+from bidbrain.strategies.spot_spells import spell_of_prices
+from bidbrain.values import Overheads
+from pricing_data.catalog import Catalog
+from pricing_data.errors import UnknownPrice
+from pricing_data.list_prices import ListPrices, Location, egress
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, counted, usd_text
+from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.files.job.spec import AUTO, JobSpec, Objective
+from spotctl.home.errors import BadRequest
+from spotctl.planning.candidates import (
+    KindColumns,
+    MachineOption,
+    _offer,
+    reliable_machines,
+    reserved_offers,
+    usd_per_hour,
+    useful_share,
+)
+from spotctl.planning.cost import checkpoints_of
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.facts import CHECKPOINT, PlanningFacts, declared_gb, past_of, transfer_time, within_the_hour
+from spotctl.planning.forecast import RATE_HOURS, launch_times
+from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones
+from spotctl.planning.quotas import check_on_demand, on_demand_limits, shared_quotas, spot_quotas
+from spotctl.planning.values import (
+    AllocatedJob,
+    BuiltDecider,
+    CheckpointInterval,
+    ChosenStrategy,
+    Demand,
+    FirstDecision,
+    FleetPlan,
+    JobShare,
+    PlannedMixture,
+    RentableFleet,
+)
+
+_ROUNDING, _SAME_SPEED = 1e-9, 1e-6
+_MOST_MARKETS, _MOST_ROAMED_MARKETS = 16, 200
+"""Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
+per unit of work."""
+_MOST_REQUESTS = 64
+MOST_PRICE_RATIO = 2.0
+"""Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
+_SPEED_COUNTS = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
+_LEAST_SPEED_RATIO = 0.9
+_ASSUMED_GB = 10.0
+"""The size of a checkpoint that the job file does not declare, until one is written."""
+# The past jobs that measure a pace take this many hours together: a plan should be there within a second.
+_PACE_HOURS, _LEAST_STARTS = 240.0, 8
+_ROAMING_REASON = (
+    "the job may move, and in our backtests moving to where spot is available cost less than the best published policy"
+    " (docs/decisions/0031-regions-strategy.md)"
+)
+_DEADLINE_REASON = (
+    "`strategy: deadline` decides when to switch to on-demand (docs/decisions/0004-deadline-strategy.md), the default"
+    " strategy the rest: "
+)
+
+
+def build_decider(
+    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
+) -> BuiltDecider:
+    """The job's strategy, kept within the job's machines, quotas and deadline.
+
+    Raises NotInTime if a strategy that needs on-demand machines gets too few.
+    """
+    allocated, fleet_plan = _fleet_plan(allocated, option, facts, columns)
+    roams, known = allocated.demand.roams and fleet_plan.fallback.machines > 0, _strategy_inputs(allocated, fleet_plan)
+    named, strategy = _chosen_strategy(allocated, known, roams=roams)
+    if option.schedule is not None:
+        strategy = Mixed(strategy, _mixing(allocated, option, fleet_plan, columns))
+    roaming = _roaming(allocated, fleet_plan, facts.snapshot.catalog.lists) if roams else None
+    decider = _decider(allocated, fleet_plan, known, strategy, roaming)
+    offers = (*decider.offers, *(each.offer for each in decider.reserved))
+    types = dict.fromkeys(offer.market.instance_type for offer in offers)
+    return BuiltDecider(
+        allocated,
+        fleet_plan,
+        named,
+        decider,
+        allocated.work_left(decider.most_nu),
+        {name: allocated.rates[name] for name in types},
+    )
+
+
+def first_decision(built: BuiltDecider, now: int) -> FirstDecision:
+    """The decision with which the job begins; raises NotInTime or OverBudget if nothing would be rented.
+
+    The interval between checkpoints follows from the machines; a decider with a deadline then decides again, at the
+    speed that checkpoints leave.
+    """
+    allocated, decider = built.allocated, built.decider
+    situation = _situation(built, now)
+    decision = _decision(allocated, decider, situation)
+    mixture = _mixture(decider.strategy, situation)
+    interval = _checkpoint_interval(built, _rents(decision))
+    checkpoints = interval if allocated.saves else None
+    if checkpoints is not None:
+        decider = replace(decider, speed=checkpoints.useful_share)
+        if decider.deadline is not None:
+            decision = _decision(allocated, decider, situation)
+    return FirstDecision(
+        decider, decision, _rents(decision), interval, checkpoints, mixture, decider.outlooks(situation)
+    )
+
+
+def _fleet_plan(
+    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
+) -> tuple[AllocatedJob, FleetPlan]:
+    """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
+    to keep its deadline."""
+    fleet_plan = plan_fleet(allocated, option, facts, columns)
+    fleet, fallback = fleet_plan.fleet, fleet_plan.fallback
+    check_on_demand(allocated.job.spec, fallback, fleet, allocated.on_demand_quotas, facts.snapshot.catalog)
+    if allocated.demand.roams and 0 < fallback.machines < fleet.baseline.machines:
+        _check_may_stay(allocated, fleet_plan)
+        staying = replace(allocated, demand=replace(allocated.demand, roams=False))
+        return staying, plan_fleet(staying, option, facts, columns)
+    return allocated, fleet_plan
+
+
+def _check_may_stay(allocated: AllocatedJob, fleet_plan: FleetPlan) -> None:
+    """Raises NotInTime if the job's strategy moves between regions in any case."""
+    needed, held = fleet_plan.fleet.baseline, fleet_plan.fallback
+    if allocated.job.spec.strategy == REGIONS:
+        raise NotInTime(
+            f"{allocated.demand.name}: strategy regions needs {needed.machines} machines of"
+            f" {needed.offer.market.instance_type} on demand near the deadline, but quotas allow {held.machines}; raise"
+            " the quota ('spotctl doctor' says how), or write strategy: auto"
+        )
+
+
+def _strategy_inputs(allocated: AllocatedJob, fleet_plan: FleetPlan) -> StrategyInputs:
+    hours = _hours(allocated, fleet_plan.fleet)
+    return strategy_inputs(fleet_plan.market_history, fleet_plan.fleet, hours, allocated.job.value_of_time_usd)
+
+
+def _chosen_strategy(allocated: AllocatedJob, known: StrategyInputs, *, roams: bool) -> tuple[ChosenStrategy, Strategy]:
+    """The name of the strategy and the reason for it, and the strategy, made from what is known."""
+    named = allocated.strategy or strategy_for(allocated.job.spec, known.baseline.offer.market.cloud, roams=roams)
+    # Where `regions` decides, this strategy only serves the deadline's safety net.
+    made = set_up("on-demand" if roams else named.name, known)
+    return replace(named, reason=f"{named.reason}; {made.note}") if made.note else named, made.strategy
+
+
+def _mixing(allocated: AllocatedJob, option: MachineOption, fleet_plan: FleetPlan, columns: KindColumns) -> Mixing:
+    """The terms on which a strategy follows the job's mixture."""
+    demand, fleet, history = allocated.demand, fleet_plan.fleet, fleet_plan.market_history
+    return Mixing(
+        aim=option.aim,
+        least=demand.least,
+        most=demand.most,
+        most_of_type=fleet_plan.limits.by_type,
+        useful={
+            market: useful_share(series, history.hazards[market], _listed(fleet, market), fleet.overheads)
+            for market, series in history.histories.items()
+        },
+        overheads=fleet.overheads,
+        usd_per_hour=usd_per_hour(fleet.reliable) + (allocated.job.value_of_time_usd or 0.0),
+        quotas=tuple(
+            TypeQuota({columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part)
+            for group, part in zip(columns.quotas, allocated.share.quotas, strict=True)
+        ),
+    )
+
+
+def _listed(fleet: RentableFleet, market: Market) -> int:
+    return next(offer.on_demand for offer in fleet.offers if offer.market == market)
+
+
+def _decider(
+    allocated: AllocatedJob,
+    fleet_plan: FleetPlan,
+    known: StrategyInputs,
+    strategy: Strategy,
+    roaming: Roaming | None,
+) -> Decider:
+    fleet = fleet_plan.fleet
+    deadline = _last_moment(allocated)
+    return Decider(
+        offers=fleet.offers,
+        baseline=fleet.baseline,
+        reliable=fleet.reliable,
+        most_nu=fleet.most_nu,
+        limits=fleet_plan.limits,
+        overheads=fleet.overheads,
+        deadline=deadline,
+        strategy=strategy,
+        billing=known.billing,
+        lease=LeaseTimes.of(allocated.job.spec).committed,
+        worth=None if deadline is None or roaming is not None else _worth(allocated, fleet_plan),
+        roaming=None if deadline is None else roaming,
+        caps_bids=True,
+        most_bid=allocated.job.spec.most,
+        reserved=fleet_plan.reserved,
+    )
+
+
+def _last_moment(allocated: AllocatedJob) -> int | None:
+    """The deadline, less the time that a launch takes around its work; None if the job has none, or no known length."""
+    if allocated.demand.work.assumed or allocated.job.deadline is None:
+        return None
+    times = launch_times(allocated.job.spec)
+    return allocated.job.deadline - times.order - times.ending
+
+
+def _roaming(allocated: AllocatedJob, fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:
+    history, saved = fleet_plan.market_history, declared_gb(allocated.job.spec)
+    return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.now, lists, saved)
+
+
+def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy | None:
+    """The worth of slack, from the length on demand, the cost of changing machines, and how cheap spot is now; None
+    without on-demand machines."""
+    fleet, fallback = fleet_plan.fleet, fleet_plan.fallback
+    if not fallback.machines:
+        return None
+    rate = fallback.machines * fallback.offer.nu
+    work = max(round(allocated.work_amount(fleet.most_nu) / rate), 1)
+    spot = min(fleet_plan.prices[offer.market] / offer.nu for offer in fleet.offers)
+    ratio = fallback.offer.on_demand / fallback.offer.nu / spot
+    return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
+
+
+def _hours(allocated: AllocatedJob, fleet: RentableFleet) -> float:
+    """How long the job would take on demand; if its length is unknown, the time that its forecast covers."""
+    if allocated.demand.work.assumed:
+        return float(RATE_HOURS)
+    baseline = fleet.baseline
+    return allocated.work_amount(fleet.most_nu) / (baseline.machines * baseline.offer.nu) / HOUR
+
+
+def _situation(built: BuiltDecider, now: int) -> Situation:
+    """The situation of the first decision: nothing is held, and the budget pays for the reliable machines first."""
+    decider, fleet_plan, budget = built.decider, built.fleet_plan, built.allocated.job.budget_usd
+    reliable, histories = decider.reliable, fleet_plan.market_history.histories
+    reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
+    return Situation(
+        now,
+        decider.offers,
+        lambda offer: fleet_plan.prices[offer.market],
+        (),
+        decider.baseline,
+        decider.most_nu,
+        built.work_left,
+        usd_left=inf if budget is None else budget - reserved,
+        usd_reserved=reserved,
+        deadline=decider.deadline,
+        path=lambda market: PricePath(histories[market]),
+        spell=lambda: _spell(built, now),
+    )
+
+
+def _spell(built: BuiltDecider, now: int) -> SpotSpell | None:
+    """The present spell of spot capacity, as it was observed, or as prices have it where only the price evicts."""
+    offers, history = built.decider.offers, built.market_history
+    if all(history.hazards[offer.market] is None for offer in offers):
+        return spell_of_prices(offers, lambda offer: history.histories[offer.market], now)
+    known = (history.spells[offer.market] for offer in offers if offer.market in history.spells)
+    return spot_spell(known, offered=bool(offers))
+
+
+def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -> Decision:
+    demand, budget = allocated.demand, allocated.job.budget_usd
+    decision = decider.decide(situation)
+    if any(isinstance(action, Rent) for action in decision.actions):
+        return decision
+    unbound = decider.decide(replace(situation, usd_left=inf))
+    each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
+    if not each and decider.deadline is not None and decider.fallback.machines:
+        # The job may wait for spot machines in vain; on-demand machines are certain.
+        return replace(decision, actions=(decider.fallback,), reason=f"{decision.reason}; at the latest on demand")
+    if budget is None:
+        raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
+    enough = budget - situation.usd_left + demand.least * each
+    raise OverBudget(
+        f"{demand.name}: a budget of {usd_text(budget)} does not cover the first lease of"
+        f" {counted(demand.least, 'machine')} at the bid; raise the budget to {usd_text(enough)}, or let the job use"
+        " fewer machines"
+    )
+
+
+def _rents(decision: Decision) -> tuple[Rent, ...]:
+    """The purchases, with those in the same market at the same bid combined."""
+    machines: dict[tuple[Offer, int | None], int] = {}
+    for rent in decision.actions:
+        if isinstance(rent, Rent):
+            machines[rent.offer, rent.bid] = machines.get((rent.offer, rent.bid), 0) + rent.machines
+    return tuple(Rent(offer, count, bid) for (offer, bid), count in machines.items())
+
+
+def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
+    """The mixture that the strategy begins with; None if the strategy itself chooses among kinds."""
+    if not isinstance(strategy, Mixed):
+        return None
+    types, schedule = strategy.schedule(situation)
+    return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
+
+
+def _checkpoint_interval(built: BuiltDecider, rents: Iterable[Rent]) -> CheckpointInterval | None:
+    prices = built.fleet_plan.prices
+    priced = [(rent, prices[rent.offer.market]) for rent in rents]
+    return checkpoints_of(built.allocated.job, priced, built.market_history)
+
+
+def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> FleetPlan:
+    """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
+    demand, snapshot, home = allocated.demand, facts.snapshot, option.home
+    kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
+    most_nu = _most_nu(allocated, option)
+    rows = _rows(demand, kinds[: option.used], kinds[option.used :], snapshot, columns)
+    zones = in_zones(snapshot, allocated.job.spec.resources)
+    rows = [row for row in rows if zones[row]]
+    if not rows:
+        raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
+    offers = tuple(_offer(snapshot, row, allocated.rates) for row in rows)
+    limits = MachineLimits(
+        allocated.job.spec.resources.machines.least,
+        demand.most,
+        {columns.kinds[j].type: allocated.share.caps[j] for j in kinds},
+        together=demand.gang,
+    )
+    reliable = reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns)
+    quotas = offers, reliable, allocated.on_demand_quotas, snapshot.catalog
+    spot = spot_quotas(offers, [share.part for share in allocated.quotas], snapshot.catalog)
+    limits = replace(limits, on_demand=on_demand_limits(*quotas), shared=shared_quotas(*quotas), spot=spot)
+    baseline = _baseline(offers, most_nu, limits)
+    fleet = RentableFleet(
+        offers,
+        baseline,
+        reliable,
+        most_nu,
+        _request_nu(baseline.offer, most_nu, snapshot.catalog),
+        moving_overheads(facts.overheads, offers, allocated.job.spec) if demand.roams else facts.overheads,
+    )
+    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
+    prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
+    reserved = reserved_offers(allocated, float(demand.nu[home]), snapshot.at)
+    prices |= {each.offer.market: each.offer.on_demand for each in reserved}
+    return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over, reserved)
+
+
+def _considered_kinds(
+    allocated: AllocatedJob, option: MachineOption, snapshot: MarketSnapshot, columns: KindColumns
+) -> tuple[list[int], dict[int, str]]:
+    """The kinds of the fleet, the best first, and the reason why each of the others is passed over."""
+    demand, share, home = allocated.demand, allocated.share, option.home
+    if option.schedule is not None:
+        return list(option.columns), outside_mixture(demand, share, option, columns.kinds)
+    passed_over = companions(demand, share, home, columns.kinds)
+    if demand.roams:
+        passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
+    return [home, *(j for j in _usable(demand) if j != home and j not in passed_over)], passed_over
+
+
+def _most_nu(allocated: AllocatedJob, option: MachineOption) -> float:
+    """The work per hour of all machines that the job holds at a time."""
+    demand = allocated.demand
+    if option.schedule is not None:
+        return max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
+    # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
+    machines = demand.most if demand.gang else allocated.share.caps[option.home]
+    return machines * float(demand.nu[option.home])
+
+
+def _usable(demand: Demand) -> list[int]:
+    usable: list[int] = np.flatnonzero(demand.nu > 0).tolist()
+    return usable
+
+
+def _rows(
+    demand: Demand, first: Sequence[int], others: Sequence[int], snapshot: MarketSnapshot, columns: KindColumns
+) -> list[int]:
+    """The markets of the first kinds, then those of the others, the cheapest per unit of work first."""
+    own = [row for j in first for row in columns.rows[j]]
+    more = [(j, row) for j in others for row in columns.rows[j]]
+    more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
+    return (own + [row for _, row in more])[: _MOST_ROAMED_MARKETS if demand.roams else _MOST_MARKETS]
+
+
+def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
+    """The cheapest on-demand machines that do the same work per hour, or the fastest ones if none do as much. Machines
+    within the quotas are preferred."""
+    rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
+    held = [(rent, limits.rentable(rent).machines * rent.offer.nu) for rent in rents]
+    if not any(nu for _, nu in held):
+        held = [(rent, rent.machines * rent.offer.nu) for rent in rents]
+    enough = [rent for rent, nu in held if nu >= most_nu * (1 - _ROUNDING)]
+    if enough:
+        return min(enough, key=lambda rent: rent.offer.on_demand / rent.offer.nu)
+    return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
+
+
+def _request_nu(like: Offer, most_nu: float, catalog: Catalog) -> float:
+    """The work of the machines that one request rents: as many as a request has vCPUs, or more for a large job."""
+    vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
+    return max(REQUEST_VCPUS * like.nu / vcpus, most_nu / _MOST_REQUESTS)
+
+
+def outside_mixture(
+    job: Demand, share: JobShare, option: MachineOption, kinds: Sequence[MachineKind]
+) -> dict[int, str]:
+    """For each kind that no mixture of the job uses, the reason."""
+    chosen = kinds[option.home]
+    reasons: dict[int, str] = {}
+    for j in np.flatnonzero(job.nu > 0).tolist():
+        if j in option.columns:
+            continue
+        price = f"${float(share.usd_per_work[j]):.4g} per unit of work"
+        if (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region):
+            reasons[j] = f"in another region, where the best machines are no better: {price}"
+        elif j in share.lacking:
+            reasons[j] = share.lacking[j]
+        else:
+            reasons[j] = f"no mixture with it is better for {option.aim}: {price}"
+    return reasons
+
+
+def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
+    """For each kind that the job's strategy may not use in addition to `home`, the reason.
+
+    All machines of a job are in one region because they communicate with each other; a job that roams may use another
+    region later.
+    """
+    others = (j for j in np.flatnonzero(job.nu > 0).tolist() if j != home)
+    reasons = ((j, _too_dear(job, share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
+    return {j: why for j, why in reasons if why}
+
+
+def _too_dear(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
+    usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
+    prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
+    if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
+        return f"in another region: {prices}"
+    return f"too expensive: {prices}" if usd > MOST_PRICE_RATIO * least else ""
+
+
+def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
+    cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
+    if cap < job.least:
+        return share.lacking.get(j) or f"quotas allow {cap} machines, and the job needs at least {job.least}"
+    if job.hurries and rate * job.hours_left < job.amount:
+        return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
+    if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
+        return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
+    if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _SAME_SPEED):
+        return f"slower than {chosen.type}, whose speed the deadline is planned with"
+    if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _LEAST_SPEED_RATIO:
+        return f"slower than {chosen.type}, and the objective is {job.objective}"
+    return ""
+
+
+def moving_overheads(overheads: Overheads, offers: Sequence[Offer], spec: JobSpec) -> Overheads:
+    """The overheads of a job whose next start may be in another region than its checkpoint."""
+    gigabytes = declared_gb(spec)
+    if gigabytes is None or len(set(regions_of(offers))) == 1:
+        return overheads
+    return replace(overheads, startup=overheads.startup + transfer_time(gigabytes))
+
+
+def unpriced(kinds: Sequence[MachineKind], at: int, lists: ListPrices) -> dict[int, str]:
+    """The kinds in regions for which no price of sending data is known."""
+    places = {(kind.cloud, kind.region) for kind in kinds}
+    known = {place for place in places if _is_priced(place, at, lists)}
+    why = "the cost of sending a checkpoint from its region is unknown"
+    return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
+
+
+def _is_priced(place: tuple[str, str], at: int, lists: ListPrices) -> bool:
+    try:
+        egress(Location(*place), None, at, lists)
+    except UnknownPrice:
+        return False
+    return True
+
+
+def roaming_of(
+    offers: Sequence[Offer],
+    histories: Mapping[Market, PriceSeries],
+    hazards: Mapping[Market, Hazard | None],
+    at: int,
+    lists: ListPrices | None = None,
+    gigabytes: float | None = None,
+) -> Roaming:
+    """The markets of a job with the price of sending a GB between any two, and the size that its checkpoint will have.
+    Where only the price evicts, its past shows when spot could be had."""
+    regions = regions_of(offers)
+    first = {name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)}
+    usd = {(a, b): 0.0 if a == b else egress(first[a], first[b], at, lists).usd_per_gb for a in first for b in first}
+    per_gb = np.array([[usd[a, b] for b in regions] for a in regions])
+    looks = [
+        look for offer in offers if hazards[offer.market] is None for look in _looks(offer, histories[offer.market])
+    ]
+    saved = _ASSUMED_GB if gigabytes is None else gigabytes
+    zones = {offer.market: zone for zone, offer in enumerate(offers)}
+    return Roaming(tuple(offers), per_gb, observed(Known.nothing(regions), zones, looks), saved)
+
+
+def _looks(offer: Offer, history: PriceSeries) -> list[Look]:
+    """The spells in which a market's price was at most, or above, the on-demand price."""
+    up = history.prices <= offer.on_demand
+    changes = (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist()
+    looks = [Look(int(history.times[0]), offer.market, bool(up[0]))]
+    for change in changes:
+        at = int(history.times[change])
+        # A change that is seen when it happens has its own time, not that of the middle between two looks.
+        looks += [Look(at, offer.market, not up[change]), Look(at, offer.market, bool(up[change]))]
+    return [*looks, Look(int(history.times[-1]), offer.market, bool(up[-1]))]
+
+
+def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStrategy:
+    """The strategy that a job's `strategy` means in a cloud; `roams` says that the job may move between regions."""
+    if roams:
+        why = "set in the job file" if spec.strategy == REGIONS else _ROAMING_REASON
+        return ChosenStrategy(REGIONS, why)
+    if spec.strategy == REGIONS:
+        raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
+    if spec.strategy in (AUTO, DEADLINE):
+        chosen = default_for(rule_of_cloud(cloud).name)
+        return ChosenStrategy(chosen.name, f"{_DEADLINE_REASON if spec.strategy == DEADLINE else ''}{chosen.summary}")
+    if not known(spec.strategy):
+        raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
+    return ChosenStrategy(spec.strategy, "set in the job file")
+
+
+def strategy_inputs(
+    history: KnownPast, fleet: RentableFleet, hours: float, value_of_time: float | None = None
+) -> StrategyInputs:
+    """A strategy's inputs: what is known now about the fleet's markets, how many hours the job would take on demand,
+    and what an hour of it is worth in dollars."""
+    starts = round(min(max(_PACE_HOURS / hours, _LEAST_STARTS), MOST_STARTS))
+    return StrategyInputs(
+        offers=fleet.offers,
+        histories={offer.market: history.histories[offer.market] for offer in fleet.offers},
+        hazards={offer.market: history.hazards[offer.market] for offer in fleet.offers},
+        baseline=fleet.baseline,
+        reliable=fleet.reliable,
+        billing=rule_of_cloud(fleet.baseline.offer.market.cloud),
+        overheads=within_the_hour(fleet.overheads),
+        checkpoints=CHECKPOINT,
+        pace=PastJobs((hours,), fleet.most_nu, starts),
+        value_of_time=value_of_time,
+        request_nu=fleet.request_nu,
+    )

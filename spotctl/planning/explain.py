@@ -1,0 +1,261 @@
+"""The reservations that a job file names, as offers of a plan, and why a plan does not use one. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import floor, isfinite
+
+from bidbrain.decision.reserved import ReservedOffer
+from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.names import DEADLINE
+from pricing_data.market import Market
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time, format_usd
+from spotctl.files.job.programs import Checkpoint, Command, Training
+from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.spec import AUTO, JobSpec
+from spotctl.files.job.values import Nodes, Range
+from spotctl.planning.candidates import KindColumns, _why_never
+from spotctl.planning.cost import Conditions, PricedRent, beta_of, conditions_of, first_hour, usd_per_work
+from spotctl.planning.forecast import forecast_of
+from spotctl.planning.offers import MarketSnapshot, why_unusable
+from spotctl.planning.values import (
+    AllocatedJob,
+    BuiltDecider,
+    Choice,
+    FirstDecision,
+    FleetPlan,
+    JobPlan,
+    PriceDate,
+    RejectedMarket,
+)
+
+_MOST_LISTED = 100
+"""Maximum number of unusable markets, and of unused ones, that a plan lists."""
+_EQUAL_COST = 0.005
+"""Costs per unit of work that differ by less than this share count as the same."""
+_FACTORS = (1 / 8, 8)
+_MATTERS = 0.02
+"""Smaller changes of cost and time are not worth a line."""
+SYNTHETIC, STORED = "synthetic", "stored spot price"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run a job, and its plan; None if there is none."""
+
+    name: str
+    plan: JobPlan | None
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PacePoint:
+    """A value of time, in nano-dollars per hour, and by which shares it changes the expected cost and time."""
+
+    value_of_time: int
+    usd: float
+    hours: float
+
+
+def unused(
+    allocated: AllocatedJob, offers: Sequence[ReservedOffer], least_nu: float, elsewhere: float, at: int
+) -> Iterator[tuple[Reservation, str]]:
+    """The reservations that a plan does not begin with, and the reason. `elsewhere` are the nano-dollars that a unit of
+    work costs on other machines."""
+    spec, usable = allocated.job.spec, {each.offer.market: each for each in offers}
+    parts = {named.market: named for named in allocated.job.reservations}
+    for stated in spec.resources.reservations:
+        named, each = parts.get(stated.market, stated), usable.get(stated.market)
+        if named.leave <= at:
+            yield named, f"its machines are returned at {format_time(named.leave)}, which has passed"
+        elif named.market not in parts:
+            yield named, "its machines are planned for other jobs that name it"
+        elif each is None:
+            yield named, _why_never(named, spec, allocated.rates, least_nu)
+        elif allocated.demand.gang and named.machines < allocated.demand.least:
+            yield named, f"has {named.machines} machines, and the job needs {allocated.demand.least} in one market"
+        elif each.per_work > elsewhere:
+            price, other = format_usd(named.price), format_usd(round(elsewhere * each.offer.nu))
+            yield named, f"costs ${price} an hour, and as much work costs ${other} elsewhere"
+        else:
+            yield named, _no_room(each)
+
+
+def _no_room(each: ReservedOffer) -> str:
+    if each.whole:
+        return "ends before the job is done, and the command has no checkpoint with which it could go on elsewhere"
+    return "its end, the deadline or the budget leave no room for it"
+
+
+def rejections(
+    built: BuiltDecider, first: FirstDecision, choice: Sequence[Choice], snapshot: MarketSnapshot, columns: KindColumns
+) -> tuple[RejectedMarket, ...]:
+    """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
+    allocated, fleet_plan = built.allocated, built.fleet_plan
+    conditions = conditions_of(fleet_plan, first.interval)
+    taken = {chosen.rent.offer.market for chosen in choice}
+    others = (offer for offer in fleet_plan.fleet.offers if offer.market not in taken)
+    weighed = [_weighed(offer, fleet_plan, conditions, choice) for offer in others]
+    weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
+    unusable = (
+        RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec)) for row in allocated.unusable[:_MOST_LISTED]
+    )
+    return (
+        *_reserved(allocated, fleet_plan, taken, snapshot.at),
+        *weighed,
+        *unusable,
+        *islice(_left_out(allocated, fleet_plan, snapshot, columns), _MOST_LISTED),
+    )
+
+
+def _reserved(allocated: AllocatedJob, fleet_plan: FleetPlan, taken: set[Market], at: int) -> Iterator[RejectedMarket]:
+    """The reservations of the job file that the plan does not begin with."""
+    fleet, prices = fleet_plan.fleet, fleet_plan.prices
+    elsewhere = min(prices[offer.market] / offer.nu for offer in fleet.offers)
+    for named, why in unused(allocated, fleet_plan.reserved, fleet.offers[0].nu, elsewhere, at):
+        if named.market not in taken:
+            yield RejectedMarket(named.market, why)
+
+
+def _weighed(offer: Offer, fleet_plan: FleetPlan, conditions: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
+    price = fleet_plan.prices[offer.market]
+    if price > offer.on_demand:
+        return RejectedMarket(
+            offer.market, f"costs ${format_usd(price)} an hour, more than ${format_usd(offer.on_demand)} on demand"
+        )
+    limits = fleet_plan.limits
+    machines = min(max(floor(fleet_plan.fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
+    rent = Rent(offer, machines, _bid_alike(offer, price, choice[0]))
+    beta = beta_of(fleet_plan.market_history, rent, price)
+    share = first_hour([PricedRent.of(rent, price, beta)], conditions).shares[0]
+    instead = Choice(rent, price, beta, usd_per_work(share))
+    dearest = _dearest(choice)
+    relative = instead.usd_per_work / dearest if dearest and isfinite(instead.usd_per_work) else None
+    return RejectedMarket(offer.market, _compared(instead, choice), instead, relative)
+
+
+def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
+    """A bid as far above the price as the chosen one, or the on-demand price if that was the bid."""
+    bid = chosen.rent.bid
+    if bid is None or bid == chosen.rent.offer.on_demand:
+        return offer.on_demand
+    return price + bid - chosen.price
+
+
+def _dearest(choice: Sequence[Choice]) -> float:
+    return max(chosen.usd_per_work for chosen in choice)
+
+
+def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
+    if not isfinite(instead.usd_per_work):
+        return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
+    dearest = _dearest(choice)
+    if not dearest:
+        return f"costs ${instead.usd_per_work:.4g} per unit of work, and the plan's machines are paid for already"
+    more = instead.usd_per_work / dearest - 1
+    cost = f"${instead.usd_per_work:.4g} per unit of work"
+    evicted = f"{instead.beta.probability:.1%} evicted per hour"
+    if 0 <= more < _EQUAL_COST:
+        return f"costs the same: {cost}, {evicted}"
+    if more > 0:
+        return f"{more:.0%} more expensive: {cost}, {evicted}"
+    return f"not chosen by the strategy: {cost} by this estimate, {evicted}"
+
+
+def _left_out(
+    allocated: AllocatedJob, fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: KindColumns
+) -> Iterator[RejectedMarket]:
+    """Kinds outside the fleet by price per unit of work, then markets beyond the number that a strategy considers."""
+    usd_per_work = allocated.share.usd_per_work
+    least = min(float(usd_per_work[j]) for j, rows in enumerate(columns.rows) if fleet_plan.rows[0] in rows)
+    for j, why in sorted(fleet_plan.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
+        for row in columns.rows[j]:
+            is_able = allocated.share.caps[j] >= max(allocated.demand.least, 1)
+            relative = float(usd_per_work[j]) / least if is_able else None
+            yield RejectedMarket(snapshot.markets[row], why, relative_cost=relative)
+    offered = set(fleet_plan.rows)
+    for j, rows in enumerate(columns.rows):
+        if j not in fleet_plan.passed_over and offered & set(rows):
+            yield from (
+                RejectedMarket(snapshot.markets[row], "more expensive than the markets considered")
+                for row in rows
+                if row not in offered
+            )
+
+
+def ways_of(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[Way]:
+    """The ways of a planned training of known length, on the same kinds of machines and as fast on each."""
+    spec = plan.job.spec
+    if not isinstance(spec.program, Training) or plan.work.assumed or plan.work.timed:
+        return []
+    kept = spec.resources.reliable.machines or 0
+    bare, held = (
+        (plan if bool(kept) is wanted else plan_of(spec.with_reliable(int(wanted)))) for wanted in (False, True)
+    )
+    return [
+        Way("script", plan_of(_as_script(plan))),
+        Way("trainer with a reliable machine", held, is_chosen=bool(kept)),
+        Way("trainer without one", bare, is_chosen=not kept),
+    ]
+
+
+def _as_script(plan: JobPlan) -> JobSpec:
+    """The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes that remain."""
+    spec, demand = plan.job.spec, plan.allocated.demand
+    command = Command(spec.name, Nodes(max(demand.least, 1), demand.most), Checkpoint("checkpoint"))
+    resources = replace(spec.resources, machines=Range(max(demand.least, 1), demand.most))
+    hours = round(demand.amount / demand.reference_nu * HOUR)
+    return replace(spec, program=command, resources=resources, strategy=AUTO, hours=hours).with_reliable(0)
+
+
+def expected_of(way: Way) -> tuple[float, float, float, float] | None:
+    """The median cost, its P10 and P90, and the median hours of a way; None without a plan."""
+    if way.plan is None:
+        return None
+    forecast = forecast_of(way.plan)
+    return forecast.usd.median, *forecast.usd.likely, forecast.hours.median
+
+
+def pace_points(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[PacePoint]:
+    """The changes if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
+    cheaper and slower, or faster and more expensive."""
+    spec = plan.job.spec
+    if spec.strategy not in (AUTO, DEADLINE) or plan.work.assumed or plan.decider.roaming is not None:
+        return []
+    usd, hours = _expected(plan)
+    # If the user does not say, an hour of the job's time is worth what an hour of the job costs.
+    worth = spec.value_of_time or round(usd / hours * NANOS_PER_DOLLAR)
+    points = []
+    for value in (_two_digits(worth * factor) for factor in _FACTORS):
+        other = plan_of(replace(spec, value_of_time=value))
+        if other is None:
+            continue
+        changed_usd, changed_hours = _expected(other)
+        points.append(PacePoint(value, changed_usd / usd - 1, changed_hours / hours - 1))
+    return [point for point in points if point.usd * point.hours < 0 and max(-point.usd, -point.hours) > _MATTERS]
+
+
+def _expected(plan: JobPlan) -> tuple[float, float]:
+    expected = forecast_of(plan)
+    return expected.usd.median, expected.hours.median
+
+
+def _two_digits(nanos: float) -> int:
+    return round(float(f"{nanos:.1e}"))
+
+
+def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceDate, ...]:
+    """The prices of what is rented: the spot price where there is a bid, and the list price of each market."""
+    bids: dict[Market, bool] = {}
+    for rent in rents:
+        bids[rent.offer.market] = bids.get(rent.offer.market, False) or rent.bid is not None
+    return tuple(date for market, bid in bids.items() for date in _of_market(market, bid, snapshot))
+
+
+def _of_market(market: Market, bid: bool, snapshot: MarketSnapshot) -> Iterator[PriceDate]:
+    if bid:
+        row = snapshot.markets.index(market)
+        seen = snapshot.at - int(snapshot.age[row])
+        yield PriceDate(market, True, int(snapshot.price[row]), seen, SYNTHETIC if market.is_synthetic else STORED)
+    listed = snapshot.catalog.on_demand(market, snapshot.at)
+    yield PriceDate(market, False, listed.price, listed.as_of, listed.source)
