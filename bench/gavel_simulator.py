@@ -28,7 +28,7 @@ from bidbrain.gavel.simulator.results import SimulationSummary, summarize
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import Arrivals, ClusterWorkload, Throughputs, generate
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
-from spotctl.show.plot_style import BLUE, GREEN
+from spotctl.show.plots import BLUE, GREEN, save_plot
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "gavel"
 TYPES = ("v100", "p100", "k80")
@@ -293,10 +293,10 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
             averages.append(summarize(outcome).average_jct_seconds / HOUR)
             last[name] = _jct_hours(outcome)
     if folder is not None:
-        from spotctl.lab.gavel import simulate_plots as gavel_plots
+        from spotctl.lab.gavel import simulation_results
 
-        gavel_plots.save(folder, "jct_by_rate.png", _by_rate(rates, hours))
-        gavel_plots.save(folder, "jct_cdf_by_policy.png", gavel_plots.cdf(last))
+        save_plot(_by_rate(rates, hours), folder / "jct_by_rate.png")
+        save_plot(simulation_results.draw_completion(last), folder / "jct_cdf_by_policy.png")
     return [
         Row(
             f"{rate:g} jobs an hour: average JCT, aware",

@@ -16,7 +16,7 @@ from agileml.pipeline.elastic.controller import ElasticController, ElasticSettin
 from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
-from spotctl.lab.parallel.fleet_trace import read_fleet
+from spotctl.lab.parallel import read_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6
 """A transformer of 1.5 billion parameters: seconds per sample and layer on a V100, weights and Adam's state."""

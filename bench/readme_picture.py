@@ -15,7 +15,7 @@ from bidbrain.backtest.scenario import Scenario
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from spotctl.lab.backtest.scenario import load
-from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.markup import Html, el
 
 ROOT = Path(__file__).parents[1]
 SCENARIO = ROOT / "examples" / "backtest_today.yaml"

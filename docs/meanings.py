@@ -15,10 +15,13 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any
+
+from spotctl.show.costs.columns import FigureColumn
 
 _FIELD = re.compile(r"(?P<key>[\w.\[\]*-]+): +(?P<meaning>.+)")
 _OTHER = re.compile(r"(?:(?P<key>[\w.\[\]*-]+) )?-> (?P<name>[\w.:]+)")
@@ -50,7 +53,8 @@ def _pattern(key: str) -> re.Pattern[str]:
 def _written(writer: Any, prefix: str) -> Iterator[tuple[str, str]]:
     """What a function, a dataclass or a list of columns writes below a key: the keys and their meanings."""
     if isinstance(writer, tuple):
-        yield from ((_joined(prefix, one.name), one.meaning) for one in writer)
+        for column in writer:
+            yield from _declared(column, prefix)
         return
     if inspect.isclass(writer):
         yield from ((_joined(prefix, key), meaning) for key, meaning in _attributes(writer))
@@ -68,6 +72,26 @@ def _written(writer: Any, prefix: str) -> Iterator[tuple[str, str]]:
             yield _joined(prefix, field["key"]), field["meaning"]
         else:
             raise SystemExit(f"{writer.__module__}.{writer.__qualname__}: not a field: {line!r}")
+
+
+def _declared(column: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    """A column's key and meaning, and those of the fields of what it holds."""
+    if isinstance(column, FigureColumn):
+        yield _joined(prefix, column.name), column.meaning
+        return
+    if isinstance(column, type):
+        yield from _written(column, prefix)
+        return
+    key = _joined(prefix, column.key)
+    if column.meaning:
+        yield key, column.meaning
+    for fields, below in ((column.of, key), (column.each, f"{key}[]")):
+        if fields is not None:
+            yield from _written(fields, below)
+    if isinstance(column.named, str):
+        yield f"{key}.*", column.named
+    elif column.named is not None:
+        yield from _declared(replace(column.named, key="*"), key)
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -88,7 +112,10 @@ def _attributes(kind: type) -> Iterator[tuple[str, str]]:
     assert isinstance(definition, ast.ClassDef)
     for one, after in pairwise(definition.body):
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(after, ast.Expr):
-            yield one.target.id, " ".join(ast.literal_eval(after.value).split())
+            meaning = " ".join(ast.literal_eval(after.value).split())
+            yield one.target.id, meaning
+            if ast.unparse(one.annotation).startswith(("Mapping", "dict")):
+                yield f"{one.target.id}.*", meaning
 
 
 def _commented(function: Any) -> Iterator[tuple[str, str]]:

@@ -42,13 +42,14 @@ def show(
 
     Example: spotctl lab beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
     """
-    from spotctl.lab.beta import estimates as beta, tables as beta_tables
+    from spotctl.lab.beta import estimates as beta, results
+    from spotctl.show.columns import as_json
 
     session: Session = context.obj
     query = beta.query(session.library, market, window, at)
     hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     estimate = beta.answer(query, beta.bid_of(query, bid_delta, bid), hazard, beta.age_of(age))
-    session.answer(json_, beta.to_json(estimate), beta_tables.estimate(estimate))
+    session.answer(json_, as_json(results.ESTIMATE, estimate), results.estimate_view(estimate))
 
 
 @app.command()
@@ -65,17 +66,11 @@ def plot(
     """Plot eviction probability and median time to eviction against the bid.
 
     Example: spotctl lab beta plot local/sim-east/sim-east-a/c4.2xlarge --out beta.png
-
-    \f
-
-    Fields:
-        file: the picture
-        curve: the estimate at each bid
-        curve[] -> spotctl.lab.beta.estimates:to_json
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.beta import estimates as beta, plots as beta_plots
-    from spotctl.show.outputs import check_picture
+    from spotctl.lab.beta import estimates as beta, results
+    from spotctl.show.columns import as_json
+    from spotctl.show.plots import check_picture
 
     session: Session = context.obj
     check_picture(out)
@@ -83,10 +78,10 @@ def plot(
     hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     with counting(session, "learning", beta.CURVE_BIDS) as step:
         curve = beta.curve(query, hazard, step)
-    beta_plots.draw_curve(curve, out)
+    results.draw_curve(curve, out)
     session.answer(
         json_,
-        {"file": str(out), "curve": [beta.to_json(estimate) for estimate in curve]},
+        as_json(results.CURVE, {"file": str(out), "curve": curve}),
         None,
         f"plotted {len(curve)} bids to {out}",
     )
@@ -111,30 +106,24 @@ def calibrate(
     """Score estimates against later evictions, next to each market's base rate and the pooled base rate.
 
     Example: spotctl lab beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
-
-    \f
-
-    Fields:
-        results: scores for each bid
-        results[] -> spotctl.lab.beta.estimates:calibration_json
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.beta import estimates as beta, tables as beta_tables
+    from spotctl.lab.beta import estimates as beta, results
+    from spotctl.show.columns import as_json
 
     session: Session = context.obj
     if out is not None:
-        from spotctl.lab.beta import plots as beta_plots
-        from spotctl.show.outputs import check_picture
+        from spotctl.show.plots import check_picture
 
         check_picture(out)
     planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
         scored = beta.calibrations(session.library, glob, planned, names, (learner, seed), done)
     if out is not None:
-        beta_plots.draw_reliability(scored, out)
+        results.draw_reliability(scored, out)
         session.remark(f"plotted the reliability diagram to {out}")
     session.answer(
         json_,
-        {"results": [beta.calibration_json(bid, score) for bid, score in scored.items()]},
-        beta_tables.calibrations(scored, session.out.width),
+        as_json(results.CALIBRATION, {"results": list(scored.items())}),
+        results.scores_view(scored, session.out.width),
     )

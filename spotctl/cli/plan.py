@@ -65,8 +65,8 @@ def plan(
         session.answer(json_, cluster_tables.answer(specs[0]), cluster_tables.plan_text(specs[0]))
         return
     if plot is not None:
-        from spotctl.show.outputs import check_picture
         from spotctl.show.plans import plots as plan_plots
+        from spotctl.show.plots import check_picture
 
         check_picture(plot)
     specs, shared = on_one_market(specs)

@@ -136,7 +136,7 @@ def gather_report(
     from spotctl.cli.options import in_zone, moment_of, start_of, time_zone
     from spotctl.show.costs.gather import gather
     from spotctl.show.costs.grouping import parse_by
-    from spotctl.show.costs.period import Period
+    from spotctl.show.costs.periods import Period
 
     now, groups, zone = wall_us(), parse_by(by), time_zone(tz)
     began = start_of(in_zone(since, zone), now) if since else None
@@ -214,9 +214,9 @@ def reconcile(
     """
     from spotctl.log.ledger_reader import correct, read
     from spotctl.show.costs.bills import views
-    from spotctl.show.costs.bills.accepted import corrections
     from spotctl.show.costs.bills.read import read_bill
     from spotctl.show.costs.bills.reconcile import reconcile as compare
+    from spotctl.show.costs.bills.views import corrections
 
     session: Session = context.obj
     share = _share(tolerance)

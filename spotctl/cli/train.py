@@ -180,7 +180,7 @@ def train(
     from agileml.iteration_log import IterationLog, last_line_of, redone_fields, straggler_fields
     from agileml.runtime.output import show
     from spotctl.files.model_file import check_nothing_lost, save_model
-    from spotctl.lab.train import tables as train_tables, training as train
+    from spotctl.lab.train import progress, training as train
 
     session: Session = context.obj
     ends = train.Ends(clocks, seconds, minutes, loss, converged)
@@ -211,13 +211,11 @@ def train(
     if out is not None:
         save_model(trained.model, out)
     if plot is not None and history:
-        from spotctl.lab.train import plots as train_plots
-
-        train_plots.draw(history, plot)
+        progress.draw(history, plot)
     if json_:
         session.answer_json(ending)
     elif history:
-        session.out.print(train_tables.summary(history, ending, virtual=engine == "sim"))
+        session.out.print(progress.summary(history, ending, virtual=engine == "sim"))
     check_nothing_lost(trained.counters)
     if trained.interrupted:
         raise Interrupted(f"interrupted; {_kept(trained, out)}")
@@ -278,13 +276,13 @@ def _live_view(session: Session) -> Iterator[Listener]:
         return
     from rich.text import Text
 
-    from spotctl.lab.train import tables as train_tables
+    from spotctl.lab.train import progress
 
     with session.err.status(Text("starting")) as status:
 
         def show(iteration: Iteration) -> None:
-            for event in train_tables.events(iteration):
+            for event in progress.events(iteration):
                 session.err.print(Text(event))
-            status.update(Text(train_tables.line(iteration)))
+            status.update(Text(progress.line(iteration)))
 
         yield show

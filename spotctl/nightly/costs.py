@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from spotctl.home.config import Settings
-from spotctl.show.costs import answers, cost_summary, page
+from spotctl.show.costs import answers, page
 from spotctl.show.costs.gather import gather, write
 from spotctl.show.costs.grouping import By
-from spotctl.show.costs.period import Period
+from spotctl.show.costs.periods import Period
 
 
 def write_report(settings: Settings, job: str, since: int, now: int, path: Path) -> dict[str, Any]:
@@ -22,5 +22,5 @@ def write_report(settings: Settings, job: str, since: int, now: int, path: Path)
         report = gather(settings, (job,), period, (By.RUN,), now, local=True)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write(path, [page.html(report)])
-    summary = cost_summary(report, path)
+    summary = answers.cost_summary(report, path)
     return {**answers.as_json(report), "in_short": summary.in_short, "markdown": summary.markdown}

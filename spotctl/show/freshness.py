@@ -6,6 +6,7 @@ from typing import Any
 from pricing_data.freshness import CloudPrices, outdated
 from pricing_data.units import SECOND, age, format_time
 from spotctl.home.cloud import rented_clouds
+from spotctl.show.columns import Column, as_json
 
 
 def freshness_remarks(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> list[str]:
@@ -33,20 +34,27 @@ def fetch_command(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str
     return "spotctl prices fetch" + "".join(options)
 
 
+def _age_seconds(prices: CloudPrices, now: int) -> float | None:
+    return None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND)
+
+
+CLOUD_PRICES: tuple[Column[CloudPrices], ...] = (
+    Column("cloud", "the cloud"),
+    Column(
+        "newest",
+        "moment of its newest stored price; null if none is stored",
+        lambda prices: None if prices.newest is None else format_time(prices.newest),
+    ),
+    Column("age_seconds", "age of that price; null if none is stored", value_at=_age_seconds),
+    Column("state", "fresh, old or missing", value_at=CloudPrices.state),
+)
+FRESHNESS: tuple[Column[Any], ...] = (
+    Column("clouds", "rented clouds that were asked for", each=CLOUD_PRICES),
+    Column("fetch", "command that fetches what is missing or old; null if nothing is"),
+)
+
+
 def freshness_json(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> dict[str, Any]:
     """How current prices are, for programs."""
-    return {
-        "clouds": [  #: rented clouds that were asked for
-            {
-                "cloud": prices.cloud,  #: the cloud
-                #: moment of its newest stored price; null if none is stored
-                "newest": None if prices.newest is None else format_time(prices.newest),
-                #: age of that price; null if none is stored
-                "age_seconds": None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND),
-                "state": prices.state(now),  #: fresh, old or missing
-            }
-            for prices in clouds
-        ],
-        #: command that fetches what is missing or old; null if nothing is
-        "fetch": fetch_command(clouds, now, regions),
-    }
+    figures = {"clouds": clouds, "fetch": fetch_command(clouds, now, regions)}
+    return as_json(FRESHNESS, figures, now)

@@ -32,10 +32,14 @@ class RankedColumn:
     rank: int = 0
 
 
-def within(width: int, columns: Sequence[RankedColumn]) -> list[RankedColumn]:
-    """The columns that fit next to each other."""
+def within(width: int | None, columns: Sequence[RankedColumn]) -> list[RankedColumn]:
+    """The columns that fit next to each other; all without a width."""
     kept = list(columns)
-    while sum(_width_of(column) for column in kept) - len(_GAP) > width and any(column.rank for column in kept):
+    while (
+        width is not None
+        and sum(_width_of(column) for column in kept) - len(_GAP) > width
+        and any(column.rank for column in kept)
+    ):
         kept.remove(max(kept, key=lambda column: column.rank))
     return kept
 
@@ -44,7 +48,7 @@ def _width_of(column: RankedColumn) -> int:
     return max(map(len, (column.heading, *column.cells))) + len(_GAP)
 
 
-def ranked_table(width: int, columns: Sequence[RankedColumn], names: int = 1) -> Table:
+def ranked_table(width: int | None, columns: Sequence[RankedColumn], names: int = 1) -> Table:
     """A plain table of the columns that fit; the first `names` columns hold names."""
     kept = within(width, columns)
     table = plain_table(*(column.heading for column in kept), names=sum(column in columns[:names] for column in kept))

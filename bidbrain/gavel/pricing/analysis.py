@@ -54,7 +54,7 @@ class PricedJob:
     moved_usd: float
     """Part of the cost for moving data."""
     offers: Mapping[str, int]
-    """Kinds of machines on which jobs started."""
+    """Number of jobs that started on each kind of machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,10 @@ def compare(
     Example: spotctl lab backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
     """
     from bidbrain.backtest.robustness import variants
-    from spotctl.lab.backtest import compare_tables as backtest_compare_tables
     from spotctl.lab.backtest.scenario import load
+    from spotctl.lab.backtest.strategies import COMPARISON, DIFFERENCES
     from spotctl.lab.option_values import names
+    from spotctl.show.columns import as_json, table
 
     session: Session = context.obj
     started = time.monotonic()
@@ -48,8 +49,8 @@ def compare(
     seconds = time.monotonic() - started
     session.answer(
         json_,
-        backtest_compare_tables.answer(compared, seconds),
-        backtest_compare_tables.table(compared, session.out.width),
+        as_json(COMPARISON, {"differences": compared, "wall_seconds": seconds}),
+        table(DIFFERENCES, compared, session.out.width, names=2),
         f"differences from {against}; {seconds:.1f} s",
     )
 

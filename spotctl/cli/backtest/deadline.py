@@ -36,7 +36,7 @@ def deadline(
 
     Example: spotctl lab backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
-    from spotctl.lab.backtest import deadline as analysis, deadline_tables
+    from spotctl.lab.backtest import deadline as analysis
 
     session: Session = context.obj
     require_plots(out)
@@ -47,14 +47,12 @@ def deadline(
     summaries = analysis.summaries(jobs, outcomes)
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl.lab.backtest import deadline_plots
-
-        deadline_plots.write(out, request, jobs, outcomes, summaries)
+        analysis.write(out, request, jobs, outcomes, summaries)
     session.remark(*analysis.left_out(request, jobs))
     session.answer(
         json_,
-        deadline_tables.answer(summaries, seconds),
-        deadline_tables.table(summaries),
+        analysis.deadline_json(summaries, seconds),
+        analysis.table(summaries),
         f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""),
     )
 

@@ -37,7 +37,7 @@ def frontier(
     from bidbrain.backtest.robustness import variants
     from bidbrain.backtest.run import portions
     from spotctl.cli.backtest.pool import replay
-    from spotctl.lab.backtest import frontier_tables as backtest_frontier_tables
+    from spotctl.lab.backtest import frontier as shown
     from spotctl.lab.backtest.scenario import load
 
     session: Session = context.obj
@@ -54,17 +54,15 @@ def frontier(
     frontiers = [points(window.scenario, rows) for window, rows in zip(windows, results, strict=True)]
     seconds, billing = time.monotonic() - started, chosen.billing.name
     if out is not None:
-        from spotctl.lab.backtest import frontier_plots as backtest_frontier_plots
-
-        backtest_frontier_plots.write(out, *frontiers[0])
+        shown.write(out, *frontiers[0])
     if json_:
-        others = {window.name: frontier for window, (frontier, _) in zip(windows[1:], frontiers[1:], strict=True)}
-        session.answer_json(backtest_frontier_tables.answer(*frontiers[0], billing, seconds, others))
+        by_window = {window.name: frontier for window, (frontier, _) in zip(windows, frontiers, strict=True)}
+        session.answer_json(shown.frontier_json(by_window, frontiers[0][1], billing, seconds))
         return
     for window, rows, (frontier, _) in zip(windows, results, frontiers, strict=True):
         if cuts:
             session.out.print(f"\n{window.name}")
-        session.out.print(backtest_frontier_tables.table(frontier, session.out.width))
-        session.remark(*notes(rows), backtest_frontier_tables.verdict(frontier, billing))
+        session.out.print(shown.table(frontier, session.out.width))
+        session.remark(*notes(rows), shown.verdict(frontier, billing))
     count = sum(map(len, results))
     session.remark(f"{count:,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))

@@ -27,25 +27,23 @@ def regions(
     Example: spotctl lab backtest regions examples/backtest_regions.yaml --out results
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.backtest import regions_tables
-    from spotctl.lab.backtest.regions import play_all, summarize
+    from spotctl.lab.backtest import regions as replay
     from spotctl.lab.backtest.regions_scenario import load
+    from spotctl.show.columns import as_json, table
 
     session: Session = context.obj
     require_plots(out)
     started = time.monotonic()
     loaded = load(scenario)
     with counting(session, "windows", len(loaded.windows)) as step:
-        results = play_all(loaded, step)
-    summaries = summarize(results)
+        results = replay.play_all(loaded, step)
+    summaries = replay.summarize(results)
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl.lab.backtest import regions_plots
-
-        regions_plots.write(out, results)
+        replay.write(out, results)
     session.answer(
         json_,
-        regions_tables.answer(results, summaries, seconds),
-        regions_tables.table(summaries),
+        as_json(replay.REGIONS, {"results": results, "policies": summaries, "wall_seconds": seconds}),
+        table(replay.POLICIES, summaries),
         f"{len(loaded.windows):,} windows in {seconds:.1f} s" + (f", picture in {out}" if out else ""),
     )

@@ -26,8 +26,9 @@ def run(
     from bidbrain.backtest.results import notes, summarize
     from bidbrain.backtest.run import portions
     from spotctl.cli.backtest.pool import replay
-    from spotctl.lab.backtest import run_tables as backtest_tables
+    from spotctl.lab.backtest import strategies
     from spotctl.lab.backtest.scenario import load
+    from spotctl.show.columns import table
 
     session: Session = context.obj
     require_plots(out)
@@ -39,14 +40,12 @@ def run(
     summaries, billing = summarize(results), loaded.scenario.billing.name
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl.lab.backtest import run_plots as backtest_plots
-
-        backtest_plots.write(out, loaded.scenario, results, summaries)
+        strategies.write(out, loaded.scenario, results, summaries)
     session.answer(
         json_,
-        backtest_tables.answer(summaries, billing, seconds, notes(results)),
-        backtest_tables.table(summaries, session.out.width),
+        strategies.results_json(summaries, billing, seconds, notes(results)),
+        table(strategies.SUMMARIES, summaries, session.out.width),
         f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""),
         *notes(results),
-        *backtest_tables.choice(summaries, billing),
+        *strategies.choice(summaries, billing),
     )

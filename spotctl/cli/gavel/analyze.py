@@ -46,7 +46,7 @@ def analyze(
 
     Example: spotctl lab gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """
-    from spotctl.lab.gavel import analyze as gavel_prices, analyze_tables as gavel_prices_tables
+    from spotctl.lab.gavel import analyze as gavel_prices, price_results
 
     session: Session = context.obj
     require_plots(out)
@@ -58,14 +58,12 @@ def analyze(
     analysis = gavel_prices.analyze(sources, terms, session.library)
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl.lab.gavel import analyze_plots as gavel_prices_plots
-
-        gavel_prices_tables.write_csv(out, analysis)
-        gavel_prices_plots.write(out, analysis)
+        price_results.write_csv(out, analysis)
+        price_results.write(out, analysis)
     session.remark(*analysis.remarks)
     session.answer(
         json_,
-        gavel_prices_tables.answer(analysis, seconds),
-        gavel_prices_tables.tables(analysis, session.out.width),
+        price_results.analysis_json(analysis, seconds),
+        price_results.tables(analysis, session.out.width),
         f"{len(analysis.results):,} results in {seconds:.1f} s" + (f", all files in {out}" if out else ""),
     )

@@ -47,7 +47,7 @@ def solve(
     Example: spotctl lab gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
-    from spotctl.lab.gavel import problem_file as gavel_problem, solve_tables as gavel_solution_tables
+    from spotctl.lab.gavel import problem_file as gavel_problem, solution
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)
@@ -57,9 +57,9 @@ def solve(
     seconds = time.perf_counter() - started
     session.answer(
         json_,
-        gavel_solution_tables.answer(allocation_problem, allocation, seconds, estimates),
-        gavel_solution_tables.table(allocation_problem, allocation),
-        *gavel_solution_tables.remarks(allocation_problem, allocation, seconds, estimates),
+        solution.solution_json(allocation_problem, allocation, seconds, estimates),
+        solution.table(allocation_problem, allocation),
+        *solution.remarks(allocation_problem, allocation, seconds, estimates),
     )
 
 

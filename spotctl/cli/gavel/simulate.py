@@ -82,7 +82,7 @@ def simulate(
     """
     from bidbrain.gavel.simulator.engine import simulate as play
     from bidbrain.gavel.simulator.results import summarize
-    from spotctl.lab.gavel import simulate as gavel_simulation, simulate_tables as gavel_simulation_tables
+    from spotctl.lab.gavel import simulate as gavel_simulation, simulation_results
 
     session: Session = context.obj
     require_plots(out)
@@ -103,15 +103,12 @@ def simulate(
             f"--budget {budget:g}: exceeded because jobs arrived later; all jobs ran at the lowest possible cost"
         )
     if out is not None:
-        from spotctl.lab.gavel import simulate_plots as gavel_plots
-
-        gavel_simulation_tables.write_csv(out, outcome)
-        gavel_plots.write(out, outcome)
+        simulation_results.write(out, outcome)
     where = f"; jobs.csv and plots in {out}" if out else ""
     session.answer(
         json_,
-        gavel_simulation_tables.answer(summary, seconds),
-        gavel_simulation_tables.table(summary),
+        simulation_results.summary_json(summary, seconds),
+        simulation_results.table(summary),
         f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}",
     )
 

@@ -68,7 +68,7 @@ def plan(
     from agileml.pipeline.plan.requests import SplitRequest, Topology
     from agileml.pipeline.profile.model_profile import cost_rules
     from spotctl.files.parallel_files import load_profiles
-    from spotctl.lab.parallel import tables as parallel_tables
+    from spotctl.lab import parallel
 
     session: Session = context.obj
     kind, counts = parse_devices(devices)
@@ -78,14 +78,14 @@ def plan(
     profiles = load_profiles(file, microbatch, tensors)
     chosen = best_plan(profiles, request)
     if gavel:
-        from spotctl.lab.gavel.measured_speed import write_throughput
+        from spotctl.lab.gavel.problem_file import write_throughput
 
         write_throughput(gavel, job, kind, chosen, batch)
     if json_:
-        session.answer_json(parallel_tables.answer(chosen, kind))
+        session.answer_json(parallel.plan_json(chosen, kind))
         return
-    session.out.print(parallel_tables.table(chosen, profiles))
-    session.remark(*parallel_tables.remarks(chosen, kind))
+    session.out.print(parallel.plan_table(chosen, profiles))
+    session.remark(*parallel.remarks(chosen, kind))
 
 
 app.command()(profile)

@@ -33,7 +33,7 @@ def profile(
     from agileml.pipeline.model.user_model import model_factory
     from spotctl.cli.parallel.device_options import parse_sizes
     from spotctl.files.parallel_files import check_folder
-    from spotctl.lab.parallel import tables as parallel_tables
+    from spotctl.lab import parallel
 
     session: Session = context.obj
     sizes = parse_sizes(microbatch)
@@ -42,4 +42,4 @@ def profile(
     content = profiles_to_json(model, profiles)
     if out:
         out.write_text(json.dumps(content, indent=1) + "\n")
-    session.answer(json_, content, parallel_tables.profile_table(profiles))
+    session.answer(json_, content, parallel.profile_table(profiles))

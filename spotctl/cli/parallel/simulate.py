@@ -48,19 +48,20 @@ def simulate(
     from agileml.pipeline.plan.planner import summary
     from agileml.pipeline.schedule.simulator import timeline_page, trace_json
     from spotctl.files.parallel_files import load_plan
-    from spotctl.lab.parallel import tables as parallel_tables
-    from spotctl.lab.parallel.fleet_trace import read_fleet
+    from spotctl.lab import parallel
 
     session: Session = context.obj
     check_whole("batches", batches, 1, 1000)
     if timeline and timeline.suffix not in (".html", ".json"):
         raise BadRequest(f"--timeline {timeline}: the name must end in .html or .json")
     given = load_plan(str(plan))
-    fleet = simulate_fleet(given, read_fleet(trace), parse_duration(warning, zero=True) / SECOND) if trace else None
+    fleet = (
+        simulate_fleet(given, parallel.read_fleet(trace), parse_duration(warning, zero=True) / SECOND)
+        if trace
+        else None
+    )
     played = play(given, batches)
     if timeline:
         page = timeline_page(played.run, f"{given.model}: {summary(given)}")
         timeline.write_text(page if timeline.suffix == ".html" else trace_json(played.run))
-    session.answer(
-        json_, parallel_tables.played_answer(given, played, fleet), parallel_tables.played_table(given, played, fleet)
-    )
+    session.answer(json_, parallel.played_json(given, played, fleet), parallel.played_table(given, played, fleet))

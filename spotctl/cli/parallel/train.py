@@ -68,7 +68,7 @@ def train(
     from agileml.pipeline.run.local import PipelineStopped, save_weights, train_local
     from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
     from spotctl.files.parallel_files import check_folder, load_plan
-    from spotctl.lab.parallel import tables as parallel_tables
+    from spotctl.lab import parallel
 
     session: Session = context.obj
     if engine not in ("local", "sim"):
@@ -113,7 +113,7 @@ def train(
             raise JobFailed(f"{error}; the weights after update {error.update} are saved in {out}") from error
     if out:
         save_weights(out, trained)
-    session.answer(json_, parallel_tables.trained_answer(trained, steps), parallel_tables.trained_table(trained, steps))
+    session.answer(json_, parallel.trained_json(trained, steps), parallel.trained_table(trained, steps))
 
 
 def _use_one_thread() -> None:

@@ -36,7 +36,7 @@ def transformer(
     """
     from agileml.checks import check_number, check_whole
     from agileml.pipeline.profile.transformer import TransformerShape, layout_by_rule, traffic
-    from spotctl.lab.parallel import tables as parallel_tables
+    from spotctl.lab import parallel
 
     session: Session = context.obj
     for name, value in (("devices", devices), ("server", server), ("microbatch", microbatch), ("chunks", chunks)):
@@ -56,4 +56,4 @@ def transformer(
         #: tensor elements that a device sends -> agileml.pipeline.profile.transformer:TransformerTraffic
         "elements": traffic(shape, layout, microbatch, chunks, scatter=scatter).to_json(),
     }
-    session.answer(json_, answer, parallel_tables.transformer_table(answer))
+    session.answer(json_, answer, parallel.transformer_table(answer))

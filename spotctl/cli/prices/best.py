@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pricing_data.freshness import STALE
-from pricing_data.units import SECOND, age, counted, parse_duration
+from pricing_data.units import HOUR, SECOND, age, counted, parse_duration
 from spotctl.cli.boundary import DONE, NOT_IN_TIME
 from spotctl.cli.options import (
     CloudOption,
@@ -69,21 +68,11 @@ def best(
     Exit codes: 3 if no offer fits.
 
     Example: spotctl prices best --gpu A100:8
-
-    \f
-
-    Fields:
-        offers: offers in the order of --by, the best first
-        offers[] -> spotctl.lab.best.offers:to_json
-        -> spotctl.show.freshness:freshness_json
-        -> spotctl.show.prices.lost:losses
-        removed_by: filter that leaves no offer; absent if an offer fits
-        removed_by.option: the option
-        removed_by.before: number of markets that passed the filters before it
     """
-    from spotctl.lab.best import coverage, offers as analysis, tables as best_tables
-    from spotctl.show.freshness import freshness_json, freshness_remarks
-    from spotctl.show.prices.lost import losses, lost_remarks
+    from spotctl.lab.best import coverage, offers as analysis, results
+    from spotctl.show.columns import as_json
+    from spotctl.show.freshness import fetch_command, freshness_remarks
+    from spotctl.show.prices.answers import lost_remarks
 
     session: Session = context.obj
     wish = wish_of(session.library, glob, gpu, memory, os_, (cloud, region, type_, vcpus))
@@ -96,10 +85,14 @@ def best(
     if not current and removed_by is None:
         removed_by = coverage.LastFilter(f"--max-age {max_age or age(oldest / SECOND)}", len(offers))
     if json_:
-        answer = {"offers": [analysis.to_json(offer, now) for offer in shown]}
-        because = {"removed_by": asdict(removed_by)} if removed_by else {}
-        gone = losses(session.library.store.lost())
-        session.answer_json({**answer, **freshness_json(clouds, now, region or ()), **because, **gone})
+        answer = {
+            "offers": shown,
+            "clouds": clouds,
+            "fetch": fetch_command(clouds, now, region or ()),
+            "removed_by": removed_by,
+            "lost": session.library.store.lost(),
+        }
+        session.answer_json(as_json(results.BEST, answer, now))
         return NOT_IN_TIME if removed_by else DONE
     session.remark(*freshness_remarks(clouds, now, region or ()), *lost_remarks(session.library.store.lost()))
     if len(offers) > len(current):
@@ -111,17 +104,17 @@ def best(
         left = f"{counted(removed_by.before, 'market')} before it" if removed_by.before else "no market is known"
         session.remark(f"no offer fits: {removed_by.option} leaves none ({left})")
         return NOT_IN_TIME
-    session.out.print(best_tables.offers(shown, now, session.out.width))
-    session.remark(*best_tables.shipped_machines(shown))
+    session.out.print(results.offers_table(shown, now, session.out.width))
+    session.remark(*results.shipped_machines(shown))
     return DONE
 
 
 def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[RankedOffer]:
     """All offers that fit a wish, old ones too; `lost` is what an eviction costs."""
     from spotctl.clouds import wiring
-    from spotctl.lab.best.offers import lost_hours_of, offers
+    from spotctl.lab.best.offers import offers
 
-    return offers(wiring.library(settings), wish, lost_hours_of(parse_duration(lost)))
+    return offers(wiring.library(settings), wish, parse_duration(lost) / HOUR)
 
 
 def wish_of(

@@ -63,12 +63,6 @@ def import_(
     """Import price changes, on-demand tables and interruption buckets from files. Imports are idempotent.
 
     Example: spotctl prices import history.csv.gz --on-demand list-prices.csv
-
-    \f
-
-    Fields:
-        files: files in the order given
-        files[] -> spotctl.show.prices.as_json:imported
     """
     from pricing_data.ingest import ingest
     from pricing_data.library import Library
@@ -76,7 +70,8 @@ def import_(
     from spotctl.cli.progress import reading
     from spotctl.clouds import wiring
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     inputs = [(path, None) for path in files or []] + [(path, ON_DEMAND.name) for path in on_demand or []]
@@ -92,7 +87,7 @@ def import_(
         else:
             store.compact()
             Library(store).keep_statistics()
-    session.answer(json_, {"files": [prices_json.imported(report) for report in reports]}, terminal.imported(reports))
+    session.answer(json_, as_json(answers.FILES, {"files": reports}), terminal.imported(reports))
     for report in reports:
         session.remark(*terminal.complaints(report))
     if reports[-1].broken:
@@ -125,12 +120,6 @@ def fetch(
     without credentials are otherwise skipped unless named with --cloud.
 
     Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
-
-    \f
-
-    Fields:
-        tasks: parts of the fetch
-        tasks[] -> spotctl.show.prices.as_json:fetched
     """
     from pricing_data.ingest import fetch as run
     from pricing_data.library import Library
@@ -138,7 +127,8 @@ def fetch(
     from spotctl.cli.progress import fetching
     from spotctl.clouds import wiring
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
     from spotctl.show.prices.fetch_plan import announced
 
     session: Session = context.obj
@@ -162,7 +152,7 @@ def fetch(
     Library(store).keep_statistics()
     if not reports:
         raise BadRequest(f"fetch: no such region in {', '.join(source.cloud for source in sources)}")
-    session.answer(json_, {"tasks": [prices_json.fetched(report) for report in reports]}, terminal.fetched(reports))
+    session.answer(json_, as_json(answers.TASKS, {"tasks": reports}), terminal.fetched(reports))
     return _fetch_exit(session, reports, named=bool(cloud))
 
 
@@ -180,28 +170,24 @@ def ls(
     """List markets, one per line.
 
     Example: spotctl lab prices ls 'aws/*/*/p3.*' --vcpus 8..32
-
-    \f
-
-    Fields:
-        markets: markets with stored prices
-        -> spotctl.show.freshness:freshness_json
-        -> spotctl.show.prices.lost:losses
     """
     from pricing_data.freshness import freshness_of_stored
     from spotctl.show import terminal
-    from spotctl.show.freshness import freshness_json
-    from spotctl.show.prices.lost import losses, lost_remarks
+    from spotctl.show.columns import as_json
+    from spotctl.show.freshness import fetch_command
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     check_accelerator(session.library.catalog, accelerator)
     markets = session.library.select(selection(glob, cloud, region, type_, accelerator, vcpus))
     if json_:
         clouds = freshness_of_stored(session.library, markets)
-        answer = {"markets": [str(market) for market in markets], **freshness_json(clouds, wall_us(), region or ())}
-        session.answer_json({**answer, **losses(session.library.store.lost())})
+        now, lost = wall_us(), session.library.store.lost()
+        fetch = fetch_command(clouds, now, region or ())
+        answer = {"markets": markets, "clouds": clouds, "fetch": fetch, "lost": lost}
+        session.answer_json(as_json(answers.MARKETS, answer, now))
     elif markets:
-        session.remark(*lost_remarks(session.library.store.lost()))
+        session.remark(*answers.lost_remarks(session.library.store.lost()))
         session.out.print(terminal.markets(markets), soft_wrap=True)
     else:
         check_regions("ls", region or ())
@@ -218,22 +204,12 @@ def show(
     """Show one market: current price, mean, discount, volatility, and a sparkline of its history.
 
     Example: spotctl prices show local/sim-east/sim-east-a/c4.xlarge
-
-    \f
-
-    Fields:
-        -> spotctl.show.prices.as_json:stats
-        machine: its hardware
-        machine -> spotctl.show.prices.as_json:machine
-        interruptions: published interruption figures, oldest first
-        interruptions[] -> spotctl.show.prices.as_json:interruptions
-        corrections: corrections of its prices, oldest first; absent if there are none
-        corrections[] -> spotctl.show.prices.as_json:correction
     """
     from pricing_data.market import Market
     from pricing_data.stats import describe
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     library = session.library
@@ -244,10 +220,8 @@ def show(
     name = (series.market.cloud, series.market.instance_type)
     machine = library.catalog.instance_type(*name) if library.catalog.knows(*name) else None
     if json_:
-        published = {"interruptions": prices_json.interruptions(figures)} if figures else {}
-        described = {"machine": prices_json.machine(machine)} if machine else {}
-        right = {"corrections": list(map(prices_json.correction, corrected))} if corrected else {}
-        session.answer_json({**prices_json.stats(market_stats, now), **described, **published, **right})
+        about = {"machine": machine, "interruptions": figures or None, "corrections": corrected or None}
+        session.answer_json(as_json(answers.STATS, market_stats, now) | as_json(answers.ABOUT_MARKET, about))
     else:
         session.out.print(terminal.one_market(market_stats, series, (machine, figures), now, session.out.width))
         session.remark(*map(terminal.correction, corrected))
@@ -268,18 +242,11 @@ def stats(
     """Compare markets: mean, discount, changes and spikes per day, hours above on-demand, outliers, age.
 
     Example: spotctl lab prices stats 'aws/us-east-1/*/m4.*'
-
-    \f
-
-    Fields:
-        markets: the markets that match
-        markets[] -> spotctl.show.prices.as_json:stats
-        -> spotctl.show.prices.lost:losses
     """
     from pricing_data.stats import describe
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
-    from spotctl.show.prices.lost import losses, lost_remarks
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     library = session.library
@@ -292,9 +259,9 @@ def stats(
     now, lost = wall_us(), library.store.lost()
     session.answer(
         json_,
-        {"markets": [prices_json.stats(market_stats, now) for market_stats in all_stats], **losses(lost)},
+        as_json(answers.STATISTICS, {"markets": all_stats, "lost": lost}, now),
         terminal.stats(all_stats, now, session.out.width),
-        *lost_remarks(lost),
+        *answers.lost_remarks(lost),
     )
 
 
@@ -309,16 +276,11 @@ def plot(
     """Plot the prices of markets over time, with their on-demand prices.
 
     Example: spotctl lab prices plot 'local/sim-east/*/c4.xlarge' --last 7d --out prices.png
-
-    \f
-
-    Fields:
-        file: the picture
-        markets: markets in it
     """
     from pricing_data.library import Selection
     from pricing_data.stats import describe
-    from spotctl.show.prices import plots as price_plots
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers, plots as price_plots
 
     session: Session = context.obj
     library = session.library
@@ -328,7 +290,7 @@ def plot(
     price_plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
     session.answer(
         json_,
-        {"file": str(out), "markets": [str(market) for market in selected]},
+        as_json(answers.PICTURE, {"file": out, "markets": selected}),
         None,
         f"plotted {len(selected)} markets to {out}",
     )
@@ -346,14 +308,15 @@ def gaps(
     """
     from pricing_data.stats import find_gaps
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     library = session.library
     now = wall_us()
     report = find_gaps(library.table(library.require(selection(glob))), now)
     if json_:
-        session.answer_json(prices_json.gaps(report))
+        session.answer_json(as_json(answers.GAPS, report))
     else:
         session.say(*terminal.gaps(report, now), indent=7)
 

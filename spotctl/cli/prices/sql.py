@@ -32,7 +32,7 @@ def sql(
     from spotctl.files.job.forms import SIZE
     from spotctl.home.memory_ceiling import memory_ceiling
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     try:
@@ -44,6 +44,6 @@ def sql(
         # The ceiling is also for the result and its text, which are not DuckDB's.
         with memory_ceiling(limits.memory_bytes):
             answer = library.over_segments(lambda segments, corrected: run(segments, corrected, query, limits))
-            session.answer(json_, {"rows": prices_json.rows(answer)}, terminal.rows(answer, session.out.width))
+            session.answer(json_, {"rows": answers.rows(answer)}, terminal.rows(answer, session.out.width))
     except MemoryError:
         raise limits.too_large() from None

@@ -30,24 +30,11 @@ def check(
     Exit codes: 0 the store is sound, 1 something is wrong.
 
     Example: spotctl lab prices check
-
-    \f
-
-    Fields:
-        store: folder of the store
-        files: number of files of the store
-        events: number of price changes that can be read
-        flaws: what is wrong
-        flaws[].file: the file
-        flaws[].problem: what is wrong with it
-        flaws[].cure: what to do
-        set_aside: what was set aside now; absent without --set-aside
-        set_aside[] -> spotctl.show.prices.lost:lost_json
-        -> spotctl.show.prices.lost:losses
     """
     from pricing_data.store.facts import FOLDER
     from spotctl.clouds import wiring
-    from spotctl.show.prices.lost import losses, lost_json, lost_remarks
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     root = session.settings.price_store
@@ -56,11 +43,11 @@ def check(
     inspection = store.inspect()
     lost = [] if inspection.flaws else store.lost()
     if json_:
-        now = {"set_aside": list(map(lost_json, gone))} if set_aside else {}
-        session.answer_json({"store": str(root), **asdict(inspection), **now, **losses(lost)})
+        figures = {"store": str(root), **asdict(inspection), "set_aside": gone if set_aside else None, "lost": lost}
+        session.answer_json(as_json(answers.CHECKED, figures))
     else:
         session.say(*(f"set aside: {prices.file}, now in {root / FOLDER}" for prices in gone))
-        session.remark(*lost_remarks(lost))
+        session.remark(*answers.lost_remarks(lost))
         state = "sound" if not inspection.flaws else counted(len(inspection.flaws), "problem")
         session.say(f"{root}: {state}, {counted(inspection.files, 'file')}, {counted(inspection.events, 'event')}")
         session.say(*map(str, inspection.flaws), indent=2)
@@ -113,18 +100,14 @@ def correct(
     A correction also wins over later imports of the same price change. Times are those of `spotctl lab prices export`.
 
     Example: spotctl lab prices correct aws/us-east-1/us-east-1a/c4.xlarge 2026-01-31T12:00:00Z 0.0432 --reason typo
-
-    \f
-
-    Fields:
-        -> spotctl.show.prices.as_json:correction
     """
     from pricing_data.library import Library
     from pricing_data.market import Market
     from pricing_data.store.table import PriceCorrection
     from spotctl.clouds import wiring
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     if bool(price) == withdraw:
@@ -135,27 +118,22 @@ def correct(
     right = None if withdraw else parse_usd(price)
     made = store.correct(PriceCorrection(Market.parse(market), parse_time(time), right, reason.strip(), wall_us()))
     Library(store).keep_statistics()
-    session.answer(json_, prices_json.correction(made), None, terminal.correction(made))
+    session.answer(json_, as_json(answers.CORRECTION, made), None, terminal.correction(made))
 
 
 def corrections(context: typer.Context, json_: JsonOption = False) -> None:
     """List all corrections of stored prices, oldest first.
 
     Example: spotctl lab prices corrections
-
-    \f
-
-    Fields:
-        corrections: the corrections
-        corrections[] -> spotctl.show.prices.as_json:correction
     """
     from spotctl.show import terminal
-    from spotctl.show.prices import as_json as prices_json
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     made = session.library.store.corrections()
     if json_:
-        session.answer_json({"corrections": list(map(prices_json.correction, made))})
+        session.answer_json(as_json(answers.CORRECTIONS, {"corrections": made}))
         return
     session.say(*map(terminal.correction, made))
     if not made:

@@ -20,7 +20,7 @@ from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.lab.best.offers import MachineWish, RankedOffer
-    from spotctl.lab.best.price_condition import PriceCondition
+    from spotctl.lab.best.results import PriceCondition
 
 
 def watch(
@@ -57,7 +57,7 @@ def watch(
 
     Example: spotctl lab prices watch --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """
-    from spotctl.lab.best.price_condition import PriceCondition
+    from spotctl.lab.best.results import PriceCondition
 
     session: Session = context.obj
     check_regions("watch", region or ())
@@ -147,24 +147,16 @@ class _PriceWatcher:
         return NOT_IN_TIME
 
     def _report(self, met: Sequence[RankedOffer], now: int) -> None:
-        """Reports offers that meet the condition.
-
-        Fields:
-            holds: whether the condition holds
-            condition: the condition in words
-            offers: offers that meet it, the cheapest first
-            offers[] -> spotctl.lab.best.offers:to_json
-        """
-        from spotctl.lab.best import tables as best_tables
-        from spotctl.lab.best.offers import to_json
-        from spotctl.lab.best.price_message import price_message
+        """Reports offers that meet the condition."""
+        from spotctl.lab.best.results import WATCH, offers_table, price_message
         from spotctl.run.notify.webhook import post
+        from spotctl.show.columns import as_json
 
         if self.json:
-            offers = [to_json(offer, now) for offer in met]
-            self.session.answer_json({"holds": True, "condition": self.condition.text, "offers": offers})
+            answer = {"holds": True, "condition": self.condition.text, "offers": met}
+            self.session.answer_json(as_json(WATCH, answer, now))
         else:
-            self.session.out.print(best_tables.offers(met, now, self.session.out.width))
+            self.session.out.print(offers_table(met, now, self.session.out.width))
         if self.webhook:
             delivery = post(price_message(self.condition, met, now), self.webhook)
             self.undelivered |= bool(delivery.failure)

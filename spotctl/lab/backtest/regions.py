@@ -1,10 +1,23 @@
-"""The replay of `backtest regions`: every window under every policy, and sums by policy."""
+"""The replay of `backtest regions`: every window under every policy, sums by policy, and a picture of one window."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bidbrain.backtest.regions.policies import ONE_ZONE, PlayedWindow, played
+from pricing_data.units import HOUR
 from spotctl.lab.backtest.regions_scenario import RegionsScenario
+from spotctl.show.columns import WALL_SECONDS, Column
+from spotctl.show.plots import BLUE, ORANGE, RED, draw_stretches, legend_of, output_folder, panels, save_plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +78,99 @@ def _summary(name: str, results: list[PlayedWindow], best: float) -> PolicySumma
         spot / max(spot + on_demand, 1),
         sum(result.outcome.missed for result in results),
     )
+
+
+POLICIES: tuple[Column[PolicySummary], ...] = (
+    Column("policy", heading="policy"),
+    Column("windows", heading="windows"),
+    Column("cost_usd", heading="cost $", show="{:,.2f}"),
+    Column("excess", heading="over optimal", show="{:+.1%}"),
+    Column("moves", heading="moves", show="{:.1f}"),
+    Column("probes", heading="probes", show="{:.1f}"),
+    Column("spot_share", value=lambda summary: summary.spot_share, heading="spot", show="{:.0%}"),
+    Column("missed", heading="misses"),
+)
+
+
+def _window(played: PlayedWindow) -> str:
+    job = played.window.job
+    work, deadline, zones = job.work / HOUR, job.deadline / HOUR, ",".join(played.window.record.zones)
+    return f"{zones} from {_start_hours(played):.2f} h, {work:.2f} of {deadline:.2f} h"
+
+
+def _start_hours(played: PlayedWindow) -> float:
+    return played.window.start * played.window.record.gap / HOUR
+
+
+WINDOWS: tuple[Column[PlayedWindow], ...] = (
+    Column("policy", "name of the policy"),
+    Column("window", "zones, start and length of the window in words", _window),
+    Column("start_hours", "its start in the record", _start_hours),
+    Column("work_hours", "work of the job", lambda played: played.window.job.work / HOUR),
+    Column("deadline_hours", "time until the deadline", lambda played: played.window.job.deadline / HOUR),
+    Column("checkpoint_gb", "size of the checkpoint", lambda played: played.window.job.checkpoint_gb),
+    Column("zones", "zones that the policy may use", lambda played: list(played.window.record.zones)),
+    Column("cost_usd", "cost of the job", lambda played: played.outcome.bill.total),
+    Column("machines_usd", "part for machines", lambda played: played.outcome.bill.machines),
+    Column("moving_usd", "part for moving checkpoints", lambda played: played.outcome.bill.moving),
+    Column("probing_usd", "part for probing whether spot is available", lambda played: played.outcome.bill.probing),
+    Column("moves", "number of moves", lambda played: played.outcome.bill.moves),
+    Column("probes", "number of probes", lambda played: played.outcome.bill.probes),
+    Column("spot_hours", "hours on spot", lambda played: played.outcome.spot_steps * played.window.record.gap / HOUR),
+    Column(
+        "on_demand_hours",
+        "hours on demand",
+        lambda played: played.outcome.on_demand_steps * played.window.record.gap / HOUR,
+    ),
+    Column("missed", "whether the deadline was missed", lambda played: played.outcome.missed),
+)
+
+REGIONS: tuple[Column[Any], ...] = (
+    Column("results", "results by policy and window", each=WINDOWS),
+    Column("policies", "means over all windows by policy", each=PolicySummary),
+    WALL_SECONDS,
+)
+
+_UP, _SPOT, _ON_DEMAND = "#c6e6cd", BLUE, ORANGE
+
+
+def write(folder: Path, results: Sequence[PlayedWindow]) -> None:
+    """Writes `regions.png`: the window in which the policies differ most, one panel for each."""
+    by_window: dict[int, list[PlayedWindow]] = {}
+    for result in [result for result in results if result.policy != ONE_ZONE] or results:
+        by_window.setdefault(id(result.window), []).append(result)
+    with output_folder(folder):
+        save_plot(picture(max(by_window.values(), key=_spread)), folder / "regions.png")
+
+
+def _spread(window: Sequence[PlayedWindow]) -> float:
+    """The highest cost over the lowest, without on-demand machines."""
+    costs = [result.outcome.bill.total for result in window if result.policy != "on-demand"] or [0.0]
+    return max(costs) / max(min(costs), 1e-9)
+
+
+def picture(results: Sequence[PlayedWindow]) -> Figure:
+    """One window under several policies: zones as rows, when spot was up in each, and where the job ran."""
+    zones = len(results[0].window.record.zones)
+    figure, rows = panels(11, 0.6 + len(results) * (0.7 + 0.2 * zones), len(results), sharex=True)
+    for axes, result in zip(rows, results, strict=True):
+        _draw_policy(axes, result)
+    job = results[0].window.job
+    rows[-1].set_xlabel(f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)")
+    colors = {"spot available": _UP, "runs on spot": _SPOT, "runs on demand": _ON_DEMAND}
+    figure.legend(handles=legend_of(colors), loc="outside upper right", ncols=3)
+    return figure
+
+
+def _draw_policy(axes: Axes, played: PlayedWindow) -> None:
+    record, outcome = played.window.record, played.outcome
+    hours = record.gap / HOUR
+    for row in range(len(record.zones)):
+        draw_stretches(axes, row, record.granted[row] >= played.window.job.at_least, hours, 0.8, _UP)
+        for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
+            held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
+            draw_stretches(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
+    axes.axvline(played.window.job.deadline / HOUR, color=RED, linewidth=1.5)
+    axes.set_yticks(range(len(record.zones)), record.zones, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_title(f"{played.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves", loc="left", fontsize=9)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf
-from typing import Any
 
 from bidbrain.eviction.hazard import hazard_of
 from pricing_data.availability import Interruption
@@ -12,7 +11,7 @@ from pricing_data.errors import UnknownPrice
 from pricing_data.library import Library, Selection
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.units import HOUR, SECOND, format_time, to_usd
+from pricing_data.units import SECOND, to_usd
 from spotctl.clouds.accelerators import GPU_MEMORY_GIB
 from spotctl.home.errors import BadRequest
 
@@ -265,40 +264,3 @@ class _InterruptionFigures:
     def score(self, market: Market) -> float | None:
         figure = self._of(market, "placement-score")
         return None if figure is None else figure.low
-
-
-def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
-    """An offer for programs. Keys may be added but never change."""
-    return {
-        "market": str(offer.market),  #: the market
-        "usd_per_hour": offer.usd_per_hour,  #: current price of a machine
-        "usd_per_gpu_hour": offer.usd_per_gpu_hour,  #: price per GPU; null without GPUs
-        "usd_per_vcpu_hour": offer.usd_per_vcpu_hour,  #: price per vCPU
-        #: price per hour of work that evictions do not destroy; null if the eviction rate is unknown
-        "usd_per_useful_hour": offer.usd_per_useful_hour,
-        #: probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing
-        "eviction": offer.eviction,
-        "band": offer.band,  #: published band of interruptions or evictions; null if none is published
-        "age_seconds": offer.age_seconds(now),  #: age of the price
-        #: moment at which the price was last known to hold, or the date of the list that it is from
-        "as_of": format_time(offer.seen),
-        "source": offer.source,  #: where the price is from
-        "estimated": offer.estimated,  #: whether the price was estimated from a published discount
-        "placement_score": offer.score,  #: published placement score, 1 to 10; null if none is stored
-        "discount": offer.discount,  #: price reduction against on demand, as a share
-        #: on-demand price in dollars per hour
-        "on_demand": None if offer.on_demand is None else to_usd(offer.on_demand),
-        "vcpus": offer.machine.vcpus,  #: number of vCPUs of a machine
-        "memory_gib": offer.machine.memory_gib,  #: memory of a machine
-        "gpu": offer.machine.accelerator,  #: model of its GPUs; null without
-        "gpus": offer.machine.accelerators,  #: number of its GPUs
-        "gpu_memory_gib": offer.gpu_memory_gib,  #: memory of one GPU
-        #: date of the shipped description of the machine; null if the cloud itself described it
-        "machine_as_of": None if offer.machine.as_of is None else format_time(offer.machine.as_of),
-        "synthetic": offer.market.is_synthetic,  #: whether the prices are generated
-    }
-
-
-def lost_hours_of(micros: int) -> float:
-    """The hours that an eviction costs."""
-    return micros / HOUR

@@ -5,14 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.alternatives import LEARNERS
 from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
-from bidbrain.eviction.calibration import Calibration, CalibrationPlan, Skill, calibrate
+from bidbrain.eviction.calibration import Calibration, CalibrationPlan, calibrate
 from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, evidence_of_spans, hazard_of
@@ -292,64 +291,3 @@ def _named(life: Lifetime, query: BetaQuery) -> Lifetime:
     name = f"{(machine.accelerator or '').lower()}x{machine.accelerators}"
     same = life.cloud == market.cloud and life.instance_type.lower() == name
     return replace(life, instance_type=market.instance_type) if same else life
-
-
-def to_json(bid_estimate: BidEstimate) -> dict[str, Any]:
-    """The JSON of `beta show --json`."""
-    estimate = bid_estimate.estimate
-    return {
-        "market": str(bid_estimate.market),  #: the market
-        "probability": estimate.probability,  #: beta: probability of an eviction within the window, at this bid
-        "low": estimate.low,  #: lower end of its 95% interval
-        "high": estimate.high,  #: upper end of its 95% interval
-        #: share of past windows in which the price rose above the bid
-        "historical_share": bid_estimate.historical_share,
-        #: median time to the eviction of the machines that are evicted; null if none are
-        "median_seconds_to_eviction": estimate.median_seconds_to_eviction,
-        "observations": estimate.observations,  #: number of observations behind the estimate
-        "basis": estimate.basis,  #: how it was estimated, and from what
-        "bid": str(bid_estimate.bid),  #: the bid: relative to the price at the start, or absolute
-        "window_seconds": bid_estimate.window / 1e6,  #: length of the window
-        "at": format_time(bid_estimate.at),  #: moment from which the window begins
-        "evidence": bid_estimate.evidence,  #: what the rate of evictions for other reasons than the price rests on
-        #: probability that the price rises above the bid within the window
-        "price_probability": bid_estimate.crossing.probability,
-        "price_low": bid_estimate.crossing.low,  #: lower end of its 95% interval
-        "price_high": bid_estimate.crossing.high,  #: upper end of its 95% interval
-    }
-
-
-def calibration_json(bid: str, calibration: Calibration) -> dict[str, Any]:
-    """The scores of one bid in the JSON of `beta calibrate --json`.
-
-    Fields:
-        relied_on.*: number of origins with this method
-    """
-    return {
-        "bid": bid,  #: the bid
-        "origins": calibration.origins,  #: number of moments at which the model was fitted and then tested
-        "starts": calibration.starts,  #: number of windows predicted
-        "crossed": calibration.crossed,  #: share of windows in which the price rose above the bid
-        "brier": calibration.brier,  #: Brier score of the model (mean squared error of the probability; less is better)
-        "brier_own_share": calibration.brier_own,  #: Brier score of predicting the market's own past share
-        "brier_pooled_share": calibration.brier_pooled,  #: Brier score of predicting the past share of all markets
-        #: how much better the model is than the market's own past share -> _skill_json
-        "against_own_share": _skill_json(calibration.against_own),
-        #: how much better the model is than the past share of all markets -> _skill_json
-        "against_pooled_share": _skill_json(calibration.against_pooled),
-        "beats_both": calibration.beats_both,  #: whether both intervals are above 0
-        "relied_on": calibration.methods,  #: how often the model relied on each method
-        #: predictions by band, each -> bidbrain.eviction.calibration:Bin
-        "reliability": [band._asdict() for band in calibration.reliability],
-    }
-
-
-def _skill_json(skill: Skill) -> dict[str, float]:
-    """Brier skill against a baseline.
-
-    Fields:
-        skill: 1 minus the ratio of the Brier scores
-        low: lower end of its 95% interval
-        high: upper end of its 95% interval
-    """
-    return {"skill": skill.skill, "low": skill.low, "high": skill.high}

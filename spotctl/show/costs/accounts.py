@@ -122,7 +122,7 @@ def _from_events(
 
 
 def _timeline(run: "RunRead") -> RunTimeline:
-    from spotctl.show.costs.timelines import timeline_of
+    from spotctl.show.costs.run_timeline import timeline_of
 
     return replace(timeline_of(run.events, run.state), is_least=run.ledger.is_least)
 

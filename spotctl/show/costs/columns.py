@@ -8,10 +8,188 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from pricing_data.units import HOUR
-from spotctl.show.costs import formatting
+from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.grouping import BY_TIME, keeps_runs_whole
+from spotctl.show.costs.periods import BILLING
+from spotctl.show.costs.run_timeline import RunTimeline
+from spotctl.show.phrases import bound_of
+
+UNKNOWN = "-"
+MOST_NAMED = 3
+RUNNING_MARK = " *"
+"""Follows the name of a run that is still going on, or of a group with such a run."""
+
+
+def money(amount: int, digits: int = 2) -> str:
+    """Nano-dollar-seconds as dollars with this number of decimals."""
+    return usd_text(usd(amount), digits)
+
+
+def total(figures: Figures, digits: int) -> str:
+    """The total of a report or a group, with what is known of it: `$2.42`, `at least $0.54`, `at most $0.27`."""
+    amount = figures.low if figures.is_least else figures.total
+    return f"{bound_of(is_least=figures.is_least, is_most=bool(figures.doubtful))}{money(amount, digits)}"
+
+
+def doubts(report: Report) -> list[str]:
+    """Why totals say "at least" or "at most", in sentences."""
+    whole, digits, reasons = report.whole, digits_of(report), list[str]()
+    if whole.rows_lost:
+        rows = counted(whole.rows_lost, "row")
+        reasons.append(f"at least: a repair of the event log has dropped {rows} (spotctl log check lists them)")
+    if unknown := sorted(run.run for run in report.runs if run.is_least and not run.rows_lost):
+        names = ", ".join(unknown[:MOST_NAMED]) + (" and others" if len(unknown) > MOST_NAMED else "")
+        reasons.append(f"at least: not all prices of {names} are known, or not all of its orders' outcomes")
+    if whole.doubtful:
+        low = money(whole.low, digits)
+        reasons.append(
+            f"at most: the end of machines is not known, and they cost nothing after their leases; at least {low}"
+        )
+    return reasons
+
+
+def digits_of(report: Report) -> int:
+    """The decimals for the amounts of a report: cents, or four where cents would hide most of it."""
+    return _digits(report.whole.total)
+
+
+def _digits(total: int) -> int:
+    return 2 if total >= NANO_SECONDS_PER_DOLLAR or not total else 4
+
+
+def percent(value: float | None) -> str:
+    """A value that is in percent already."""
+    return UNKNOWN if value is None else f"{value:.1f}%"
+
+
+def whole_number(value: int | None) -> str:
+    """`1,234`, or `-` for None."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def gigabytes(size: int) -> str:
+    """Bytes as `1.2 GB`; below 50 MB as megabytes."""
+    return f"{size / 10**9:,.1f} GB" if size >= 5 * 10**7 else f"{size / 10**6:,.1f} MB"
+
+
+def counted_in(figures: Figures) -> str:
+    """In how many runs machines counted their traffic, unless all did."""
+    few = figures.traffic_runs < figures.runs
+    return f", counted in {figures.traffic_runs} of {figures.runs} runs" if few else ""
+
+
+def per_work(value: float | None) -> str:
+    """Dollars per clock, with three significant digits."""
+    return UNKNOWN if value is None else f"${value:.3g}" if 0.001 <= value < 1000 else f"${value:.2e}"
+
+
+def span(micros: int) -> str:
+    """A duration: `3 d 4 h`, `5 h 12 min`, `8 min`."""
+    days, rest = divmod(max(micros, 0), DAY)
+    hours, rest = divmod(rest, HOUR)
+    minutes = rest // MINUTE
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else "under a minute"
+
+
+def hours(micros: int) -> str:
+    """Machine-hours with one decimal."""
+    return f"{micros / HOUR:,.1f}"
+
+
+def short_day(at: int) -> str:
+    """A date without its year: `3 Feb`."""
+    moment = to_datetime(at)
+    return f"{moment.day} {moment:%b}"
+
+
+def day(at: int) -> str:
+    """A date: `3 Feb 2026`."""
+    return f"{short_day(at)} {to_datetime(at):%Y}"
+
+
+def minute(at: int) -> str:
+    """A moment to the minute: `3 Feb 2026, 04:05 UTC`."""
+    return f"{day(at)}, {to_datetime(at):%H:%M} UTC"
+
+
+def outcome(run: RunTimeline) -> str:
+    """How a run ended, or `running`."""
+    return "running" if run.outcome is None else run.outcome
+
+
+def subject(report: Report) -> str:
+    """The subject of the report: `quickstart`, `3 jobs`."""
+    jobs = sorted({run.job for run in report.runs})
+    if not jobs:
+        return "no runs"
+    return jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+
+
+def paid(report: Report) -> str:
+    """The word for the amounts of a report."""
+    return "replayed" if report.is_replayed else "paid"
+
+
+def headline(report: Report) -> str:
+    """The report in a sentence."""
+    whole, digits = report.whole, digits_of(report)
+    so_far = " so far" if whole.running else ""
+    spent = f"{total(whole, digits)} {paid(report)}{so_far}{', not billed,' if report.is_replayed else ''}"
+    text = f"{subject(report)}: {spent} for {counted_runs(report)}"
+    if whole.loss:
+        text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
+    if whole.saved_pct is None:
+        return text
+    listed = money(whole.on_demand, digits)
+    if whole.on_demand_low < whole.on_demand_high:
+        listed += f", likely {money(whole.on_demand_low, digits)} to {money(whole.on_demand_high, digits)}"
+    if whole.saved < 0:
+        return f"{text}, {percent(-whole.saved_pct)} more expensive than on demand ({listed})"
+    return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"
+
+
+def counted_runs(report: Report) -> str:
+    """The number of runs, and how many of them are missing in the groups, if these split runs."""
+    missing = 0 if keeps_runs_whole(report.by) else report.without_machines
+    return counted(len(report.runs), "run") + (f" ({missing} without machines)" if missing else "")
+
+
+def clock(report: Report) -> str:
+    """The time zone of a report's days and months; empty if it has none."""
+    if not BY_TIME.intersection(report.by):
+        return ""
+    words = " and ".join(f"{by.value}s" for by in report.by if by in BY_TIME)
+    if report.zone is BILLING:
+        return f"{words} are in UTC, as in bills (--tz chooses another time zone)"
+    return f"{words} are in {report.zone}; bills and the monthly budget are in UTC"
+
+
+def left_out(report: Report) -> str:
+    """The replayed runs that are not in the report; empty if there are none."""
+    if not report.left_out:
+        return ""
+    runs, amount = counted(report.left_out, "run"), total(report.replayed, _digits(report.replayed.total))
+    return f"left out: {runs} on the local market, {amount} replayed and not billed (--local reports on replayed runs)"
+
+
+def span_of(report: Report) -> str:
+    """When the runs were, and whether anything was billed."""
+    began = [run.wall_began for run in report.runs]
+    if not began:
+        return "No run began in that time."
+    if len(report.runs) == 1:
+        ended = report.runs[0].wall_ended
+        when = f"Started {minute(began[0])}, {'still running' if ended is None else f'ended {minute(ended)}'}."
+    else:
+        when = f"Runs started between {minute(min(began))} and {minute(max(began))}."
+    if not report.is_replayed:
+        return when
+    return f"{when} The local market replays a price history, and rows carry its clock. No real money was spent."
+
 
 FigureValue = int | float | None
 """A figure of the report; None if its value is unknown."""
@@ -48,16 +226,16 @@ class Unit(Enum):
     def text(self, value: FigureValue, digits: int) -> str:
         """The value for a reader; `digits` are the decimals of dollars."""
         if value is None:
-            return formatting.UNKNOWN
-        return formatting.money(int(value), digits) if self is Unit.DOLLARS else _TEXTS[self](value)
+            return UNKNOWN
+        return money(int(value), digits) if self is Unit.DOLLARS else _TEXTS[self](value)
 
 
 _TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
-    Unit.PERCENT: formatting.percent,
-    Unit.HOURS: lambda value: formatting.hours(int(value)),
-    Unit.COUNT: lambda value: formatting.whole_number(int(value)),
-    Unit.DOLLARS_PER_WORK: formatting.per_work,
-    Unit.BYTES: lambda value: formatting.gigabytes(int(value)),
+    Unit.PERCENT: percent,
+    Unit.HOURS: lambda value: hours(int(value)),
+    Unit.COUNT: lambda value: whole_number(int(value)),
+    Unit.DOLLARS_PER_WORK: per_work,
+    Unit.BYTES: lambda value: gigabytes(int(value)),
 }
 
 
@@ -81,9 +259,9 @@ class FigureColumn:
     def text(self, figures: Figures, digits: int) -> str:
         """The figure for a reader. Sums that lack something are "at least" so much, and the total says its bounds."""
         if self.figure == "total":
-            return formatting.total(figures, digits)
+            return total(figures, digits)
         text = self.unit.text(getattr(figures, self.figure), digits)
-        return f"at least {text}" if figures.is_least and self.figure in _SUMS and text != formatting.UNKNOWN else text
+        return f"at least {text}" if figures.is_least and self.figure in _SUMS and text != UNKNOWN else text
 
 
 _SUMS = {"free", "lost_work", "waiting", "evictions", "work", "samples", "machine_micros", "sent", "received", "loss"}
@@ -196,7 +374,7 @@ HTML_RUNS = columns("machine_hours evictions on_demand_usd total_usd saved_pct")
 
 def headings(shown: Sequence[FigureColumn], report: Report) -> list[str]:
     """The headings of columns; amounts that were not billed are not called paid."""
-    return [formatting.paid(report) if column.name == "total_usd" else column.heading for column in shown]
+    return [paid(report) if column.name == "total_usd" else column.heading for column in shown]
 
 
 def texts(shown: Sequence[FigureColumn], figures: Figures, digits: int) -> list[str]:

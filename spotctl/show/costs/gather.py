@@ -11,8 +11,7 @@ from spotctl.home.garbage import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
 from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.grouping import Grouping, check_tags
-from spotctl.show.costs.month import months_of_tags
-from spotctl.show.costs.period import Period
+from spotctl.show.costs.periods import Period, months_of_tags
 from spotctl.show.costs.run_timeline import order_of
 
 

@@ -8,8 +8,7 @@ from enum import StrEnum
 from pricing_data.market import Market
 from spotctl.home.errors import BadRequest
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
-from spotctl.show.costs.days import local
-from spotctl.show.costs.period import BILLING
+from spotctl.show.costs.periods import BILLING, local
 from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 
 UNTAGGED = "untagged"

@@ -11,13 +11,12 @@ import numpy as np
 from pricing_data.market import Market
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.show.costs.charts.bars import Bar, BarPart
-from spotctl.show.costs.charts.steps import Layer, PriceLine
-from spotctl.show.costs.charts.svg import SERIES, series_class
+from spotctl.show.costs.charts import Bar, BarPart, Layer, PriceLine
+from spotctl.show.costs.columns import short_day
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.days import by_day, local
 from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.formatting import short_day
+from spotctl.show.costs.markup import SERIES, series_class
+from spotctl.show.costs.periods import by_day, local
 
 MOST_BARS = 45
 """The most bars that are readable side by side; more runs are shown by month."""

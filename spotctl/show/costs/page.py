@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pricing_data.units import HOUR, counted, usd_text
-from spotctl.show.costs import formatting as fmt
-from spotctl.show.costs.charts.bars import BarPart, share_bar, stacked_bars
-from spotctl.show.costs.charts.steps import cumulative
+from spotctl.show.costs import columns as fmt
+from spotctl.show.costs.charts import BarPart, cumulative, share_bar, stacked_bars
 from spotctl.show.costs.columns import HTML_GROUPS, texts
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.document import document
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.grouping import By
-from spotctl.show.costs.html import Html, el, fragment
+from spotctl.show.costs.markup import Html, el, fragment
 from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
 from spotctl.show.costs.page_parts import (
     ColumnHead,
+    document,
     figure,
     for_both_widths,
     heads_of,

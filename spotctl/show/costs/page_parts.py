@@ -2,12 +2,40 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
-from spotctl.show.costs.charts.svg import Canvas, legend
 from spotctl.show.costs.columns import FigureColumn, headings
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.html import Html, el, fragment
+from spotctl.show.costs.markup import Canvas, Html, el, fragment, legend
 from spotctl.show.phrases import moment
+
+_DOCUMENT = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<link rel="icon" href="data:,">
+{title}
+<style>
+{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def document(title: str, body: Html) -> str:
+    """A page with the style of cost reports."""
+    return _DOCUMENT.format(title=el("title", title), style=_style(), body=body)
+
+
+@cache
+def _style() -> str:
+    return files("spotctl.show.costs").joinpath("page.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

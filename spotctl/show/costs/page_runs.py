@@ -7,13 +7,12 @@ from statistics import median
 
 from pricing_data.units import HOUR, counted, to_datetime, usd_text
 from spotctl.log.outcomes import DONE
-from spotctl.show.costs import formatting as fmt
-from spotctl.show.costs.charts.dots import Dot, dot_chart
-from spotctl.show.costs.charts.steps import EvictionMark, Layer, StageBand, footprint, prices, unbroken
+from spotctl.show.costs import columns as fmt
+from spotctl.show.costs.charts import Dot, EvictionMark, Layer, StageBand, dot_chart, footprint, prices, unbroken
 from spotctl.show.costs.columns import HTML_RUNS, texts
 from spotctl.show.costs.cost import Report, RunCost
 from spotctl.show.costs.figures import usd
-from spotctl.show.costs.html import Html, fragment
+from spotctl.show.costs.markup import Html, fragment
 from spotctl.show.costs.money import MarketCost, held_prices
 from spotctl.show.costs.page_parts import (
     ColumnHead,

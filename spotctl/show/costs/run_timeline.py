@@ -1,13 +1,19 @@
 """The timeline of a run for reports: its times, outcome, machines, stages, evictions and plan."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pricing_data.market import Market
 from spotctl.files.job.values import RAY
 from spotctl.home.cloud import is_replayed
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import SameWork
+from spotctl.log.ledger.same_work import same_work
+from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import FAILED
+from spotctl.log.state import EVICTED, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +120,93 @@ def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
 
 def order_of(run: RunTimeline) -> tuple[int, str]:
     return run.wall_began, run.run
+
+
+_MIXED = ("reliable", "on-demand", "spot", "reserved")
+"""The kinds of machines, in the order of the fields of `MachineMix`."""
+
+
+def timeline_of(rows: Sequence[LogRow], state: RunState | None = None) -> RunTimeline:
+    """The timeline of one run from its log rows, and the state that follows from them."""
+    state, stages = state or fold(rows), list[StageChange]()
+    for row in rows:
+        if isinstance(row.event, ev.Progressed) and (not stages or stages[-1].number != row.event.stage):
+            stages.append(StageChange(row.at, row.event.stage))
+    began, ended = state.began, state.ended
+    assert began is not None, "a run begins with RunBegan"
+    counted = [held.traffic for held in state.machines.values() if held.traffic is not None]
+    return RunTimeline(
+        run=state.run,
+        job=began.job,
+        provider=began.provider,
+        tags=_tags(began.spec),
+        wall_began=began.wall_us,
+        wall_ended=None if ended is None else ended.wall_us,
+        began=state.started,
+        until=state.at,
+        outcome=None if ended is None else ended.outcome,
+        message="" if ended is None else ended.message,
+        work=_work(state),
+        evictions=_evictions(state),
+        mixes=_mixes(state),
+        stages=tuple(stages),
+        expected=_expected(began, state.planned),
+        same_work=same_work(state, state.at),
+        samples=None if ended is None else ended.facts.get("samples"),
+        received=sum(traffic.received for traffic in counted) if counted else None,
+        sent=sum(traffic.sent for traffic in counted) if counted else None,
+        rows_lost=state.rows_lost,
+    )
+
+
+def _mixes(state: RunState) -> tuple[MachineMix, ...]:
+    """The machines after each moment at which some came or went."""
+    changes: dict[int, list[int]] = {}
+    for held in state.machines.values():
+        allocation = state.allocations[held.allocation]
+        pricing = allocation.market.pricing(spot=allocation.bid is not None)
+        kind = 0 if allocation.reliable else _MIXED.index(pricing)
+        for at, sign in ((held.started, 1), (held.ended, -1)):
+            if at is not None:
+                changes.setdefault(at, [0] * len(_MIXED))[kind] += sign
+    mixes, counts = list[MachineMix](), [0] * len(_MIXED)
+    for at in sorted(changes):
+        counts = [count + change for count, change in zip(counts, changes[at], strict=True)]
+        if any(changes[at]):
+            mixes.append(MachineMix(at, *counts))
+    return tuple(mixes)
+
+
+def _evictions(state: RunState) -> tuple[Eviction, ...]:
+    evicted = (held for held in state.machines.values() if held.end_reason == EVICTED and held.ended is not None)
+    evictions = (
+        Eviction(held.ended or 0, held.id, state.allocations[held.allocation].market, held.warned_until is not None)
+        for held in evicted
+    )
+    return tuple(sorted(evictions, key=lambda eviction: (eviction.at, eviction.machine)))
+
+
+def _work(state: RunState) -> int | None:
+    """Completed clocks: from the end of the run if that states them, else from the last progress. None for commands."""
+    assert state.began is not None
+    clocks = None if state.ended is None else state.ended.facts.get("clocks")
+    if isinstance(clocks, int):
+        return clocks
+    kind = state.began.spec.get("kind")
+    if state.progress is not None and kind != "command":
+        return state.progress.clock
+    return 0 if kind == "agileml" else None
+
+
+def _tags(spec: Mapping[str, Any]) -> Mapping[str, str]:
+    tags = spec.get("tags")
+    return {str(name): str(value) for name, value in tags.items()} if isinstance(tags, dict) else {}
+
+
+def _expected(began: ev.RunBegan, planned: ev.Planned | None) -> Expected:
+    parts = str(began.spec.get("budget", "")).split()
+    budget = float(parts[0]) if parts else None
+    if planned is None:
+        return Expected(budget_usd=budget)
+    low, high = planned.usd_low, planned.usd_high
+    return Expected(planned.usd, low, high, planned.hours, planned.on_demand_usd, planned.assumed, budget)

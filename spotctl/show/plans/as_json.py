@@ -19,7 +19,7 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
 
     Fields:
         -> _plan_json
-        -> spotctl.show.freshness:freshness_json
+        -> spotctl.show.freshness:FRESHNESS
         pace: next points on the frontier of cost and time; empty without `--explain`, and for jobs planned together
         pace[].value_of_time_usd: the `value_of_time` that leads there, per hour
         pace[].cost_change: change of the median cost, as a share of it

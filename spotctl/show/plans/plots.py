@@ -15,9 +15,8 @@ from pricing_data.atomic_write import atomic_write
 from pricing_data.units import HOUR
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import JobPlan
-from spotctl.show.outputs import check_picture
 from spotctl.show.phrases import hours_text
-from spotctl.show.plot_style import BLUE, ORANGE, PALE, RED, save_plot
+from spotctl.show.plots import BLUE, ORANGE, PALE, RED, check_picture, panels, save_plot
 
 _PLAN, _ON_DEMAND, _LIKELY, _LIMIT = BLUE, PALE, ORANGE, RED
 _THICK = 0.34
@@ -54,8 +53,7 @@ def svg(plans: Sequence[JobPlan]) -> str:
 
 
 def _figure(plans: Sequence[JobPlan]) -> Figure:
-    figure = Figure(figsize=(10, 1.6 + 0.9 * len(plans)), layout="constrained")
-    cost, hours = figure.subplots(1, 2, sharey=True)
+    figure, (cost, hours) = panels(10, 1.6 + 0.9 * len(plans), across=2, sharey=True)
     per_hour = any(plan.work.assumed for plan in plans)
     _panel(cost, [_dollars(plan, per_hour=per_hour) for plan in plans], "cost, $ per hour" if per_hour else "cost, $")
     _panel(hours, [None if plan.work.assumed else _hours(plan) for plan in plans], "time, hours")

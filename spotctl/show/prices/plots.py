@@ -18,8 +18,7 @@ from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.home.errors import BadRequest
 from spotctl.show.bars import needs_log_scale
-from spotctl.show.outputs import check_picture
-from spotctl.show.plot_style import BLUE, INK, RED, save_plot
+from spotctl.show.plots import BLUE, INK, RED, check_picture, panels, save_plot
 from spotctl.show.terminal import against_on_demand, dollars, percent
 
 SUFFIXES = (".png", ".svg", ".html")
@@ -62,14 +61,13 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
 
 
 def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
-    figure = Figure(figsize=(11, 0.6 + 2.2 * len(histories)), layout="constrained")
-    panels = figure.subplots(len(histories), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, (series, stats) in zip(panels, histories, strict=True):
+    figure, rows = panels(11, 0.6 + 2.2 * len(histories), len(histories), sharex=True)
+    for axes, (series, stats) in zip(rows, histories, strict=True):
         _panel(axes, series, stats)
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
-    panels[-1].xaxis.set_major_locator(locator)
-    panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    panels[-1].set_xlabel("time (UTC)")
+    rows[-1].xaxis.set_major_locator(locator)
+    rows[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    rows[-1].set_xlabel("time (UTC)")
     return figure
 
 

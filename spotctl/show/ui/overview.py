@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from pricing_data.units import SECOND, counted, usd_text
 from spotctl.log.outcomes import DONE
-from spotctl.show.costs.html import Html, el, fragment
+from spotctl.show.costs.markup import Html, el, fragment
 from spotctl.show.costs.page_parts import ColumnHead, paragraph, section, table
 from spotctl.show.phrases import moment
 from spotctl.show.runs.run_view import RunView

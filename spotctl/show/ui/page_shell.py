@@ -4,8 +4,8 @@ from base64 import b64encode
 from datetime import datetime
 from hashlib import sha256
 
-from spotctl.show.costs.document import document
-from spotctl.show.costs.html import Html, el, fragment
+from spotctl.show.costs.markup import Html, el, fragment
+from spotctl.show.costs.page_parts import document
 
 # Nodes that stay keep their focus, selection and scroll position. A link that gets the place of another one would take
 # over its focus, so the focus then goes to the link that was chosen.

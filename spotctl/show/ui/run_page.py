@@ -8,10 +8,8 @@ from urllib.parse import quote
 from bidbrain.billing import usd
 from pricing_data.units import HOUR, counted, usd_text
 from spotctl.log.state import EVICTED
-from spotctl.show.costs.charts.lines import line_chart
-from spotctl.show.costs.charts.steps import EvictionMark, Layer, PriceLine, footprint, prices
-from spotctl.show.costs.charts.svg import series_class
-from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.charts import EvictionMark, Layer, PriceLine, footprint, line_chart, prices
+from spotctl.show.costs.markup import Html, el, series_class
 from spotctl.show.costs.page_parts import (
     ColumnHead,
     figure,

@@ -24,7 +24,7 @@ from spotctl.log.waiting import waiting_jobs
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.html import Html, el
+from spotctl.show.costs.markup import Html, el
 from spotctl.show.costs.page_parts import paragraph
 from spotctl.show.runs.latest import latest_views
 from spotctl.show.runs.reading import Watcher

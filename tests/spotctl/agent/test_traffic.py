@@ -17,9 +17,9 @@ from spotctl.run.turn.observe import news
 from spotctl.show.costs.answers import as_csv, as_json
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.page import html
-from spotctl.show.costs.period import Period
+from spotctl.show.costs.periods import Period
+from spotctl.show.costs.run_timeline import timeline_of
 from spotctl.show.costs.tables import plain_text
-from spotctl.show.costs.timelines import timeline_of
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.clouds.test_link import to
 from tests.spotctl.show.costs.made import NIGHT, night, report_of

@@ -9,7 +9,7 @@ from bidbrain.eviction.calibration import Calibration, Skill
 from pricing_data.list_prices import EgressPrice
 from pricing_data.query import QueryResult
 from spotctl.cli.session import Session
-from spotctl.lab.beta import tables as beta_tables
+from spotctl.lab.beta import results as beta_results
 from spotctl.show import terminal
 from spotctl.show.layout import pairs_table
 from spotctl.show.printable import wrapped
@@ -30,7 +30,7 @@ def test_rows_of_a_query_that_do_not_fit_stand_below_each_other(width: int, line
 def test_the_bids_of_a_calibration_stay_whole() -> None:
     one = Calibration(7, 2016, 0.021, 0.02, 0.02, 0.02, EVEN, EVEN, {}, ())
     for width, columns in ((80, 7), (140, 12)):
-        head, line, *_ = text(beta_tables.calibrations({"on-demand": one}, width), width)
+        head, line, *_ = text(beta_results.scores_view({"on-demand": one}, width), width)
         assert line.startswith("on-demand ")
         assert len(head.replace("bid above price", "bid").split()) == columns
 

@@ -30,8 +30,7 @@ from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
 from spotctl.show.costs import cost
 from spotctl.show.costs.grouping import By
-from spotctl.show.costs.run_timeline import in_order
-from spotctl.show.costs.timelines import timeline_of
+from spotctl.show.costs.run_timeline import in_order, timeline_of
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger import seconds
 from tests.spotctl.log.ledger.histories import JOB, nights

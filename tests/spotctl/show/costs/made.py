@@ -22,9 +22,8 @@ from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
 from spotctl.show.costs.cost import Report, RunPart, by_run, report
 from spotctl.show.costs.grouping import By
-from spotctl.show.costs.period import ALWAYS, Period
-from spotctl.show.costs.run_timeline import RunTimeline, in_order
-from spotctl.show.costs.timelines import timeline_of
+from spotctl.show.costs.periods import ALWAYS, Period
+from spotctl.show.costs.run_timeline import RunTimeline, in_order, timeline_of
 
 NIGHT = parse_time("2026-06-01T02:00:00Z")
 NOW = parse_time("2026-07-02T09:00:00Z")

@@ -11,17 +11,24 @@ from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.show.costs import page_parts
-from spotctl.show.costs.charts import svg
-from spotctl.show.costs.charts.bars import Bar, BarPart, share_bar, stacked_bars
-from spotctl.show.costs.charts.lines import line_chart
-from spotctl.show.costs.charts.steps import EvictionMark, Layer, StageBand, footprint
+from spotctl.show.costs import markup, page_parts
+from spotctl.show.costs.charts import (
+    Bar,
+    BarPart,
+    EvictionMark,
+    Layer,
+    StageBand,
+    footprint,
+    line_chart,
+    share_bar,
+    stacked_bars,
+)
 from spotctl.show.costs.figures import usd
-from spotctl.show.costs.html import Html, el, fragment
+from spotctl.show.costs.markup import Html, el, fragment
 from spotctl.show.costs.money import cumulative_of, held_prices, markets_of, parts_of
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, month, report_of, started_hour
 
-CANVAS = svg.Canvas(960, 280)
+CANVAS = markup.Canvas(960, 280)
 
 
 def rects(text: str, class_: str) -> list[dict[str, float]]:
@@ -32,7 +39,7 @@ def rects(text: str, class_: str) -> list[dict[str, float]]:
 
 @given(st.floats(1e-6, 1e9), st.integers(2, 8))
 def test_axes_start_at_zero_and_reach_the_highest_value(most: float, count: int) -> None:
-    values = svg.nice(most, count)
+    values = markup.nice(most, count)
     assert values[0] == 0
     assert values[-1] >= most * (1 - 1e-6)
     assert 2 <= len(values) <= count + 2
@@ -42,7 +49,7 @@ def test_axes_start_at_zero_and_reach_the_highest_value(most: float, count: int)
 
 @given(st.integers(0, 10**6), st.integers(2, 8))
 def test_axes_of_machines_have_whole_numbers(most: int, count: int) -> None:
-    values = svg.whole(most, count)
+    values = markup.whole(most, count)
     assert all(value == int(value) for value in values)
     assert values[-1] >= most
 
@@ -52,13 +59,13 @@ def test_axes_of_machines_have_whole_numbers(most: int, count: int) -> None:
     [([0, 0.5], "$0.50"), ([0, 2.0], "$2"), ([0, 0.0025], "$0.0025"), ([0, 2.5], "$2.50"), ([0, 1000.0], "$1,000")],
 )
 def test_dollars_have_as_many_decimals_as_the_axis_needs(values: list[float], label: str) -> None:
-    assert svg.dollars_axis(values)(values[1]) == label
+    assert markup.dollars_axis(values)(values[1]) == label
 
 
 @given(st.integers(10 * MINUTE, 2000 * DAY), st.integers(0, 500 * DAY), st.sampled_from([960, 340]))
 def test_labels_of_a_time_axis_stay_inside_the_chart(span: int, after: int, width: int) -> None:
-    canvas = svg.Canvas(width, 200)
-    text = svg.time_axis(canvas, canvas.x(NIGHT + after, NIGHT + after + span))
+    canvas = markup.Canvas(width, 200)
+    text = markup.time_axis(canvas, canvas.x(NIGHT + after, NIGHT + after + span))
     places = [
         (float(x), anchor, words)
         for x, anchor, words in re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="(\w+)">([^<]*)<', text)
@@ -184,9 +191,9 @@ def test_text_is_escaped_everywhere() -> None:
         page_parts.subheading(text, text),
         page_parts.section(text),
         page_parts.table([page_parts.ColumnHead(text)], [[text]], [text], caption=text),
-        svg.legend([("s0", text)]),
-        svg.text(0, 0, text),
-        svg.titled(Html(), text),
+        markup.legend([("s0", text)]),
+        markup.text(0, 0, text),
+        markup.titled(Html(), text),
         CANVAS.drawing('"<b>"'),
     )
     assert drawn.count("&lt;b&gt;") == 15

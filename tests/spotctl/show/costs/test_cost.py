@@ -20,10 +20,8 @@ from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.cost import figures, groups, report
 from spotctl.show.costs.figures import STEPS
 from spotctl.show.costs.grouping import UNTAGGED, By, check_tags, parse_by
-from spotctl.show.costs.month import months_of_tags
-from spotctl.show.costs.period import ALWAYS, Period
-from spotctl.show.costs.run_timeline import Eviction, RunTimeline
-from spotctl.show.costs.timelines import timeline_of
+from spotctl.show.costs.periods import ALWAYS, Period, months_of_tags
+from spotctl.show.costs.run_timeline import Eviction, RunTimeline, timeline_of
 from tests.spotctl.show.costs.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, parts, report_of
 
 DOLLAR = NANO_SECONDS_PER_DOLLAR

@@ -12,11 +12,9 @@ from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.show.costs.cost import report
-from spotctl.show.costs.days import by_day, local
 from spotctl.show.costs.grouping import By
-from spotctl.show.costs.period import Period
-from spotctl.show.costs.run_timeline import in_order
-from spotctl.show.costs.timelines import timeline_of
+from spotctl.show.costs.periods import Period, by_day, local
+from spotctl.show.costs.run_timeline import in_order, timeline_of
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, NOW, MadeRun, night, write_log
 

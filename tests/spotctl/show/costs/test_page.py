@@ -13,8 +13,8 @@ import pytest
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.log import events as ev
 from spotctl.show.costs import page
+from spotctl.show.costs.columns import digits_of, money
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.formatting import digits_of, money
 from spotctl.show.costs.grouping import By
 from tests.spotctl.show.costs import browser
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, month, night, report_of

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR
-from spotctl.show.costs import cost_summary, focus
+from spotctl.show.costs import focus
+from spotctl.show.costs.answers import cost_summary
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, GCP, NIGHT, RELIABLE, MadeRun, night, report_of, started_hour, write_log
 

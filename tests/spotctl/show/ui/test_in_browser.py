@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from spotctl.log.ledger.rows import CostSoFar
-from spotctl.show.costs.html import el
+from spotctl.show.costs.markup import el
 from spotctl.show.runs.run_view import Money
 from spotctl.show.ui.overview import ACTIVE, overview_page
 from spotctl.show.ui.page_shell import renewed_page

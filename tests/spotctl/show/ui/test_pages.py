@@ -10,7 +10,7 @@ import pytest
 
 from pricing_data.units import MINUTE, parse_time
 from spotctl.log.ledger.rows import CostSoFar
-from spotctl.show.costs.html import fragment
+from spotctl.show.costs.markup import fragment
 from spotctl.show.costs.page_parts import times
 from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import HeldMachine, Money, RunView

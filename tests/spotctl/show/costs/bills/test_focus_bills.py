@@ -16,9 +16,9 @@ from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.clouds.bill_lines import BadBill, BillKind, BillLine
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs import focus
-from spotctl.show.costs.bills.agreement import Agreement, DifferenceKind
 from spotctl.show.costs.bills.read import read_bill
 from spotctl.show.costs.bills.reconcile import reconcile
+from spotctl.show.costs.bills.views import Agreement, DifferenceKind
 from spotctl.show.costs.cost import Report
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.bills.exports import PROVIDERS, Line, as_csv, made_run

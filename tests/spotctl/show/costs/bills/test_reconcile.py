@@ -13,9 +13,9 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.bill_lines import BillLine, ProviderBill
 from spotctl.log.ledger.rows import ChargeKind, Use
 from spotctl.show.costs.bills import views
-from spotctl.show.costs.bills.agreement import Agreement, BillDifference, DifferenceKind
 from spotctl.show.costs.bills.read import read_bill
 from spotctl.show.costs.bills.reconcile import reconcile
+from spotctl.show.costs.bills.views import Agreement, BillDifference, DifferenceKind
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.bills.exports import (
     COST,

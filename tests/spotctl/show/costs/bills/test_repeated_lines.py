@@ -8,9 +8,9 @@ import pytest
 
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.bills import views
-from spotctl.show.costs.bills.agreement import Agreement, DifferenceKind
 from spotctl.show.costs.bills.read import read_bill
 from spotctl.show.costs.bills.reconcile import reconcile
+from spotctl.show.costs.bills.views import Agreement, DifferenceKind
 from tests.spotctl.show.costs.bills.exports import (
     COST,
     CURRENCY,

@@ -1,6 +1,5 @@
-"""A Gavel allocation as JSON and as a table."""
+"""An allocation (`gavel solve`) as JSON and as a table."""
 
-from math import isfinite
 from typing import Any
 
 from rich.table import Table
@@ -11,7 +10,8 @@ from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import best_throughput
 from bidbrain.gavel.timetable import PlannedPiece, timetable
-from spotctl.lab.gavel.problem_file import Estimates
+from spotctl.lab.gavel.problem_file import EstimatePart, Estimates
+from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import plain_table
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
@@ -22,69 +22,94 @@ _WHOLE, _MOST_TIMES = 0.9995, 50
 _BASES = {"profile": "from a profile", "formula": "by formula", "measured": "measured"}
 
 
-def answer(
+SOLUTION: tuple[Column[Any], ...] = (
+    Column(
+        "status", "`optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan may exist"
+    ),
+    Column("objective", "value of the policy's objective; null if it is infinite"),
+    Column(
+        "allocation",
+        "share of time on each type, by job; pairs of jobs as a+b",
+        named=Column("", "one job or pair", named="share of its time on this type"),
+    ),
+    Column(
+        "effective_throughput",
+        "steps per second of each job with this allocation",
+        named="steps per second of this job",
+    ),
+    Column("cost_usd_per_hour", "cost per hour; null without prices"),
+    Column("infeasible", "constraints that could not be kept, and how to fix them"),
+    Column("solve_seconds", "time that solving took"),
+    Column(
+        "estimates",
+        "estimated throughputs, by job and type",
+        named=Column("", "one job", named=Column("", "the estimate for this type", of=EstimatePart)),
+        optional=True,
+    ),
+    Column(
+        "effective_throughput_interval",
+        "interval of the effective throughput, by job with estimates",
+        named="interval of one job",
+        optional=True,
+    ),
+    Column(
+        "hours",
+        "hours on each type, by job",
+        named=Column("", "one job or pair", named="hours on this type"),
+        optional=True,
+    ),
+    Column("cost_usd", "cost of the whole schedule", optional=True),
+    Column(
+        "schedule",
+        "when each job runs, by job; of policies that plan to the end of the work",
+        named=Column(
+            "",
+            "one job or pair",
+            each=(
+                Column("type", "type of its workers"),
+                Column("start_seconds", "beginning, in seconds from now"),
+                Column("end_seconds", "end, in seconds from now"),
+                Column("share", "share of that time in which it holds its workers"),
+            ),
+        ),
+        optional=True,
+    ),
+    Column("notes", "figures of the policy", named="value of this figure", optional=True),
+)
+
+
+def solution_json(
     problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
 ) -> dict[str, Any]:
-    """The JSON of `--json`.
-
-    Fields:
-        allocation.*: one job or pair
-        allocation.*.*: share of its time on this type
-        effective_throughput.*: steps per second of this job
-        estimates: estimated throughputs, by job and type
-        estimates.*: one job
-        estimates.*.* -> spotctl.lab.gavel.problem_file:EstimatePart
-        effective_throughput_interval: interval of the effective throughput, by job with estimates
-        effective_throughput_interval.*: interval of one job
-        hours: hours on each type, by job
-        hours.*: one job or pair
-        hours.*.*: hours on this type
-        cost_usd: cost of the whole schedule
-        schedule: when each job runs, by job; of policies that plan to the end of the work
-        schedule.*: one job or pair
-        schedule.*[].type: type of its workers
-        schedule.*[].start_seconds: beginning, in seconds from now
-        schedule.*[].end_seconds: end, in seconds from now
-        schedule.*[].share: share of that time in which it holds its workers
-        notes: figures of the policy
-        notes.*: value of this figure
-    """
-    answer_: dict[str, Any] = {
-        #: `optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan may exist
-        "status": "relaxed" if allocation.infeasible else "optimal" if allocation.exact else "approximate",
-        #: value of the policy's objective; null if it is infinite
-        "objective": allocation.objective if isfinite(allocation.objective) else None,
-        "allocation": _by_row(problem, allocation.shares),  #: share of time on each type, by job; pairs of jobs as a+b
-        #: steps per second of each job with this allocation
-        "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
-        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),  #: cost per hour; null without prices
-        "infeasible": list(allocation.infeasible),  #: constraints that could not be kept, and how to fix them
-        "solve_seconds": seconds,  #: time that solving took
+    """The JSON of `gavel solve --json`."""
+    schedule = {
+        name: [
+            {
+                "type": problem.cluster.types[piece.type],
+                "start_seconds": piece.start,
+                "end_seconds": piece.end,
+                "share": piece.share,
+            }
+            for piece in pieces
+        ]
+        for name, pieces in _schedule(problem, allocation).items()
     }
-    if estimates:
-        answer_["estimates"] = {
-            job: {kind: estimate.model_dump(mode="json") for kind, estimate in by_type.items()}
-            for job, by_type in estimates.items()
-        }
-        answer_["effective_throughput_interval"] = _intervals(problem, allocation, estimates)
-    if allocation.hours is not None:
-        answer_["hours"] = _by_row(problem, allocation.hours)
-    if allocation.cost_usd is not None:
-        answer_["cost_usd"] = allocation.cost_usd
-    if schedule := _schedule(problem, allocation):
-        answer_["schedule"] = {
-            name: [
-                {
-                    "type": problem.cluster.types[piece.type],
-                    "start_seconds": piece.start,
-                    "end_seconds": piece.end,
-                    "share": piece.share,
-                }
-                for piece in of_row
-            ]
-            for name, of_row in schedule.items()
-        }
-    return answer_ | ({"notes": allocation.notes} if allocation.notes else {})
+    figures = {
+        "status": "relaxed" if allocation.infeasible else "optimal" if allocation.exact else "approximate",
+        "objective": allocation.objective,
+        "allocation": _by_row(problem, allocation.shares),
+        "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
+        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),
+        "infeasible": list(allocation.infeasible),
+        "solve_seconds": seconds,
+        "estimates": estimates or None,
+        "effective_throughput_interval": _intervals(problem, allocation, estimates) or None,
+        "hours": None if allocation.hours is None else _by_row(problem, allocation.hours),
+        "cost_usd": allocation.cost_usd,
+        "schedule": schedule or None,
+        "notes": allocation.notes or None,
+    }
+    return as_json(SOLUTION, figures)
 
 
 def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict[str, list[PlannedPiece]]:
@@ -164,15 +189,15 @@ def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
         if not job and max(row) <= _LEAST_SHARE:
             continue
         cells = [f"{share:.1%}" if share > _LEAST_SHARE else "-" for share in row]
-        cells += _progress(allocation.effective_throughput[i], best[i]) if job else ["", ""]
+        if job:
+            throughput = allocation.effective_throughput[i]
+            cells += [f"{throughput:.4g}", f"{throughput / best[i]:.0%}" if best[i] > 0 else "-"]
+        else:
+            cells += ["", ""]
         if allocation.hours is not None:
             cells.append(f"{allocation.hours[i].sum():.3g}")
         rows.add_row(Text(name), *cells)
     return rows
-
-
-def _progress(throughput: float, best: float) -> list[str]:
-    return [f"{throughput:.4g}", f"{throughput / best:.0%}" if best > 0 else "-"]
 
 
 def remarks(

@@ -6,8 +6,8 @@ import pytest
 
 from agileml.core.events import Iteration
 from agileml.policies.policy import ClockSums
-from spotctl.lab.train import tables as train_tables
-from spotctl.lab.train.plots import marked_clocks
+from spotctl.lab.train import progress
+from spotctl.lab.train.progress import marked_clocks
 
 
 def iteration(clock: int, *events: str) -> Iteration:
@@ -17,20 +17,20 @@ def iteration(clock: int, *events: str) -> Iteration:
 
 def test_a_line_and_the_events_of_a_clock() -> None:
     one = iteration(7, "t1 left", "t2 ready")
-    assert train_tables.line(one) == "clock 7  stage 2  nodes 1+3  loss 1.5  250 ms"
-    assert train_tables.events(one) == ["clock 7: t1 left", "clock 7: t2 ready"]
+    assert progress.line(one) == "clock 7  stage 2  nodes 1+3  loss 1.5  250 ms"
+    assert progress.events(one) == ["clock 7: t1 left", "clock 7: t2 ready"]
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0004, "0.4 ms"), (0.25, "250 ms"), (1.5, "1.5 s"), (99.4, "99.4 s"), (252.3, "4 min 12 s")]
 )
 def test_spans(value: float, text: str) -> None:
-    assert train_tables.seconds(value) == text
+    assert progress.seconds(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**50, "1024.0 TiB")])
 def test_sizes(value: float, text: str) -> None:
-    assert train_tables.size(value) == text
+    assert progress.size(value) == text
 
 
 def test_which_events_the_picture_marks() -> None:

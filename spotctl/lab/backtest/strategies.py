@@ -1,0 +1,241 @@
+"""Strategies over a price history (`backtest run`), and the differences between them (`backtest compare`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bidbrain.backtest.results import BOUND, BacktestSummary, JobResult, cheapest
+from bidbrain.backtest.robustness import ConfidenceInterval, PairedDifference
+from bidbrain.backtest.run import run_of
+from bidbrain.billing import End
+from bidbrain.strategies.default import default_for
+from pricing_data.units import HOUR, MINUTE, format_time
+from spotctl.show.columns import UNKNOWN, WALL_SECONDS, Column, as_json, save_csv
+from spotctl.show.plots import BLUE, GREEN, INK, RED, legend_of, output_folder, panels, save_plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bidbrain.backtest.scenario import Scenario
+    from bidbrain.replay.run import Run, Tenure
+
+SUMMARIES: tuple[Column[BacktestSummary], ...] = (
+    Column("scheme", heading="strategy"),
+    Column("hours", heading="hours", show="{:g}"),
+    Column("cost_pct", heading="cost %", show="{:.1f}"),
+    Column("cost_p50", value=lambda summary: summary.cost_p50, heading="p50", show="{:.1f}", rank=1),
+    Column("cost_p95", value=lambda summary: summary.cost_p95, heading="p95", show="{:.1f}", rank=2),
+    Column("runtime_ratio", heading="run time", show="{:.2f}"),
+    Column("evictions_per_job", value=lambda summary: summary.evictions_per_job, heading="evictions", show="{:.1f}"),
+    Column("free_pct", value=lambda summary: summary.free_pct, heading="free %", show="{:.1f}", rank=3),
+    Column("unfinished", heading="unfinished"),
+)
+
+RESULTS: tuple[Column[Any], ...] = (
+    Column("results", "results by strategy and job length; null where no job finished", each=BacktestSummary),
+    Column("cheapest", "cheapest strategy that is as fast as the baseline; null if none is"),
+    Column(
+        "default",
+        "strategy that plans use under this billing rule",
+        of=(Column("scheme", "its name", lambda strategy: strategy.name), Column("reason", "why")),
+    ),
+    Column("notes", "notes on strategies"),
+    WALL_SECONDS,
+)
+
+
+def results_json(
+    summaries: Sequence[BacktestSummary], billing: str, wall_seconds: float, remarks: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The JSON of `backtest run --json`."""
+    best, default = cheapest(summaries), default_for(billing)
+    figures = {"results": summaries, "cheapest": best, "default": default, "notes": list(remarks)}
+    return as_json(RESULTS, figures | {"wall_seconds": wall_seconds})
+
+
+def choice(summaries: Sequence[BacktestSummary], billing: str) -> tuple[str, str]:
+    """The cheapest strategy in these results, and the default under this billing rule."""
+    best, default = cheapest(summaries), default_for(billing)
+    first = f"cheapest strategy as fast as the baseline: {best}" if best else "no strategy is as fast as the baseline"
+    return first, f"default for {billing} billing: {default.name}, because {default.reason}"
+
+
+def _pairs(row: PairedDifference) -> str:
+    return f"{row.jobs} (+{row.unpaired} unpaired)" if row.unpaired else f"{row.jobs}"
+
+
+def _mean(interval: ConfidenceInterval, spec: str) -> str:
+    return f"{interval.mean:+{spec}}" if isfinite(interval.mean) else UNKNOWN
+
+
+def _ends(interval: ConfidenceInterval, spec: str) -> str:
+    if interval.low is None or not isfinite(interval.mean):
+        return UNKNOWN
+    return f"[{interval.low:+{spec}}, {interval.high:+{spec}}]"
+
+
+DIFFERENCES: tuple[Column[PairedDifference], ...] = (
+    Column("variant", "variant of the scenario", heading="variant"),
+    Column("scheme", "name of the strategy", heading="strategy"),
+    Column("against", "strategy that it is compared with"),
+    Column("hours", "length of the jobs on the baseline's machines", heading="hours", show="{:g}"),
+    Column("jobs", "number of jobs compared", heading="jobs", cell=_pairs, rank=3),
+    Column("unpaired", "number of jobs that either did not finish"),
+    Column(
+        "cost_points",
+        "mean difference in cost, in percentage points of on-demand",
+        lambda row: row.cost.mean,
+        heading="cost, points",
+        cell=lambda row: _mean(row.cost, ".2f"),
+    ),
+    Column(
+        "cost_low",
+        "lower end of its 95% interval",
+        lambda row: row.cost.low,
+        heading="95%",
+        cell=lambda row: _ends(row.cost, ".2f"),
+        rank=1,
+    ),
+    Column("cost_high", "upper end of its 95% interval", lambda row: row.cost.high),
+    Column(
+        "runtime_ratio",
+        "mean difference in run time, as a share of the baseline's",
+        lambda row: row.runtime.mean,
+        heading="run time",
+        cell=lambda row: _mean(row.runtime, ".3f"),
+    ),
+    Column(
+        "runtime_low",
+        "lower end of its 95% interval",
+        lambda row: row.runtime.low,
+        heading="95%",
+        cell=lambda row: _ends(row.runtime, ".3f"),
+        rank=2,
+    ),
+    Column("runtime_high", "upper end of its 95% interval", lambda row: row.runtime.high),
+)
+
+COMPARISON: tuple[Column[Any], ...] = (
+    Column("differences", "differences between strategies over the jobs that both finished", each=DIFFERENCES),
+    WALL_SECONDS,
+)
+
+_SPOT, _ON_DEMAND, _FREE, _EVICTED = BLUE, INK, GREEN, RED
+_ON_DEMAND_NAME = "on demand"
+
+
+def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summaries: Sequence[BacktestSummary]) -> None:
+    """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one footprint."""
+    rows = []
+    for result in results:
+        end = "" if result.end is None else format_time(result.end)
+        rows.append(asdict(result) | {"start": format_time(result.start), "end": end})
+    with output_folder(folder):
+        save_csv(folder / "jobs.csv", rows)
+        for hours in sorted({summary.hours for summary in summaries}):
+            of_length = [summary for summary in summaries if summary.hours == hours]
+            save_plot(_cost_and_runtime(hours, of_length), folder / f"cost_and_runtime_{hours:g}h.png")
+            save_plot(_machine_hours(hours, of_length), folder / f"machine_hours_{hours:g}h.png")
+            footprint = _footprint(scenario, [result for result in results if result.hours == hours])
+            if footprint is not None:
+                save_plot(footprint, folder / f"footprint_{hours:g}h.png")
+
+
+def _cost_and_runtime(hours: float, summaries: Sequence[BacktestSummary]) -> Figure:
+    figure, (cost, time) = panels(10, 0.8 + 0.45 * len(summaries), across=2, sharey=True)
+    names = [summary.scheme for summary in summaries]
+    for axes, values, label in (
+        (cost, [summary.cost_pct for summary in summaries], "cost, % of on-demand"),
+        (time, [summary.runtime_ratio for summary in summaries], "run time / baseline run time"),
+    ):
+        bars = axes.barh(names, values, color=_SPOT)
+        axes.bar_label(bars, fmt="%.1f" if axes is cost else "%.2f", padding=3)
+        axes.set_xlabel(label)
+        axes.margins(x=0.15)
+    cost.invert_yaxis()
+    figure.suptitle(f"Jobs of {hours:g} hours", fontsize=11)
+    return figure
+
+
+def _machine_hours(hours: float, summaries: Sequence[BacktestSummary]) -> Figure:
+    rented = [summary for summary in summaries if summary.on_demand_hours + summary.spot_hours + summary.free_hours > 0]
+    figure, (axes,) = panels(10, 1.0 + 0.45 * len(rented))
+    names, left = [summary.scheme for summary in rented], [0.0] * len(rented)
+    parts = (("on demand", "on_demand_hours", _ON_DEMAND), ("spot", "spot_hours", _SPOT), ("free", "free_hours", _FREE))
+    for label, field, color in parts:
+        values = [getattr(summary, field) for summary in rented]
+        axes.barh(names, values, left=left, label=label, color=color)
+        left = [a + b for a, b in zip(left, values, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("machine-hours per job")
+    axes.set_title(f"Where machine-hours went, jobs of {hours:g} hours", loc="left", fontsize=11)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def _footprint(scenario: Scenario, results: Sequence[JobResult]) -> Figure | None:
+    """The machines of every strategy that rents spot machines over time, for one typical job; None if none does."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+    from matplotlib.lines import Line2D
+
+    job = _typical(results)
+    strategies = dict.fromkeys(result.scheme for result in results if result.spot_hours + result.free_hours > 0)
+    runs = {name: run_of(scenario, name, job.zone, job.hours, job.start) for name in strategies}
+    if not runs:
+        return None
+    names = sorted({_name(tenure) for run in runs.values() for tenure in run.tenures})
+    tints = {name: to_hex(colormaps["tab20"](i % 20)) for i, name in enumerate(names)}
+    colors = {name: _ON_DEMAND if name == _ON_DEMAND_NAME else tint for name, tint in tints.items()}
+    figure, rows = panels(10, 1.5 + 0.06 * len(colors) + 1.3 * len(runs), len(runs), sharex=True, sharey=True)
+    for axes, (name, run) in zip(rows, runs.items(), strict=True):
+        _draw_machines(axes, run, colors)
+        axes.set_title(name, loc="left", fontsize=9)
+    rows[-1].set_xlabel("hours since the start")
+    figure.supylabel("capacity held (vCPUs)", fontsize=9)
+    began = format_time(job.start // MINUTE * MINUTE)
+    figure.suptitle(f"{job.hours:g} hours of work in {job.zone} from {began}", fontsize=11)
+    evicted = Line2D([], [], linestyle="", marker="^", color=_EVICTED, label="eviction")
+    handles = [*legend_of(colors), evicted]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def _typical(results: Sequence[JobResult]) -> JobResult:
+    """The job whose cost, summed over all strategies but the bound, is the median."""
+    costs: dict[tuple[str, int], list[float]] = {}
+    for result in results:
+        if result.scheme != BOUND:
+            costs.setdefault((result.zone, result.start), []).append(result.cost)
+    ranked = sorted(costs, key=lambda job: (sum(costs[job]), job)) or [
+        (result.zone, result.start) for result in results
+    ]
+    zone, start = ranked[len(ranked) // 2]
+    return next(result for result in results if (result.zone, result.start) == (zone, start))
+
+
+def _draw_machines(axes: Axes, run: Run, colors: dict[str, str]) -> None:
+    """The capacity (work per hour) that is held of each market, and the evictions."""
+    start = run.job.start
+    edges = np.unique([moment for tenure in run.tenures for moment in (tenure.start, tenure.end)] or [start])
+    levels = {name: np.zeros(edges.size) for name in colors}
+    for tenure in run.tenures:
+        held = (edges >= tenure.start) & (edges < tenure.end)
+        levels[_name(tenure)][held] += tenure.rent.machines * tenure.rent.offer.nu
+    axes.stackplot((edges - start) / HOUR, list(levels.values()), step="post", colors=colors.values(), linewidth=0)
+    evictions = [(tenure.end - start) / HOUR for tenure in run.tenures if tenure.ended is End.EVICTED]
+    low = [0.07] * len(evictions)
+    axes.plot(evictions, low, "^", color=_EVICTED, markeredgecolor="white", transform=axes.get_xaxis_transform())
+    axes.margins(x=0, y=0.1)
+
+
+def _name(tenure: Tenure) -> str:
+    market = tenure.rent.offer.market
+    return _ON_DEMAND_NAME if tenure.rent.bid is None else f"{market.instance_type} {market.zone}"

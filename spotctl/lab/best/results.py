@@ -1,0 +1,215 @@
+"""Ranked offers (`prices best`) as a table and as JSON, and the condition that `prices watch` waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from pricing_data.units import age, counted, format_time, to_usd
+from spotctl.home.errors import BadRequest
+from spotctl.lab.best.offers import SORTS, RankedOffer, ranked
+from spotctl.run.notify.webhook import Message
+from spotctl.show.columns import UNKNOWN, Column, as_json, chosen, table
+from spotctl.show.freshness import FRESHNESS
+from spotctl.show.prices.answers import LOST
+from spotctl.show.terminal import market_name, percent
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def _usd(value: float) -> str:
+    return f"{value:.4f}" if value < 10 else f"{value:.2f}"
+
+
+def _share(value: float) -> str:
+    return "<0.1%" if value < 0.001 else f"{value:.1%}"
+
+
+def _market(offer: RankedOffer) -> Text:
+    name = market_name(offer.market)
+    if not offer.estimated:
+        return name
+    # A list can be years old, and its date says more than its age.
+    dated = f", {format_time(offer.seen)[:10]}" if offer.shipped else ""
+    return name.append(f" (estimated{dated})", style="yellow")
+
+
+def _gpus(offer: RankedOffer) -> str:
+    machine = offer.machine
+    return f"{machine.accelerators}x{machine.accelerator}" if machine.accelerators else UNKNOWN
+
+
+OFFERS: tuple[Column[RankedOffer], ...] = (
+    Column("market", "the market", lambda offer: str(offer.market), heading="market", cell=_market),
+    Column("usd_per_hour", "current price of a machine", heading="$/h", show=_usd),
+    Column("usd_per_gpu_hour", "price per GPU; null without GPUs", heading="$/GPU-h", show=_usd),
+    Column("usd_per_vcpu_hour", "price per vCPU", heading="$/vCPU-h", show=_usd),
+    Column(
+        "usd_per_useful_hour",
+        "price per hour of work that evictions do not destroy; null if the eviction rate is unknown",
+        heading="$/useful h",
+        show=_usd,
+    ),
+    Column(
+        "eviction",
+        "probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing",
+        heading="evicted/h",
+        show=_share,
+    ),
+    Column("band", "published band of interruptions or evictions; null if none is published", heading="band"),
+    Column("age_seconds", "age of the price", value_at=RankedOffer.age_seconds, heading="age", show=age),
+    Column(
+        "as_of",
+        "moment at which the price was last known to hold, or the date of the list that it is from",
+        lambda offer: format_time(offer.seen),
+    ),
+    Column("source", "where the price is from"),
+    Column("estimated", "whether the price was estimated from a published discount"),
+    Column(
+        "placement_score",
+        "published placement score, 1 to 10; null if none is stored",
+        lambda offer: offer.score,
+        heading="score",
+        show="{:g}",
+    ),
+    Column("discount", "price reduction against on demand, as a share", heading="below list", show=percent),
+    Column(
+        "on_demand",
+        "on-demand price in dollars per hour",
+        lambda offer: None if offer.on_demand is None else to_usd(offer.on_demand),
+    ),
+    Column("vcpus", "number of vCPUs of a machine", lambda offer: offer.machine.vcpus, heading="vCPUs"),
+    Column("memory_gib", "memory of a machine", lambda offer: offer.machine.memory_gib, heading="GiB", show="{:g}"),
+    Column("gpu", "model of its GPUs; null without", lambda offer: offer.machine.accelerator),
+    Column("gpus", "number of its GPUs", lambda offer: offer.machine.accelerators, heading="GPUs", cell=_gpus),
+    Column("gpu_memory_gib", "memory of one GPU", lambda offer: offer.gpu_memory_gib, heading="GPU GiB"),
+    Column(
+        "machine_as_of",
+        "date of the shipped description of the machine; null if the cloud itself described it",
+        lambda offer: None if offer.machine.as_of is None else format_time(offer.machine.as_of),
+    ),
+    Column("synthetic", "whether the prices are generated", lambda offer: offer.market.is_synthetic),
+)
+BEST: tuple[Column[Any], ...] = (
+    Column("offers", "offers in the order of --by, the best first", each=OFFERS),
+    *FRESHNESS,
+    Column(
+        "removed_by",
+        "filter that leaves no offer; absent if an offer fits",
+        of=(
+            Column("option", "the option"),
+            Column("before", "number of markets that passed the filters before it"),
+        ),
+        optional=True,
+    ),
+    *LOST,
+)
+WATCH: tuple[Column[Any], ...] = (
+    Column("holds", "whether the condition holds"),
+    Column("condition", "the condition in words"),
+    Column("offers", "offers that meet it, the cheapest first", each=OFFERS),
+)
+_SHOWN_FROM = {
+    "market": 0,
+    "gpus": 120,
+    "gpu_memory_gib": 150,
+    "vcpus": 120,
+    "memory_gib": 120,
+    "usd_per_hour": 0,
+    "usd_per_gpu_hour": 0,
+    "usd_per_vcpu_hour": 150,
+    "usd_per_useful_hour": 90,
+    "discount": 130,
+    "eviction": 0,
+    "band": 100,
+    "placement_score": 170,
+    "age_seconds": 0,
+}
+"""The columns of the table in their order, with the width of the terminal from which on each is shown."""
+_ABOUT_GPUS = ("gpus", "gpu_memory_gib", "usd_per_gpu_hour")
+
+
+def offers_table(offers: Sequence[RankedOffer], now: int, width: int) -> Table:
+    """A row per offer; a narrow terminal gets the most important columns, and folds the markets' names.
+
+    Columns that would be empty are left out.
+    """
+    have_gpus = any(offer.machine.accelerators for offer in offers)
+    fitting = [key for key, least in _SHOWN_FROM.items() if width >= least and (have_gpus or key not in _ABOUT_GPUS)]
+    columns = chosen(OFFERS, " ".join(fitting))
+    known = [column for column in columns if any(column.text(offer, now) != UNKNOWN for offer in offers)]
+    return table(known, offers, now=now)
+
+
+def shipped_machines(offers: Sequence[RankedOffer]) -> list[str]:
+    """A line about the machines that no cloud has described yet, and the date of the list that they are from."""
+    dates = [offer.machine.as_of for offer in offers if offer.machine.as_of is not None]
+    if not dates:
+        return []
+    first, last = (format_time(date)[:10] for date in (min(dates), max(dates)))
+    when = first if first == last else f"{first} to {last}"
+    return [f"vCPUs, memory and GPUs are from the shipped list, as of {when}, unless fetched with credentials"]
+
+
+_WORDS = {
+    "price": "${:,.4g} per hour",
+    "gpu": "${:,.4g} per GPU-hour",
+    "vcpu": "${:,.4g} per vCPU-hour",
+    "useful": "${:,.4g} per useful hour",
+    "eviction": "{:.2%} evicted within an hour",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCondition:
+    """A limit on a figure of `prices best --sort`; the condition holds while an offer is below the limit."""
+
+    by: str
+    below: float
+
+    def __post_init__(self) -> None:
+        if self.by not in _WORDS:
+            raise BadRequest(f"--by {self.by!r} is not one of {', '.join(_WORDS)}")
+        if not 0 < self.below < float("inf"):
+            raise BadRequest(f"--below {self.below:g} must be above 0")
+
+    @property
+    def text(self) -> str:
+        """`below $1.5 per GPU-hour`."""
+        return f"below {_WORDS[self.by].format(self.below)}"
+
+    def met_by(self, offers: Iterable[RankedOffer]) -> list[RankedOffer]:
+        """The offers that meet the condition, the best first."""
+        return [offer for offer in ranked(offers, self.by) if (self._figure(offer) or float("inf")) < self.below]
+
+    def shown(self, offer: RankedOffer) -> str:
+        """The offer's figure in words."""
+        figure = self._figure(offer)
+        return "unknown" if figure is None else _WORDS[self.by].format(figure)
+
+    def _figure(self, offer: RankedOffer) -> float | None:
+        return SORTS[self.by](offer)
+
+
+def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now: int) -> Message:
+    """The message that a condition holds for these offers, of which the first is the best."""
+    best = offers[0]
+    lines = {
+        "Condition": condition.text,
+        "Price": f"${best.usd_per_hour:,.4f} per hour{' (estimated)' if best.estimated else ''}",
+        "Evicted within an hour": "unknown" if best.eviction is None else f"{best.eviction:.2%}",
+        "Price seen": f"{age(best.age_seconds(now))} ago",
+        "Offers that fit": counted(len(offers), "offer"),
+    }
+    facts = {"event": "price condition holds", "condition": condition.text, **as_json(OFFERS, best, now)}
+    return Message(
+        f"{best.market} {best.seen} {best.price} {condition.text}",
+        f"{best.market}: {condition.shown(best)}",
+        good=True,
+        lines=lines,
+        facts=facts,
+    )

@@ -1,0 +1,243 @@
+"""Eviction estimates and their scores (`spotctl lab beta`) as tables, JSON and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
+
+from bidbrain.eviction.bids import BidAbove
+from bidbrain.eviction.calibration import Bin, Calibration, Skill
+from pricing_data.units import NANOS_PER_DOLLAR, age, format_time
+from spotctl.home.errors import BadRequest
+from spotctl.lab.beta.estimates import BidEstimate
+from spotctl.show.columns import Column, table
+from spotctl.show.layout import pairs_table
+from spotctl.show.phrases import EVIDENCE, chance
+from spotctl.show.plots import BLUE, INK, panels, save_plot
+from spotctl.show.terminal import market_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_ESTIMATE, _HISTORY, _GRID = BLUE, INK, 0.25
+
+ESTIMATE: tuple[Column[BidEstimate], ...] = (
+    Column("market", "the market", lambda at_bid: str(at_bid.market)),
+    Column(
+        "probability",
+        "beta: probability of an eviction within the window, at this bid",
+        lambda at_bid: at_bid.estimate.probability,
+    ),
+    Column("low", "lower end of its 95% interval", lambda at_bid: at_bid.estimate.low),
+    Column("high", "upper end of its 95% interval", lambda at_bid: at_bid.estimate.high),
+    Column("historical_share", "share of past windows in which the price rose above the bid"),
+    Column(
+        "median_seconds_to_eviction",
+        "median time to the eviction of the machines that are evicted; null if none are",
+        lambda at_bid: at_bid.estimate.median_seconds_to_eviction,
+    ),
+    Column("observations", "number of observations behind the estimate", lambda at_bid: at_bid.estimate.observations),
+    Column("basis", "how it was estimated, and from what", lambda at_bid: at_bid.estimate.basis),
+    Column("bid", "the bid: relative to the price at the start, or absolute", lambda at_bid: str(at_bid.bid)),
+    Column("window_seconds", "length of the window", lambda at_bid: at_bid.window / 1e6),
+    Column("at", "moment from which the window begins", lambda at_bid: format_time(at_bid.at)),
+    Column("evidence", "what the rate of evictions for other reasons than the price rests on"),
+    Column(
+        "price_probability",
+        "probability that the price rises above the bid within the window",
+        lambda at_bid: at_bid.crossing.probability,
+    ),
+    Column("price_low", "lower end of its 95% interval", lambda at_bid: at_bid.crossing.low),
+    Column("price_high", "upper end of its 95% interval", lambda at_bid: at_bid.crossing.high),
+)
+CURVE: tuple[Column[Any], ...] = (
+    Column("file", "the picture"),
+    Column("curve", "the estimate at each bid", each=ESTIMATE),
+)
+
+SKILL: tuple[Column[Skill], ...] = (
+    Column("skill", "1 minus the ratio of the Brier scores"),
+    Column("low", "lower end of its 95% interval"),
+    Column("high", "upper end of its 95% interval"),
+)
+
+
+def _skill(skill: Skill) -> str:
+    return f"{skill.skill:.1%} [{skill.low:.1%}, {skill.high:.1%}]"
+
+
+ScoredBid = tuple[str, Calibration]
+
+SCORES: tuple[Column[ScoredBid], ...] = (
+    Column("bid", "the bid", lambda scored: scored[0], heading="bid above price"),
+    Column(
+        "origins", "number of moments at which the model was fitted and then tested", lambda scored: scored[1].origins
+    ),
+    Column(
+        "starts",
+        "number of windows predicted",
+        lambda scored: scored[1].starts,
+        heading="starts",
+        show="{:,}",
+        rank=3,
+    ),
+    Column(
+        "crossed",
+        "share of windows in which the price rose above the bid",
+        lambda scored: scored[1].crossed,
+        heading="crossed",
+        show=chance,
+    ),
+    Column(
+        "brier",
+        "Brier score of the model (mean squared error of the probability; less is better)",
+        lambda scored: scored[1].brier,
+        heading="Brier",
+        show="{:.5f}",
+    ),
+    Column(
+        "brier_own_share",
+        "Brier score of predicting the market's own past share",
+        lambda scored: scored[1].brier_own,
+        heading="own share",
+        show="{:.5f}",
+        rank=1,
+    ),
+    Column(
+        "brier_pooled_share",
+        "Brier score of predicting the past share of all markets",
+        lambda scored: scored[1].brier_pooled,
+        heading="pooled share",
+        show="{:.5f}",
+        rank=2,
+    ),
+    Column(
+        "against_own_share",
+        "how much better the model is than the market's own past share",
+        lambda scored: scored[1].against_own,
+        heading="vs own",
+        show=_skill,
+        of=SKILL,
+    ),
+    Column(
+        "against_pooled_share",
+        "how much better the model is than the past share of all markets",
+        lambda scored: scored[1].against_pooled,
+        heading="vs pooled",
+        show=_skill,
+        of=SKILL,
+    ),
+    Column("beats_both", "whether both intervals are above 0", lambda scored: scored[1].beats_both),
+    Column(
+        "relied_on",
+        "how often the model relied on each method",
+        lambda scored: scored[1].methods,
+        named="number of origins with this method",
+    ),
+    Column("reliability", "predictions by band", lambda scored: scored[1].reliability, each=Bin),
+)
+CALIBRATION: tuple[Column[Any], ...] = (Column("results", "scores for each bid", each=SCORES),)
+
+
+def estimate_view(at_bid: BidEstimate) -> Group:
+    """One estimate: its probability, interval, median time to eviction, and basis."""
+    estimated = at_bid.estimate
+    seconds, span = estimated.median_seconds_to_eviction, age(at_bid.window / 1e6)
+    rows = [
+        ("eviction", f"{chance(estimated.probability)} within {span} of {format_time(at_bid.at)}"),
+        ("95% interval", f"{chance(estimated.low)} to {chance(estimated.high)}"),
+        ("evidence", EVIDENCE[at_bid.evidence]),
+        ("price alone", f"{chance(at_bid.crossing.probability)}: the chance that the price rises above the bid"),
+        ("bid", str(at_bid.bid)),
+        (
+            "historical",
+            f"after {chance(at_bid.historical_share)} of past starts, the price rose above the bid within that time",
+        ),
+        ("if evicted", "no eviction so far" if seconds is None else f"after {age(seconds)} (median)"),
+        ("sample size", f"{estimated.observations:,.0f} independent windows"),
+        ("basis", estimated.basis),
+    ]
+    return Group(market_name(at_bid.market), pairs_table(rows))
+
+
+def scores_view(scored: Mapping[str, Calibration], width: int) -> Group:
+    """The scores of several bids as a table, and a verdict on each. A narrow terminal gets fewer columns."""
+    rows = list(scored.items())
+    return Group(table(SCORES, rows, width), *(Text(f"{bid}: {_verdict(scores)}") for bid, scores in rows))
+
+
+def _verdict(calibration: Calibration) -> str:
+    relied = ", ".join(f"{method} at {count}" for method, count in calibration.methods.items() if count)
+    if not calibration.crossed:
+        return "no bid was crossed, as every method predicted"
+    verdict = "better than" if calibration.beats_both else "not significantly better than"
+    return f"{verdict} both constant shares; methods used at {calibration.origins} origins: {relied}"
+
+
+def draw_curve(curve: Sequence[BidEstimate], path: Path) -> None:
+    """Probability with its interval and the historical share, above the median time to eviction."""
+    figure, (chances, times) = panels(8, 6.5, 2, sharex=True, height_ratios=(2, 1))
+    deltas = [
+        bid_estimate.bid.delta / NANOS_PER_DOLLAR for bid_estimate in curve if isinstance(bid_estimate.bid, BidAbove)
+    ]
+    estimates = [bid_estimate.estimate for bid_estimate in curve]
+    lows, highs = [estimate.low for estimate in estimates], [estimate.high for estimate in estimates]
+    chances.fill_between(deltas, lows, highs, color=_ESTIMATE, alpha=0.18, linewidth=0, label="95% interval")
+    chances.plot(
+        deltas, [estimate.probability for estimate in estimates], color=_ESTIMATE, marker="o", ms=3, label="estimate"
+    )
+    shares = [bid_estimate.historical_share for bid_estimate in curve]
+    chances.plot(deltas, shares, color=_HISTORY, linestyle="--", label="historical share")
+    chances.set_ylim(0, min(1.0, max([*highs, *shares, 0.01]) * 1.05))
+    chances.set_ylabel(f"evicted within {age(curve[0].window / 1e6)}")
+    chances.yaxis.set_major_formatter(lambda share, _: f"{share:.3g}")
+    chances.legend(frameon=False, fontsize=9)
+    synthetic = " (synthetic)" if curve[0].market.is_synthetic else ""
+    chances.set_title(f"{curve[0].market}{synthetic}, {format_time(curve[0].at)}", loc="left", fontsize=10)
+    medians = [estimate.median_seconds_to_eviction for estimate in estimates]
+    times.plot(deltas, [float("nan") if m is None else m / 60 for m in medians], color=_ESTIMATE, marker="o", ms=3)
+    times.set_ylim(bottom=0)
+    times.set_ylabel("median minutes\nto eviction")
+    times.set_xlabel("bid above the price ($ per hour)")
+    times.set_xscale("log")
+    times.xaxis.set_major_formatter("{x:g}")
+    _save(figure, path)
+
+
+def draw_reliability(scored: Mapping[str, Calibration], path: Path) -> None:
+    """Predicted against observed frequency for each bid; a perfect prediction lies on the diagonal."""
+    figure, across = panels(4.2 * len(scored), 4.4, across=len(scored))
+    for axes, (bid, calibration) in zip(across, scored.items(), strict=True):
+        top = max(max(band.predicted, band.observed) for band in calibration.reliability) * 1.08 + 1e-3
+        axes.plot([0, top], [0, top], color=_HISTORY, linestyle="--", linewidth=1)
+        largest = max(band.starts for band in calibration.reliability)
+        predicted = [band.predicted for band in calibration.reliability]
+        observed = [band.observed for band in calibration.reliability]
+        axes.plot(predicted, observed, color=_ESTIMATE, linewidth=1)
+        axes.scatter(
+            predicted,
+            observed,
+            s=[20 + 120 * band.starts / largest for band in calibration.reliability],
+            color=_ESTIMATE,
+        )
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("observed share of crossings")
+        title = bid if bid == "on-demand" else f"price + \\${bid}"
+        axes.set_title(
+            f"bid {title}: Brier {calibration.against_own.skill:.1%} better than own share", loc="left", fontsize=9
+        )
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    for axes in figure.axes:
+        axes.grid(visible=True, alpha=_GRID)
+    try:
+        save_plot(figure, path)
+    except OSError as error:
+        raise BadRequest(f"plot to {path}: {error.strerror or error}") from error

@@ -1,0 +1,287 @@
+"""The price analysis (`gavel analyze`) as tables, JSON, CSV and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.measure import Measurement
+from rich.text import Text
+
+from bidbrain.gavel.pricing.analysis import PricedJob
+from bidbrain.gavel.pricing.published import LENGTH_OF_FIGURE_6_5
+from bidbrain.gavel.pricing.tables import Effective, Figure as PaperFigure, effective_prices
+from pricing_data.units import format_time
+from spotctl.lab.gavel.analyze import Analysis
+from spotctl.show.columns import WALL_SECONDS, Column, as_json, save_csv, table
+from spotctl.show.layout import plain_table
+from spotctl.show.plots import BLUE, GOLD, GREEN, INK, ORANGE, PALE, draw_bars, output_folder, panels, save_plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+_COLORS = (PALE, INK, GOLD, BLUE, GREEN, ORANGE)
+_STYLES = ("-", "--", ":", "-.")
+_DAY = 24.0
+
+ANALYSIS: tuple[Column[Any], ...] = (
+    Column("begin", "first moment with prices"),
+    Column("end", "last moment with prices"),
+    Column("markets", "number of markets"),
+    Column("prices", "cost of an accelerator-hour by cloud and accelerator", each=Effective),
+    Column("results", "costs by job type, length and strategy", each=PricedJob),
+    Column("figures", "figures next to those printed in the paper", each=PaperFigure),
+    Column("remarks", "remarks on the data"),
+    WALL_SECONDS,
+)
+
+
+def analysis_json(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
+    """The JSON of `gavel analyze --json`."""
+    board = analysis.board
+    figures = {
+        "begin": format_time(board.begin),
+        "end": format_time(board.end),
+        "markets": len(board.offers),
+        "prices": _prices(analysis),
+        "results": analysis.results,
+        "figures": analysis.figures,
+        "remarks": list(analysis.remarks),
+    }
+    return as_json(ANALYSIS, figures | {"wall_seconds": wall_seconds})
+
+
+def shown_length(analysis: Analysis) -> float:
+    """The job length of the main table: the paper's if it was requested, otherwise the longest with results."""
+    lengths = {result.days for result in analysis.results}
+    return LENGTH_OF_FIGURE_6_5 if LENGTH_OF_FIGURE_6_5 in lengths else max(lengths)
+
+
+def tables(analysis: Analysis, width: int) -> Group:
+    """Costs by job type and by length, effective prices, and a comparison with the paper."""
+    return Group(
+        _by_job(analysis, width),
+        "",
+        _by_length(analysis, width),
+        "",
+        _effective(analysis),
+        "",
+        _against_paper(analysis.figures),
+    )
+
+
+def write_csv(folder: Path, analysis: Analysis) -> None:
+    """Writes `costs.csv` (a row per job type, length and strategy) and `figures.csv`; creates the folder if needed."""
+    costs = []
+    for result in analysis.results:
+        most_first = sorted(result.offers.items(), key=lambda item: -item[1])
+        costs.append(asdict(result) | {"offers": ", ".join(f"{kind} {count}" for kind, count in most_first)})
+    with output_folder(folder):
+        save_csv(folder / "costs.csv", costs)
+        save_csv(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
+
+
+def _by_job(analysis: Analysis, width: int) -> Table:
+    """A row per job type; a narrow terminal gets the reductions of all job types together."""
+    days, names = shown_length(analysis), [strategy.name for strategy in analysis.plan.strategies]
+    by_case = {(result.job, result.strategy): result for result in analysis.results if result.days == days}
+    cases = {
+        job.name: [by_case[job.name, name] for name in names if (job.name, name) in by_case] for job in analysis.jobs
+    }
+    rows = {job: row for job, row in cases.items() if row}
+    length = f"a job of {days:g} {analysis.plan.strategies[0].accelerator}-days on one accelerator"
+    full = _with_reductions(rows, names, f"Dollars for {length} (and reduction)")
+    return full if _fits(full, width) else _dollars_only(rows, names, f"Dollars for {length}")
+
+
+_ResultsByJob = Mapping[str, Sequence[PricedJob]]
+
+
+def _with_reductions(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:
+    shown = plain_table("job type", *names, "moves", "starts", title=title)
+    for job, row in rows.items():
+        cells = (f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row)
+        shown.add_row(Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs))
+    return shown
+
+
+def _dollars_only(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:
+    """Headings in two lines, and the mean reduction of each strategy in a row of its own."""
+    headings = [name.replace("-", "-\n", 1).replace("+", "\n+") for name in names]
+    shown = plain_table("job type", *headings, title=title)
+    for job, row in rows.items():
+        shown.add_row(Text(job), *(f"{result.usd:.2f}" for result in row))
+    means = [fmean(row[i].reduction for row in rows.values()) for i in range(len(names))]
+    shown.add_row(Text("mean reduction"), *(f"{mean:.2f}x" for mean in means), style="bold")
+    return shown
+
+
+def _fits(shown: Table, width: int) -> bool:
+    """Whether nothing but the title has to be folded."""
+    console = Console(width=1000)
+    untitled = copy(shown)
+    untitled.title = None
+    return Measurement.get(console, console.options, untitled).maximum <= width
+
+
+LENGTHS: tuple[Column[dict[str, Any]], ...] = (
+    Column("days", heading="days", show="{:g}"),
+    Column("mean", heading="mean", show="{:.2f}x"),
+    Column("best", heading="best", show="{:.2f}x"),
+    Column("moves", heading="moves", show="{:.2f}"),
+    Column("most_moves", heading="most moves", rank=2),
+    Column("moved_usd", heading="data moved, $", show="{:.4f}", rank=1),
+    Column("loaded", heading="with dataset, mean", show="{:.2f}x"),
+    Column("jobs", heading="job types", rank=3),
+)
+
+
+def _by_length(analysis: Analysis, width: int) -> Table:
+    """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure 6.6."""
+    rows = []
+    for days in dict.fromkeys(result.days for result in analysis.results):
+        fixed, moved, loaded = (
+            [result for result in analysis.results if result.days == days and result.strategy == name]
+            for name in ("multi-cloud", "dynamic", "dynamic+data")
+        )
+        gains = _gains(fixed, moved)
+        rows.append(
+            {
+                "days": days,
+                "mean": fmean(gains),
+                "best": max(gains),
+                "moves": fmean(result.moves for result in moved),
+                "most_moves": max(result.most_moves for result in moved),
+                "moved_usd": fmean(result.moved_usd for result in moved),
+                "loaded": fmean(_gains(fixed, loaded)),
+                "jobs": len(gains),
+            }
+        )
+    shown = table(LENGTHS, rows, width)
+    shown.title = "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
+    return shown
+
+
+def _gains(fixed: Sequence[PricedJob], moved: Sequence[PricedJob]) -> list[float]:
+    return [still.usd / moving.usd for still, moving in zip(fixed, moved, strict=True)]
+
+
+def _prices(analysis: Analysis) -> list[Effective]:
+    return effective_prices(analysis.board, analysis.plan.movement, 24 * shown_length(analysis))
+
+
+EFFECTIVE: tuple[Column[Effective], ...] = (
+    Column("cloud", heading="cloud"),
+    Column("accelerator", heading="accelerator"),
+    Column("usd_per_hour", heading="price", show="{:.4f}"),
+    Column("useful_share", heading="useful", show="{:.2%}"),
+    Column("effective_usd_per_hour", heading="effective", show="{:.4f}"),
+)
+
+
+def _effective(analysis: Analysis) -> Table:
+    prices = _prices(analysis)
+    with_data: Column[Effective] = Column(
+        "usd_with_data",
+        value=lambda price: price.usd_with_data,
+        heading=f"with data, {prices[0].hours:g} h",
+        show="{:.4f}",
+    )
+    shown = table((*EFFECTIVE, with_data), prices)
+    shown.title = "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was kept"
+    return shown
+
+
+def _against_paper(figures: Sequence[PaperFigure]) -> Table:
+    """Only figures that the paper prints; the rest is in the JSON and in figures.csv."""
+    shown = plain_table("table or figure", "here", "paper", title="Comparison with the paper")
+    printed = [figure for figure in figures if figure.paper is not None]
+    for source, what in dict.fromkeys((figure.table, figure.what) for figure in printed):
+        alike = sorted(
+            (figure for figure in printed if (figure.table, figure.what) == (source, what)),
+            key=lambda figure: figure.found,
+        )
+        low, high = alike[0], alike[-1]
+        here = _text(low) if low is high else f"{_text(low)} to {_text(high)}"
+        shown.add_row(f"{source}  {what}", here, _text(replace(low, found=low.paper or 0.0)))
+    return shown
+
+
+def _text(figure: PaperFigure) -> str:
+    return f"{figure.found:.2g}{figure.unit}" if abs(figure.found) < 0.1 else f"{figure.found:.2f}{figure.unit}"
+
+
+def write(folder: Path, analysis: Analysis) -> None:
+    """Writes `reduction.png`, `by_length.png` and `prices.png`; creates the folder if needed."""
+    with output_folder(folder):
+        for name, draw in (("reduction", _draw_reductions), ("by_length", _draw_lengths), ("prices", _draw_prices)):
+            save_plot(draw(analysis), folder / f"{name}.png")
+
+
+def _draw_reductions(analysis: Analysis) -> Figure:
+    days = shown_length(analysis)
+    results = [result for result in analysis.results if result.days == days]
+    jobs = list(dict.fromkeys(result.job for result in results))
+    names = [strategy.name for strategy in analysis.plan.strategies]
+    figure, (axes,) = panels(max(8.0, 0.75 * len(jobs) + 2), 4.8)
+    heights = {name: [result.reduction for result in results if result.strategy == name] for name in names}
+    draw_bars(axes, heights, 0.85, dict(zip(names, _COLORS, strict=False)))
+    axes.set_xticks(np.arange(len(jobs)), jobs, rotation=35, ha="right", fontsize=8)
+    baseline = analysis.plan.strategies[0]
+    axes.set_ylabel(f"cost reduction over 1x{baseline.accelerator} in {baseline.home}")
+    axes.set_title(f"jobs of {days:g} {baseline.accelerator}-days", loc="left", fontsize=9)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.03), frameon=False, ncols=len(names))
+    return figure
+
+
+def _draw_lengths(analysis: Analysis) -> Figure:
+    """A line for each job type that gains from moving; the others share a grey line at 1."""
+    from matplotlib import colormaps
+
+    figure, (axes,) = panels(8, 4.5)
+    colors = iter(colormaps["tab20"].colors)  # type: ignore[attr-defined]  # a listed map has them
+    usd = {(result.job, result.days, result.strategy): result.usd for result in analysis.results}
+    for job in analysis.jobs:
+        days = [length for length in analysis.plan.days if (job.name, length, "dynamic") in usd]
+        gains = [usd[job.name, length, "multi-cloud"] / usd[job.name, length, "dynamic"] for length in days]
+        gaining = bool(gains) and max(gains) > 1.01
+        color, label = (next(colors, None), job.name) if gaining else ("#d0d7de", None)
+        axes.plot(days, gains, marker="o", markersize=3, linewidth=1.2, color=color, label=label)
+    axes.set_xlabel(f"length of the job, {analysis.plan.strategies[0].accelerator}-days")
+    axes.set_ylabel("cost reduction from moving while training")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=7, ncols=2)
+    return figure
+
+
+def _draw_prices(analysis: Analysis) -> Figure:
+    """Price per accelerator-hour in each cloud's cheapest zone, for machines with one accelerator and with several."""
+    board = analysis.board
+    kinds = sorted({offer.accelerator for offer in board.offers})
+    clouds = sorted({offer.market.cloud for offer in board.offers})
+    figure, grid = panels(9, 2.4 * len(kinds), len(kinds), sharex=True)
+    days = np.append(board.hours, board.span) / _DAY
+    for axes, kind in zip(grid, kinds, strict=True):
+        for color, cloud in zip(_COLORS[3:], clouds, strict=False):
+            for style, single in zip(_STYLES, (True, False), strict=False):
+                rows = [
+                    i
+                    for i, offer in enumerate(board.offers)
+                    if (offer.accelerator, offer.market.cloud) == (kind, cloud) and (offer.accelerators == 1) == single
+                ]
+                if rows:
+                    low = board.usd[rows].min(axis=0)
+                    label = f"{cloud}, {'one' if single else 'several'} per machine"
+                    axes.step(days, np.append(low, low[-1]), style, where="post", color=color, linewidth=1, label=label)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"{kind}, $/h")
+        axes.legend(frameon=False, fontsize=7, ncols=4)
+    grid[-1].set_xlabel("days since the start of the common period")
+    return figure

@@ -1,0 +1,293 @@
+"""`spotctl lab parallel`: recorded fleets, and plans, their simulation and training as tables and JSON."""
+
+from __future__ import annotations
+
+import csv
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+
+from agileml.pipeline.elastic.fleet_replay import FleetChange
+from agileml.pipeline.elastic.simulate_fleet import FleetResult
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage
+from pricing_data.sources.observations import read_availability
+from spotctl.home.errors import BadRequest
+from spotctl.show.columns import Column, as_json
+from spotctl.show.layout import pairs_table, plain_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
+
+    from agileml.pipeline.plan.parallel_plan import PlayedPlan
+    from agileml.pipeline.profile.model_profile import ModelProfile
+    from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline
+
+_GIB = 2**30
+_HEADER = "time_s"
+_ADD, _REMOVE = "add", "remove"
+
+PLAN: tuple[Column[Any] | type, ...] = (
+    ParallelPlan,
+    Column("stages", each=PlannedStage),
+    Column("rejected", each=(Column("plan", "the plan"), Column("reason", "why it lost"))),
+    Column("devices", "kind and number of devices, as in cpu:4"),
+)
+
+
+def plan_json(plan: ParallelPlan, kind: str) -> dict[str, Any]:
+    """The JSON of `parallel plan --json`, which `parallel simulate` reads."""
+    return as_json(PLAN, plan.to_json() | {"devices": f"{kind}:{plan.devices}"})
+
+
+def plan_table(plan: ParallelPlan, profiles: Sequence[ModelProfile]) -> Group:
+    """A row for each pipeline stage, then the expected figures."""
+    profile = next(profile for profile in profiles if profile.microbatch == plan.microbatch)
+    stages = plain_table("stage", "first layer", "last layer", "replicas", "ms", "weights MB", "memory GiB", names=3)
+    for i, stage in enumerate(plan.stages, 1):
+        first, last = stage.layers
+        stages.add_row(
+            str(i),
+            profile.layers[first].name,
+            profile.layers[last].name,
+            str(stage.replicas),
+            f"{(stage.forward_seconds + stage.backward_seconds) * 1e3:.3g}",
+            f"{stage.weight_bytes / 1e6:.3g}",
+            f"{stage.memory_bytes / _GIB:.3g}",
+        )
+    low, high = plan.interval
+    figures = [
+        ("scheme", plan.scheme + (f", {plan.chunks} chunks" if plan.chunks > 1 else "")),
+        ("microbatch", f"{plan.microbatch} samples; {plan.microbatches} per batch and pipeline"),
+        *([("tensor", f"{plan.tensor} devices share each split layer")] if plan.tensor > 1 else []),
+        ("recompute", "yes" if plan.recompute else "no"),
+        ("samples/s", f"{_speed(plan.samples_per_second)} ({_speed(low)} to {_speed(high)}, {plan.basis})"),
+        ("unpipelined", f"{_speed(plan.unpipelined_samples_per_second)} samples/s"),
+        ("idle", f"{plan.idle:.1%}; bubble {plan.bubble:.1%}"),
+        ("limited by", plan.bottleneck),
+    ]
+    rejected = plain_table("rejected", "reason", names=2)
+    for name, reason in plan.rejected:
+        rejected.add_row(name, reason)
+    return Group(stages, "", pairs_table(figures), "", rejected)
+
+
+def _speed(value: float) -> str:
+    """Four digits: `37,880`, `0.5`."""
+    return f"{float(f'{value:.4g}'):,.10g}"
+
+
+def remarks(plan: ParallelPlan, kind: str) -> list[str]:
+    return [f"{plan.model} on {plan.devices} x {kind}; --json writes the plan for spotctl lab parallel simulate"]
+
+
+PLAYED: tuple[Column[Any], ...] = (
+    Column("seconds", "simulated time"),
+    Column("samples_per_second", "speed in the simulation"),
+    Column("planned_samples_per_second", "speed that the plan expects"),
+    Column("bubble", "time lost to filling and draining the pipeline, relative to the ideal time"),
+    Column("idle", "share of device time without computation"),
+    Column("extra_inputs", "inputs in flight beyond the plan, because replicas are unequal"),
+    Column(
+        "stages",
+        "the pipeline stages in order",
+        each=(
+            Column("peak_in_flight", "most inputs in flight at a time"),
+            Column("peak_versions", "most versions of the weights kept at a time"),
+        ),
+    ),
+    Column("fleet", "with --trace, what the plan reaches on the recorded fleet", of=FleetResult, optional=True),
+)
+
+
+def played_json(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> dict[str, Any]:
+    """The JSON of `parallel simulate --json`."""
+    peaks = zip(played.peak_in_flight, played.peak_versions, strict=True)
+    figures = {
+        "seconds": played.run.seconds,
+        "samples_per_second": played.samples_per_second,
+        "planned_samples_per_second": plan.samples_per_second,
+        "bubble": played.bubble,
+        "idle": played.run.idle,
+        "extra_inputs": played.extra,
+        "stages": [{"peak_in_flight": flying, "peak_versions": versions} for flying, versions in peaks],
+        "fleet": fleet,
+    }
+    return as_json(PLAYED, figures)
+
+
+def played_table(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> Group:
+    """Peaks of each stage, then the speed."""
+    rows = plain_table("stage", "in flight", "weight versions")
+    for i, (flying, versions) in enumerate(zip(played.peak_in_flight, played.peak_versions, strict=True), 1):
+        rows.add_row(str(i), str(flying), str(versions))
+    figures = [
+        ("samples/s", f"{_speed(played.samples_per_second)}; the plan expects {_speed(plan.samples_per_second)}"),
+        ("bubble", f"{played.bubble:.1%} over the ideal time"),
+        ("idle", f"{played.run.idle:.1%} of {played.run.seconds:.4g} s"),
+    ]
+    if played.extra:
+        figures.append(("extra inputs", f"{played.extra} more in flight, because replicas are unequal"))
+    shown = Group(rows, "", pairs_table(figures))
+    return Group(shown, "", _fleet_table(fleet)) if fleet else shown
+
+
+def _fleet_table(fleet: FleetResult) -> Table:
+    bound = f"{fleet.samples / fleet.bound_samples:.1%}" if fleet.bound_samples else "none"
+    return pairs_table(
+        [
+            ("fleet", f"{fleet.machine_seconds / 3600:.4g} machine hours in {fleet.seconds / 3600:.3g} h"),
+            ("updates", f"{fleet.batches:,}; {_speed(fleet.samples_per_second)} samples/s over all the time"),
+            ("of the bound", f"{bound} of the samples without pauses and repetitions"),
+            ("redone", f"{_speed(fleet.redone_samples)} samples"),
+            ("layouts", f"{fleet.layouts:,} times laid out over the machines"),
+            ("idle", f"{fleet.idle:.1%} of machine time"),
+        ]
+    )
+
+
+def transformer_table(figures: dict[str, Any]) -> Table:
+    """The estimates of a transformer."""
+    layout = f"tensor {figures['tensor']}, stages {figures['stages']}, replicas {figures['replicas']}"
+    sent = figures["elements"]
+    return pairs_table(
+        [
+            ("parameters", f"{figures['parameters'] / 1e9:.4g} billion"),
+            ("operations", f"{figures['operations_per_sample']:.4g} per sample"),
+            ("training", f"{figures['training_days']:.3g} days"),
+            ("layout", layout),
+            ("cut", f"{sent['cut']:.4g} elements per microbatch and direction"),
+            ("tensor", f"{sent['tensor']:.4g} elements per layer and microbatch"),
+            ("gradients", f"{sent['batch']:.4g} elements per batch"),
+        ]
+    )
+
+
+def profile_table(profiles: Sequence[ModelProfile]) -> Table:
+    """A row for each layer and microbatch size."""
+    rows = plain_table("layer", "microbatch", "forward ms", "backward ms", "output kB", "stash kB", "weights kB")
+    for profile in profiles:
+        for layer in profile.layers:
+            sizes = (layer.output_bytes, layer.stash_bytes, layer.weight_bytes)
+            times = (layer.forward_seconds, layer.backward_seconds)
+            cells = [f"{time * 1e3:.3g}" for time in times] + [f"{size / 1e3:.4g}" for size in sizes]
+            rows.add_row(layer.name, str(profile.microbatch), *cells)
+    return rows
+
+
+EPOCHS: tuple[Column[Any], ...] = (
+    Column("batch", "first batch"),
+    Column("nodes", "nodes that took part", lambda epoch: list(epoch.nodes)),
+    Column(
+        "pipelines",
+        "for each pipeline, the layers of each stage",
+        lambda epoch: [[list(span) for span in spans] for spans in epoch.layout.pipelines],
+    ),
+    Column("microbatches", "microbatches of a batch, by pipeline", lambda epoch: list(epoch.layout.shares)),
+    Column("tensor", "devices that share each layer", lambda epoch: epoch.layout.tensor),
+    Column(
+        "pause_seconds",
+        "time without training while the nodes changed to this plan; null if they never did",
+        lambda epoch: None if epoch.running is None else epoch.running - epoch.began,
+    ),
+)
+TRAINED: tuple[Column[Any], ...] = (
+    Column("loss", "mean loss of each batch"),
+    Column("redone", "updates redone after the only copy of a layer was lost"),
+    Column("plans", "plans that were used one after another", each=EPOCHS),
+)
+
+
+def trained_json(trained: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]:
+    """The JSON of `parallel train --json`."""
+    losses = _losses_by_batch(trained, plan)
+    return as_json(TRAINED, {"loss": losses, "redone": trained.redone, "plans": trained.history})
+
+
+def trained_table(trained: TrainedPipeline, plan: PipelinePlan) -> Group:
+    """A row for each plan of the run, and the loss."""
+    rows = plain_table("from update", "nodes", "stages per pipeline", "pause s", names=3)
+    for epoch in trained.history:
+        depths = "-".join(str(epoch.layout.depth(q)) for q in range(len(epoch.layout.pipelines)))
+        pause = "-" if epoch.running is None else f"{epoch.running - epoch.began:.3g}"
+        rows.add_row(str(epoch.batch), ", ".join(epoch.nodes), depths, pause)
+    losses = _losses_by_batch(trained, plan)
+    figures = [
+        ("loss", f"{losses[0]:.4g} at first, {losses[-1]:.4g} at the end" if losses else "-"),
+        ("redone", f"{trained.redone} updates after the only copy of a layer was lost"),
+    ]
+    return Group(rows, "", pairs_table(figures))
+
+
+def _losses_by_batch(trained: TrainedPipeline, plan: PipelinePlan) -> list[float]:
+    values = [trained.losses[k] for k in sorted(trained.losses)]
+    return [sum(values[i : i + plan.batch]) / plan.batch for i in range(0, len(values), plan.batch)]
+
+
+def read_fleet(path: Path) -> list[FleetChange]:
+    """The changes of a fleet in order of time; the last one may be empty, and is the end of the record.
+
+    A CSV has rows `time,add,NAMES` and `time,remove,NAMES`: either seconds, names separated by `|` and a header, or
+    milliseconds and one name, without a header. JSON is an availability trace, as `spotctl lab backtest deadline` reads
+    it.
+    """
+    if ".json" in path.suffixes:
+        return _fleet_of_counts(path)
+    try:
+        rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path}: cannot be read: {error}") from None
+    by_time: dict[float, tuple[list[str], list[str]]] = {}
+    for at, kind, names in _fleet_events(path, rows):
+        moment = by_time.setdefault(at, ([], []))
+        moment[kind == _REMOVE].extend(names)
+    fleet = [FleetChange(at, tuple(added), tuple(gone)) for at, (added, gone) in sorted(by_time.items())]
+    _check_fleet(path, fleet)
+    return fleet
+
+
+def _fleet_events(path: Path, rows: list[list[str]]) -> Iterator[tuple[float, str, list[str]]]:
+    has_header = bool(rows) and rows[0][0] == _HEADER
+    scale = 1.0 if has_header else 1e3
+    for row in rows[has_header:]:
+        try:
+            at, (kind, names) = float(row[0]) / scale, row[1:3]
+        except ValueError:
+            at, kind, names = -1.0, "", ""
+        changes = kind in (_ADD, _REMOVE)
+        # Recorders also note their own actions, such as migrations, without machines.
+        if not isfinite(at) or at < 0 or not kind or changes != bool(names):
+            raise BadRequest(
+                f"{path}: {','.join(row)!r} is no change of a fleet; expected a time, add or remove, and names"
+            )
+        yield at, kind, names.split("|") if names else []
+
+
+def _check_fleet(path: Path, fleet: list[FleetChange]) -> None:
+    there: set[str] = set()
+    for change in fleet:
+        for name in change.removed:
+            if name not in there:
+                raise BadRequest(f"{path}: {name} is removed at {change.at:g} s, and was not there; add it before")
+        there = (there - set(change.removed)) | set(change.added)
+    if len(fleet) < 2:
+        raise BadRequest(f"{path}: a fleet needs changes at two times or more; the last one ends the record")
+
+
+def _fleet_of_counts(path: Path) -> list[FleetChange]:
+    """The machines that came last go first."""
+    trace = read_availability(path)
+    there: list[str] = []
+    fleet, named = [], 0
+    for tick, up in enumerate(trace.up.tolist()):
+        gone = tuple(there[up:])
+        added = tuple(f"m{named + i}" for i in range(max(up - len(there), 0)))
+        named += len(added)
+        there = [*there[:up], *added]
+        if gone or added or tick in (0, len(trace) - 1):
+            fleet.append(FleetChange(float(tick * trace.gap_seconds), added, gone))
+    _check_fleet(path, fleet)
+    return fleet

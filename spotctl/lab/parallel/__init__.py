@@ -1,1 +1,0 @@
-"""`spotctl lab parallel`: recorded fleets, and plans as tables and JSON."""

@@ -1,0 +1,187 @@
+"""A training run on the terminal: a line for each clock, a summary, and a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from agileml.core.events import Iteration
+from agileml.iteration_log import spans_text
+from pricing_data.atomic_write import atomic_write
+from spotctl.show.columns import UNKNOWN
+from spotctl.show.layout import pairs_table
+from spotctl.show.plots import BLUE, GOLD, GREEN, INK, PURPLE, RED, panels, save_plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.table import Table
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+_TIME, _LOSS, _RELIABLE, _TRANSIENT = BLUE, GREEN, INK, GOLD
+_DECADE = 10.0
+
+_MARKS = {
+    "warned": ("warned", GOLD, "v"),
+    "left": ("left after the warning", GREEN, "^"),
+    "lost": ("lost", RED, "X"),
+    "ready": ("joined", BLUE, "P"),
+    "controller": ("controller restarted", PURPLE, "D"),
+}
+"""By a word in the event: its label in the legend, color and marker."""
+
+
+def line(iteration: Iteration) -> str:
+    """`clock 3  stage 1  nodes 1+4  loss 0.5  20 ms`."""
+    return (
+        f"clock {iteration.clock}  stage {iteration.stage}  nodes {iteration.reliable}+{iteration.transient}"
+        f"  loss {_loss(iteration.loss)}  {seconds(iteration.seconds)}"
+    )
+
+
+def events(iteration: Iteration) -> list[str]:
+    """The events of a clock, a line each."""
+    return [f"clock {iteration.clock}: {event}" for event in iteration.events]
+
+
+def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual: bool) -> Table:
+    """The summary of a run, from its clocks and the last line of its log. `virtual`: its time was simulated."""
+    slowest = max(history, key=lambda iteration: iteration.seconds)
+    losses = [iteration for iteration in history if iteration.loss is not None]
+    sums = [iteration.sums for iteration in history]
+    push, pull, backup = (
+        sum(getattr(clock_sums, name) for clock_sums in sums) for name in ("pushed", "pulled", "backup")
+    )
+    lost = "".join(f", {ending[f'updates_{what}']:,} {what}" for what in ("lost", "doubled"))
+    total = seconds(sum(iteration.seconds for iteration in history))
+    rows = [
+        ("clocks", f"{ending['clocks']:,} in {total}{' of virtual time' if virtual else ''}"),
+        (
+            "time per clock",
+            f"{seconds(median(iteration.seconds for iteration in history))} (median),"
+            f" at most {seconds(slowest.seconds)} (clock {slowest.clock})",
+        ),
+        ("stages", ", ".join(str(stage) for stage in sorted({iteration.stage for iteration in history}))),
+        ("nodes", f"{_nodes(history[0])} at the start, {_nodes(history[-1])} at the end"),
+        ("evictions survived", f"{ending['evictions']:,}"),
+        ("failures survived", f"{ending['failures']:,}"),
+        ("chunks redone", f"{sum(iteration.redone for iteration in history):,}"),
+        *((("clocks redone", spans_text(again)),) if (again := ending.get("redone_clocks")) else ()),
+        ("updates", f"{ending['updates_sent']:,} sent, {ending['updates_applied']:,} applied{lost}"),
+        ("data moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
+        ("model", f"sha256 {ending['model_sha256']}"),
+    ]
+    if any(clock_sums.waited_for for clock_sums in sums):
+        least, most = sums[-1].least_counted, sums[-1].most_counted
+        left_out = sum(clock_sums.dropped_chunks for clock_sums in sums)
+        shares = f"each shard counted {least:.2f} to {most:.2f} times as often as the mean"
+        rows.append(("left out", f"{left_out:,} chunks of slow workers; {shares}"))
+    if losses:
+        first = f"{_loss(losses[0].loss)} before clock {losses[0].clock}"
+        last = f"{_loss(losses[-1].loss)} before clock {losses[-1].clock}"
+        if ending["loss"] is not None:
+            last = f"{_loss(ending['loss'])} after clock {ending['clocks']}"
+        rows.insert(2, ("loss", f"{first}, {last}"))
+    return pairs_table(rows)
+
+
+def seconds(span: float) -> str:
+    """A duration with three digits: `35 ms`, `1.2 s`, `4 min 12 s`."""
+    if span < 1:
+        return f"{span * 1000:.3g} ms"
+    return f"{span:.3g} s" if span < 100 else f"{int(span) // 60} min {int(span) % 60} s"
+
+
+def size(count: float) -> str:
+    """Bytes with a binary unit: `1.5 KiB`."""
+    unit = 0
+    while count >= 1024 and unit < len(_UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {_UNITS[unit]}" if not unit else f"{count:.1f} {_UNITS[unit]}"
+
+
+def _nodes(iteration: Iteration) -> str:
+    return f"{iteration.reliable}+{iteration.transient}"
+
+
+def _loss(loss: float | None) -> str:
+    return UNKNOWN if loss is None else f"{loss:.4g}"
+
+
+def draw(history: Sequence[Iteration], path: Path) -> None:
+    """Draws a run; the format follows from the file's suffix."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, (times, losses, nodes) = panels(10, 6.5, 3, sharex=True, height_ratios=(3, 2, 1.3))
+    _draw_times(times, history)
+    _draw_losses(losses, history)
+    _draw_nodes(nodes, history)
+    nodes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    nodes.set_xlabel("clock")
+    nodes.set_xlim(history[0].clock - 0.5, history[-1].clock + 0.5)
+    nodes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    with atomic_write(path) as out:
+        save_plot(figure, out, path.suffix.lower()[1:])
+
+
+def marked_clocks(history: Sequence[Iteration]) -> dict[str, list[int]]:
+    """The clocks in which an event of each kind happened. Nodes present from the start do not count as joining."""
+    clocks: dict[str, list[int]] = {}
+    for iteration in history:
+        words = {word for event in iteration.events for word in event.replace(":", " ").split()}
+        for word in words & _MARKS.keys():
+            if word != "ready" or iteration is not history[0]:
+                clocks.setdefault(word, []).append(iteration.clock)
+    return clocks
+
+
+def _draw_times(axes: Axes, history: Sequence[Iteration]) -> None:
+    clocks = [iteration.clock for iteration in history]
+    axes.plot(clocks, [iteration.seconds for iteration in history], color=_TIME, linewidth=1.2, drawstyle="steps-mid")
+    axes.set_ylim(0, 1.4 * max(iteration.seconds for iteration in history) or 1)
+    axes.set_ylabel("seconds per clock")
+    axes.grid(visible=True, axis="y", alpha=0.25)
+    _draw_events(axes, marked_clocks(history))
+
+
+def _draw_events(axes: Axes, clocks: dict[str, list[int]]) -> None:
+    """A row of marks for each kind of event, above the line."""
+    at_top = axes.get_xaxis_transform()
+    for level, (word, (label, color, marker)) in enumerate(_MARKS.items()):
+        for clock in clocks.get(word, ()):
+            axes.axvline(clock, color=color, linewidth=0.8, alpha=0.3)
+        if word in clocks:
+            heights = [0.95 - 0.055 * level] * len(clocks[word])
+            axes.scatter(clocks[word], heights, s=32, color=color, marker=marker, label=label, transform=at_top)
+    if clocks:
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(_MARKS), frameon=False, fontsize=9)
+
+
+def _draw_losses(axes: Axes, history: Sequence[Iteration]) -> None:
+    known = [(iteration.clock, iteration.loss) for iteration in history if iteration.loss is not None]
+    losses = [loss for _, loss in known]
+    axes.plot([clock for clock, _ in known], losses, color=_LOSS, linewidth=1.5)
+    # Within one power of ten, a logarithmic axis would have no round number to label.
+    if known and 0 < _DECADE * min(losses) < max(losses):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_ylabel("loss")
+    axes.grid(visible=True, axis="y", alpha=0.25)
+
+
+def _draw_nodes(axes: Axes, history: Sequence[Iteration]) -> None:
+    clocks = [iteration.clock for iteration in history]
+    axes.stackplot(
+        clocks,
+        [iteration.reliable for iteration in history],
+        [iteration.transient for iteration in history],
+        colors=(_RELIABLE, _TRANSIENT),
+        alpha=0.6,
+        step="mid",
+        labels=("reliable", "transient"),
+    )
+    axes.set_ylabel("nodes")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2, frameon=False, fontsize=8)

@@ -1,0 +1,153 @@
+"""Columns: each figure of an answer is declared once; its table, its JSON, its CSV and its documentation follow.
+
+An answer is a tuple of columns:
+
+    POINT = (
+        Column("hours", "length of the jobs", heading="hours", show="{:g}"),
+        Column("cost_low", "lower end of the 95% interval", lambda point: point.cost.low),
+    )
+    ANSWER = (Column("points", "strategies by length", each=POINT),)
+
+`table(POINT, points)` prints what has a heading, and `as_json(ANSWER, {"points": points})` all of it. The reference is
+made from the same tuples (`docs/json_commands.py` names them), so a figure without a meaning cannot be printed.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.table import Table
+    from rich.text import Text
+
+RowT = TypeVar("RowT")
+UNKNOWN = "-"
+"""Stands in tables where a value is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[RowT]):
+    """A figure of an object: an answer, or a row of one."""
+
+    key: str
+    """Its key in JSON and in CSV."""
+    meaning: str = ""
+    """Its meaning in the documentation; empty if the class of the rows says so behind its field."""
+    value: Callable[[RowT], Any] | None = None
+    """Where it comes from; None: the attribute, or the entry, with that key."""
+    value_at: Callable[[RowT, int], Any] | None = None
+    """Where it comes from, if it depends on the present time, which the caller then passes as `now`."""
+    heading: str | None = None
+    """Its heading in tables, or its name where each figure has a line of its own; None: it is only in JSON."""
+    show: str | Callable[[Any], str | Text] = "{}"
+    """How a cell shows the value: a format, or a function. A cell without a value is `-`."""
+    cell: Callable[[RowT], str | Text] | None = None
+    """The cell of a row, where it shows more than the value."""
+    rank: int = 0
+    """A narrow terminal leaves out the columns with the highest ranks, but none of rank 0."""
+    of: Fields | None = None
+    """The fields of the object that it is."""
+    each: Fields | None = None
+    """The fields of the elements of the list that it is."""
+    named: Column[Any] | str | None = None
+    """The column of each value of the mapping that it is, or only the meaning of these values."""
+    optional: bool = False
+    """Whether JSON leaves it out if there is none; otherwise, that is null."""
+
+    def read(self, row: RowT, now: int = 0) -> Any:  # noqa: ANN401  # a figure is any value
+        if self.value_at is not None:
+            return self.value_at(row, now)
+        if self.value is not None:
+            return self.value(row)
+        return _entry(row, self.key)
+
+    def text(self, row: RowT, now: int = 0) -> str | Text:
+        """The cell of a row."""
+        if self.cell is not None:
+            return self.cell(row)
+        value = self.read(row, now)
+        if value is None:
+            return UNKNOWN
+        return self.show.format(value) if isinstance(self.show, str) else self.show(value)
+
+    def json(self, value: Any, now: int = 0) -> Any:  # noqa: ANN401  # JSON is any value
+        """The value in JSON, with all that it holds."""
+        if value is None:
+            return None
+        if self.of is not None:
+            return as_json(self.of, value, now)
+        if self.each is not None:
+            return [as_json(self.each, element, now) for element in value]
+        if isinstance(self.named, Column):
+            return {name: self.named.json(inner, now) for name, inner in value.items()}
+        return finite(value)
+
+
+WALL_SECONDS: Column[Any] = Column("wall_seconds", "time that the command took")
+
+Fields = tuple[Column[Any] | type, ...] | type
+"""The fields of an object in JSON: columns, or all fields of a class, where each is followed by its meaning."""
+
+
+def as_json(fields: Fields, row: object, now: int = 0) -> dict[str, Any]:
+    """The JSON of an object, in the order of its fields; unknown values are null."""
+    if isinstance(fields, type):
+        whole = asdict(row) if is_dataclass(row) and not isinstance(row, type) else row
+        return {name: finite(_entry(whole, name)) for name in fields.__annotations__}
+    written: dict[str, Any] = {}
+    for column in fields:
+        if isinstance(column, type):
+            written |= as_json(column, row)
+            continue
+        value = column.json(column.read(row, now), now)
+        if value is not None or not column.optional:
+            written[column.key] = value
+    return written
+
+
+def _entry(row: Any, key: str) -> Any:  # noqa: ANN401  # a row and its entries are any values
+    return row[key] if isinstance(row, Mapping) else getattr(row, key)
+
+
+def finite(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
+    """The value, or None, which is null in JSON, for a number that JSON does not have."""
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def chosen(columns: tuple[Column[RowT], ...], keys: str) -> tuple[Column[RowT], ...]:
+    """The columns with these keys, separated by blanks, in this order."""
+    by_key = {column.key: column for column in columns}
+    return tuple(by_key[key] for key in keys.split())
+
+
+def table(
+    columns: Sequence[Column[RowT]], rows: Sequence[RowT], width: int | None = None, *, names: int = 1, now: int = 0
+) -> Table:
+    """A line for each row; the first `names` columns hold names. Within a width, a table leaves columns out."""
+    from spotctl.show.layout import RankedColumn, ranked_table  # rich, which JSON does not need
+
+    shown = [
+        RankedColumn(column.heading, [column.text(row, now) for row in rows], column.rank)
+        for column in columns
+        if column.heading is not None
+    ]
+    return ranked_table(width, shown, names)
+
+
+def figures(columns: Sequence[Column[RowT]], row: RowT) -> list[tuple[str, str]]:
+    """The figures of one object with their names, for a line each."""
+    return [(column.heading, str(column.text(row))) for column in columns if column.heading is not None]
+
+
+def save_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes a file with the keys of the first row, and a line for each row; unknown values are empty."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ())
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,320 @@
+"""Stacked bars of dollars side by side, and one horizontal bar that shows the shares of a sum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from spotctl.show.costs import markup
+from spotctl.show.costs.markup import Html, el, fragment
+
+_SHARE_HEIGHT = 34
+
+
+_SHORT_LABEL = 6
+"""Characters of `21 Nov`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A part of a bar: its color class, name and value."""
+
+    class_: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stacked bar: the label under it, its full name, and its parts from the bottom up."""
+
+    label: str
+    name: str
+    parts: tuple[BarPart, ...]
+
+    @property
+    def value(self) -> float:
+        """The height of the bar. Refunds, which are negative, do not count."""
+        return sum(max(part.value, 0.0) for part in self.parts)
+
+
+def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html:
+    """Dollars as stacked bars side by side."""
+    values = markup.nice(max((bar.value for bar in bars), default=0.0), 3 if canvas.is_narrow else 4)
+    y = markup.y_of(canvas, values)
+    spacing = (canvas.width - canvas.left - canvas.right) / max(len(bars), 1)
+    width = min(max(spacing * 0.72, 1.0), 56.0)
+    parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
+    # Months have longer labels than days.
+    on_phones = 4 if all(len(bar.label) <= _SHORT_LABEL for bar in bars) else 3
+    every = -(-len(bars) // (on_phones if canvas.is_narrow else 10))
+    for i, bar in enumerate(bars):
+        middle = canvas.left + spacing * (i + 0.5)
+        parts.append(_bar(y, bar, middle - width / 2, width))
+        if i % every == 0:
+            parts.append(markup.axis_label(canvas, middle, bar.label))
+    return canvas.drawing(title, *parts)
+
+
+def _bar(y: markup.Scale, bar: Bar, x: float, width: float) -> Html:
+    pieces, base = list[Html](), 0.0
+    for part in bar.parts:
+        if part.value <= 0:
+            continue
+        top, foot = y(base + part.value), y(base)
+        piece = el("rect", x=x, y=top, width=width, height=foot - top, class_=part.class_)
+        pieces.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.value:,.4f}"))
+        base += part.value
+    return fragment(*pieces)
+
+
+def share_bar(title: str, parts: Sequence[BarPart]) -> Html:
+    """A horizontal bar that is divided into the parts of a sum."""
+    known = [part for part in parts if part.value > 0]
+    total = sum(part.value for part in known) or 1.0
+    canvas = markup.Canvas(1000, _SHARE_HEIGHT, 0, 0, 0, 0)
+    x, pieces = 0.0, []
+    for part in known:
+        width = 1000 * part.value / total
+        rect = el("rect", x=x, y=0, width=max(width - 2, 0.5), height=_SHARE_HEIGHT, class_=part.class_)
+        pieces.append(markup.titled(rect, f"{part.name}: ${part.value:,.4f}, {part.value / total:.1%}"))
+        x += width
+    return canvas.stretched(title, *pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A run: the label under it, its tooltip, its value, and the planned range `low` to `high`."""
+
+    label: str
+    tooltip: str
+    value: float
+    is_reported: bool = True
+    is_running: bool = False
+    low: float | None = None
+    high: float | None = None
+
+
+def dot_chart(
+    canvas: markup.Canvas,
+    title: str,
+    runs: Sequence[Dot],
+    median: float | None = None,
+) -> Html:
+    """Runs from left to right; planned ranges are bars behind the dots, the median is a dashed line."""
+    highest = max([run.value for run in runs] + [run.high for run in runs if run.high is not None])
+    values = markup.nice(highest * 1.02, 3 if canvas.is_narrow else 4)
+    y = markup.y_of(canvas, values)
+    spacing = (canvas.width - canvas.left - canvas.right) / len(runs)
+    parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
+    if median is not None:
+        at = y(median)
+        parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=at, y2=at, class_="listed"))
+    every = -(-len(runs) // (4 if canvas.is_narrow else 10))
+    for i, run in enumerate(runs):
+        middle = canvas.left + spacing * (i + 0.5)
+        parts.append(_dot(y, run, middle, min(spacing * 0.5, 14.0)))
+        if i % every == 0:
+            parts.append(markup.axis_label(canvas, middle, run.label))
+    return canvas.drawing(title, *parts)
+
+
+def _dot(y: markup.Scale, run: Dot, x: float, width: float) -> Html:
+    behind = Html()
+    if run.low is not None and run.high is not None:
+        top, foot = y(run.high), y(run.low)
+        height = max(foot - top, 3.0)
+        behind = el("rect", x=x - width / 2, y=top, width=width, height=height, rx=2, class_="plan")
+    class_ = "dot open" if run.is_running else "dot" if run.is_reported else "dot earlier"
+    return markup.titled(fragment(behind, el("circle", cx=x, cy=y(run.value), r=4.5, class_=class_)), run.tooltip)
+
+
+_MOST_POINTS = 600
+
+
+def line_chart(canvas: markup.Canvas, title: str, points: Sequence[tuple[int, float]]) -> Html:
+    """Values by step, with a dot for the latest; steps whose values are not finite are left out."""
+    known = [(step, value) for step, value in points if isfinite(value)]
+    latest = known[-1:]
+    known = [*known[: -1 : len(known) // _MOST_POINTS + 1], *latest] or [(0, 0.0)]
+    steps, values = (np.array(column) for column in zip(*known, strict=True))
+    ticks = markup.spanning(min(0.0, float(values.min())), max(float(values.max()), 0.0))
+    x, y = canvas.x(float(steps[0]), float(steps[-1])), markup.y_of(canvas, ticks)
+    return canvas.drawing(
+        title,
+        markup.value_axis(canvas, y, ticks, "{:.3g}".format),
+        *(markup.axis_label(canvas, x(step), f"{step:,.0f}") for step in _labeled(float(steps[0]), float(steps[-1]))),
+        el("path", d=markup.path([(x(step), y(value)) for step, value in known]), class_="stroke s0"),
+        *(el("circle", cx=x(step), cy=y(value), r=4, class_="dot") for step, value in latest),
+    )
+
+
+def _labeled(first: float, last: float) -> list[float]:
+    """Round steps, and the first one unless its label would touch another."""
+    ticks = [tick for tick in markup.whole(int(last)) if first < tick <= last]
+    return ticks if ticks and ticks[0] - first < (last - first) / 10 else [first, *ticks]
+
+
+_BAND = 20
+"""Height of the band above the machines that shows the stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A series that is stacked on the one before: its color class, name, and value from each moment on."""
+
+    class_: str
+    name: str
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionMark:
+    """Machines that were evicted at one moment, with a tooltip."""
+
+    at: int
+    warned: bool
+    tooltip: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageBand:
+    """The time in which the job was in one stage."""
+
+    begin: int
+    end: int
+    number: int
+
+
+def footprint(
+    canvas: markup.Canvas,
+    title: str,
+    layers: Sequence[Layer],
+    stages: Sequence[StageBand],
+    marks: Sequence[EvictionMark],
+) -> Html:
+    """Machines over time as stacked steps, with a band of stages above and a mark for each eviction."""
+    begin, end = _span(layers)
+    x = canvas.x(begin, end)
+    levels = _stacked(layers)
+    values = markup.whole(max((int(top) for _, top in levels[-1]), default=0), 3 if canvas.is_narrow else 4)
+    y = markup.y_of(canvas, values)
+    parts = [markup.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"), markup.time_axis(canvas, x)]
+    floor = [(at, 0.0) for at, _ in levels[0]]
+    for layer, top in zip(layers, levels, strict=True):
+        parts.append(markup.titled(_area(x, y, floor, top, end, layer.class_), layer.name))
+        floor = top
+    parts += [_stage(canvas, x, stage) for stage in stages]
+    parts += [_mark(canvas, x, mark) for mark in marks]
+    return canvas.drawing(title, *parts)
+
+
+def cumulative(canvas: markup.Canvas, title: str, layers: Sequence[Layer]) -> Html:
+    """Cumulative dollars, stacked by layer."""
+    begin, end = _span(layers)
+    x = canvas.x(begin, end)
+    levels = _stacked(layers)
+    values = markup.nice(max(top for _, top in levels[-1]), 3 if canvas.is_narrow else 4)
+    y = markup.y_of(canvas, values)
+    parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values)), markup.time_axis(canvas, x)]
+    floor = [(at, 0.0) for at, _ in levels[0]]
+    for layer, top in zip(layers, levels, strict=True):
+        there = [(x(at), y(value)) for at, value in top]
+        back = [(x(at), y(value)) for at, value in reversed(floor)]
+        shape = el("path", d=markup.path([*there, *back]) + "Z", class_=layer.class_)
+        parts.append(markup.titled(shape, layer.name))
+        floor = top
+    return canvas.drawing(title, *parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceLine:
+    """The prices paid in one market: (begin, end, percent of on-demand) for each interval."""
+
+    class_: str
+    name: str
+    pieces: tuple[tuple[int, int, float], ...]
+
+
+def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Html:
+    """Prices paid while machines were held, in percent of the on-demand price, which is a dashed line."""
+    pieces = [piece for line in series for piece in line.pieces]
+    x = canvas.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
+    values = markup.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
+    y = markup.y_of(canvas, values)
+    parts = [markup.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"), markup.time_axis(canvas, x)]
+    parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y(100), y2=y(100), class_="listed"))
+    parts.append(markup.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
+    for line in series:
+        parts += [
+            markup.titled(
+                el("path", d=markup.path(_joined(x, y, run)), class_=f"stroke {line.class_}"),
+                f"{line.name}: {min(p for _, _, p in run):.0f}% to {max(p for _, _, p in run):.0f}% of on-demand",
+            )
+            for run in unbroken(line.pieces)
+        ]
+    return canvas.drawing(title, *parts)
+
+
+def unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
+    """Groups of intervals that follow each other without a gap."""
+    runs: list[list[tuple[int, int, float]]] = []
+    for piece in pieces:
+        if runs and runs[-1][-1][1] >= piece[0]:
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return runs
+
+
+def _joined(x: markup.Scale, y: markup.Scale, run: Sequence[tuple[int, int, float]]) -> list[tuple[float, float]]:
+    return [point for begin, end, percent in run for point in ((x(begin), y(percent)), (x(end), y(percent)))]
+
+
+def _span(layers: Sequence[Layer]) -> tuple[int, int]:
+    moments = [at for layer in layers for at, _ in layer.points]
+    return min(moments), max(moments)
+
+
+def _stacked(layers: Sequence[Layer]) -> list[list[tuple[int, float]]]:
+    """The upper edge of each layer; all layers have the same moments."""
+    sums = [0.0] * len(layers[0].points)
+    levels = []
+    for layer in layers:
+        sums = [low + value for low, (_, value) in zip(sums, layer.points, strict=True)]
+        levels.append([(at, value) for (at, _), value in zip(layer.points, sums, strict=True)])
+    return levels
+
+
+def _area(
+    x: markup.Scale,
+    y: markup.Scale,
+    floor: Sequence[tuple[int, float]],
+    top: Sequence[tuple[int, float]],
+    end: int,
+    class_: str,
+) -> Html:
+    there = markup.stepped([*((x(at), y(value)) for at, value in top), (x(end), y(top[-1][1]))])
+    back = markup.stepped([*((x(at), y(value)) for at, value in floor), (x(end), y(floor[-1][1]))])
+    return el("path", d=markup.path([*there, *reversed(back)]) + "Z", class_=class_)
+
+
+def _stage(canvas: markup.Canvas, x: markup.Scale, stage: StageBand) -> Html:
+    begin, end = x(stage.begin), x(stage.end)
+    top = canvas.top - _BAND - 14
+    band = el("rect", x=begin, y=top, width=max(end - begin - 1, 0.5), height=_BAND, class_=f"stage{stage.number}")
+    name = f"stage {stage.number}"
+    length = end - begin
+    words = name if length > 52 else str(stage.number) if length > 14 else ""
+    label = markup.text((begin + end) / 2, top + 14, words, "band", "middle") if words else Html()
+    return markup.titled(fragment(band, label), name)
+
+
+def _mark(canvas: markup.Canvas, x: markup.Scale, mark: EvictionMark) -> Html:
+    """A triangle: filled for an eviction without warning, empty with one."""
+    at, top = x(mark.at), canvas.top - 11
+    points = f"{at - 5:.1f},{top:.1f} {at + 5:.1f},{top:.1f} {at:.1f},{top + 9:.1f}"
+    line = el("line", x1=at, x2=at, y1=top + 9, y2=canvas.height - canvas.bottom, class_="evicted")
+    shape = el("polygon", points=points, class_="warned" if mark.warned else "unwarned")
+    return markup.titled(fragment(line, shape), mark.tooltip)

@@ -1,0 +1,207 @@
+"""The part of a run's cost that was spent within a period of this computer's clock. Pure."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
+from statistics import fmean, pstdev
+
+from pricing_data.units import DAY, to_datetime, to_micros
+from spotctl.log.ledger.rows import LedgerRow
+from spotctl.show.costs.run_timeline import RunTimeline
+
+BILLING = UTC
+"""The time zone of bills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `since` to before `until`, in microseconds UTC; None: without that limit. `zone` divides it into days."""
+
+    since: int | None = None
+    until: int | None = None
+    zone: tzinfo = BILLING
+
+
+ALWAYS = Period()
+
+
+def overlaps(first: Period, second: Period) -> bool:
+    """Whether two periods have a moment in common."""
+
+    def begins_in_time(period: Period, other: Period) -> bool:
+        return period.since is None or other.until is None or period.since <= other.until
+
+    return begins_in_time(first, second) and begins_in_time(second, first)
+
+
+def part_of(
+    run: RunTimeline, rows: Sequence[LedgerRow], period: Period, now: int
+) -> tuple[RunTimeline, Sequence[LedgerRow]] | None:
+    """A run and its rows within a period; None if the run was not going on then."""
+    ended = now if run.wall_ended is None else run.wall_ended
+    starts_before = period.since is not None and run.wall_began < period.since
+    ends_after = period.until is not None and ended >= period.until
+    if not starts_before and not ends_after:
+        return run, rows
+    since = on_its_clock(run, period.since, now) if starts_before and period.since is not None else None
+    until = on_its_clock(run, period.until, now) if ends_after and period.until is not None else None
+    kept = list(_within(rows, since, until))
+    if not kept and (ended < (period.since or 0) or (period.until is not None and run.wall_began >= period.until)):
+        return None
+    evictions = tuple(eviction for eviction in run.evictions if _is_within(eviction.at, since, until))
+    return replace(run, evictions=evictions, work=None, samples=None, sent=None, received=None, is_cut=True), kept
+
+
+def on_its_clock(run: RunTimeline, wall: int, now: int) -> int:
+    """A moment of this computer's clock on the provider's. A replayed market's runs at its own speed."""
+    if not run.is_replayed:
+        return wall
+    lasted = (now if run.wall_ended is None else run.wall_ended) - run.wall_began
+    return run.began + (wall - run.wall_began) * (run.until - run.began) // max(lasted, 1)
+
+
+def on_this_clock(run: RunTimeline, at: int, now: int) -> int:
+    """A moment of the provider's clock on this computer's."""
+    if not run.is_replayed:
+        return at
+    lasted = (now if run.wall_ended is None else run.wall_ended) - run.wall_began
+    return run.wall_began + (at - run.began) * lasted // max(run.until - run.began, 1)
+
+
+def _within(rows: Iterable[LedgerRow], since: int | None, until: int | None) -> Iterator[LedgerRow]:
+    for row in rows:
+        begin = row.begin if since is None else max(row.begin, since)
+        end = row.end if until is None else min(row.end, until)
+        if (begin, end) == (row.begin, row.end):
+            if row.begin < row.end or _is_within(row.begin, since, until):
+                yield row
+        elif begin < end:
+            yield cut(row, begin, end)
+
+
+def _is_within(at: int, since: int | None, until: int | None) -> bool:
+    return (since is None or at >= since) and (until is None or at < until)
+
+
+def cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
+    """A part of a row; the parts of a row add up to the row."""
+
+    def part(amount: int) -> int:
+        length = row.end - row.begin
+        return amount * (end - row.begin) // length - amount * (begin - row.begin) // length
+
+    return row._replace(
+        begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand), doubtful=part(row.doubtful)
+    )
+
+
+def local(at: int, zone: tzinfo) -> datetime:
+    """A moment on the clocks of a time zone."""
+    moment = to_datetime(at)
+    return moment if zone is BILLING else moment.astimezone(zone)
+
+
+def by_day(rows: Iterable[LedgerRow], zone: tzinfo) -> Iterator[LedgerRow]:
+    """The rows, in parts that are each within a day; the parts of a row add up to the row."""
+    every = list(rows)
+    if not every:
+        return
+    midnights = _midnights(min(row.begin for row in every), max(row.end for row in every), zone)
+    for row in every:
+        first, after = bisect_right(midnights, row.begin), bisect_right(midnights, row.end - 1)
+        ends = [row.begin, *midnights[first:after], row.end]
+        yield from [row] if first >= after else (cut(row, *part) for part in pairwise(ends))
+
+
+def _midnights(begin: int, end: int, zone: tzinfo) -> list[int]:
+    """The beginnings of the days after `begin`, up to `end`. A day that skips its midnight begins at the skip."""
+    today = local(begin, zone)
+    # The difference of wall clocks, so that a day may have 23 or 25 hours.
+    day = datetime(today.year, today.month, today.day, tzinfo=zone)
+    midnights: list[int] = []
+    while not midnights or midnights[-1] < end:
+        day += timedelta(days=1)
+        midnights.append(to_micros(day))
+    return midnights
+
+
+LEARNING_DAYS = 28
+"""The rest of a month is forecast from as many days: four weeks, so that all weekdays count alike."""
+
+_DEVIATIONS_OF_INTERVAL = 1.28
+"""Four of five months are within this many standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A month by this computer's clock (UTC). Amounts are nano-dollar-seconds, the budget is in dollars."""
+
+    name: str
+    paid: int
+    forecast: int
+    low: int
+    high: int
+    budget: float | None = None
+    doubtful: int = 0
+    """Part of what is paid that only counts because the end of machines is not known."""
+    is_least: bool = False
+    """Whether there are costs that no row has."""
+    tag: str = ""
+    """The tag of its runs, as in `user=ada`; empty if the month is that of all runs."""
+
+
+def first_of_month(at: int) -> int:
+    """The beginning of the month of a moment."""
+    day = to_datetime(at)
+    return to_micros(datetime(day.year, day.month, 1, tzinfo=UTC))
+
+
+def months_of_tags(
+    runs: Sequence[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budgets: Mapping[str, float]
+) -> tuple[Month, ...]:
+    """The month of each tag that has a budget, next to that budget."""
+    months = []
+    for tag, budget in budgets.items():
+        name, _, value = tag.partition("=")
+        tagged = [(run, rows) for run, rows in runs if run.tags.get(name) == value]
+        months.append(replace(month_of(tagged, now, budget), tag=tag))
+    return tuple(months)
+
+
+def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budget: float | None) -> Month:
+    """The month of `now`; the rest of the month is forecast to cost as much a day as the last four weeks did."""
+    today = to_datetime(now)
+    first = first_of_month(now)
+    end = to_micros(datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC))
+    paid, doubtful, began, days = 0, 0, now, Counter[int]()
+    is_least = False
+    for run, rows in runs:
+        began = min(began, run.wall_began)
+        is_least |= run.is_least and (run.wall_ended or now) >= first
+        if run.wall_ended is not None and max(run.wall_ended, run.until) < min(first, now - (LEARNING_DAYS + 1) * DAY):
+            # Its rows, which may have to be read for this, are all older.
+            continue
+        for row in rows:
+            at = on_this_clock(run, row.begin, now)
+            if first <= at < end:
+                paid += row.amount
+                doubtful += row.doubtful
+            # Counted back from now, so that only the part of today that is over counts.
+            days[(now - at) // DAY] += row.amount
+    learned = min(LEARNING_DAYS, -(-(now - began) // DAY))
+    daily = [days[day] for day in range(learned)]
+    rest = (end - now) / DAY
+    more, spread = (fmean(daily) * rest, pstdev(daily) * _DEVIATIONS_OF_INTERVAL * rest**0.5) if daily else (0.0, 0.0)
+    return Month(
+        today.strftime("%Y-%m"),
+        paid,
+        paid + round(more),
+        paid + round(max(more - spread, 0.0)),
+        paid + round(more + spread),
+        budget,
+        doubtful,
+        is_least,
+    )

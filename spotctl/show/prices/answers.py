@@ -1,0 +1,249 @@
+"""The answers of commands on market data. Keys may be added but never change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.units import HOUR, counted, format_time, to_usd
+from spotctl.show.columns import Column
+from spotctl.show.freshness import FRESHNESS
+
+if TYPE_CHECKING:
+    from pricing_data.availability import Interruption
+    from pricing_data.catalog import InstanceType
+    from pricing_data.ingest import FileReport, TaskReport
+    from pricing_data.query import QueryResult
+    from pricing_data.stats import GapReport, MarketStats
+    from pricing_data.store.facts import LostPrices
+    from pricing_data.store.table import PriceCorrection
+
+STATS: tuple[Column[MarketStats], ...] = (
+    Column("market", "the market: cloud/region/zone/type", lambda summary: str(summary.market)),
+    Column("events", "number of price changes stored"),
+    Column("first", "time of the first", lambda summary: format_time(summary.first)),
+    Column("last", "last time at which the price was observed", lambda summary: format_time(summary.last)),
+    Column(
+        "price_now", "newest price, in dollars per hour as all prices here", lambda summary: to_usd(summary.price_now)
+    ),
+    Column("mean", "mean over time", lambda summary: to_usd(summary.mean)),
+    Column(
+        "on_demand",
+        "on-demand price; null if unknown",
+        lambda summary: to_usd(summary.on_demand.price) if summary.on_demand else None,
+    ),
+    Column(
+        "on_demand_as_of",
+        "date of the on-demand price",
+        lambda summary: format_time(summary.on_demand.as_of) if summary.on_demand else None,
+    ),
+    Column("discount", "price reduction of the mean against on demand, as a share"),
+    Column("median", "median over time", lambda summary: to_usd(summary.median)),
+    Column("lowest", "lowest price", lambda summary: to_usd(summary.lowest)),
+    Column("highest", "highest price", lambda summary: to_usd(summary.highest)),
+    Column("changes_per_day", "price changes per day"),
+    Column("spikes_per_day", "rises far above the median, per day"),
+    Column("hours_above_on_demand", "hours for which the price was above the on-demand price"),
+    Column("outliers", "number of prices so high that they are probably errors"),
+    Column("coverage", "share of the time between first and last that was observed"),
+    Column("observed_hours", "hours observed", lambda summary: summary.observed / HOUR),
+    Column(
+        "age_seconds", "time since the price was last observed", value_at=lambda summary, now: summary.age_seconds(now)
+    ),
+    Column("synthetic", "whether the prices are generated", lambda summary: summary.market.is_synthetic),
+)
+MACHINE: tuple[Column[InstanceType], ...] = (
+    Column("vcpus", "number of vCPUs"),
+    Column("memory_gib", "memory"),
+    Column("gpu", "model of the GPUs; null without", lambda hardware: hardware.accelerator),
+    Column("gpus", "number of GPUs", lambda hardware: hardware.accelerators),
+    Column("steady_vcpus", "vCPUs that may be used all the time; fewer than vcpus for burstable types"),
+    Column("architecture", "x86_64 or arm64; null if unknown", lambda hardware: hardware.traits.architecture),
+    Column(
+        "boots",
+        "ways in which its machines boot, in the cloud's words; null if unknown",
+        lambda hardware: hardware.traits.boots,
+    ),
+    Column(
+        "driver",
+        "family of drivers that its GPUs need; null if unknown, or without GPUs",
+        lambda hardware: hardware.traits.driver,
+    ),
+    Column(
+        "gpu_memory_gib",
+        "memory of one GPU; null if unknown, or without GPUs",
+        lambda hardware: hardware.traits.accelerator_gib,
+    ),
+    Column("local_disk_gb", "local disks; null if unknown", lambda hardware: hardware.traits.local_disk_gb),
+    Column(
+        "retires",
+        "since when the cloud does not sell it; null if unknown",
+        lambda hardware: None if hardware.traits.retires is None else format_time(hardware.traits.retires),
+    ),
+    Column(
+        "as_of",
+        "date of the shipped description; null if the cloud itself described the machine",
+        lambda hardware: None if hardware.as_of is None else format_time(hardware.as_of),
+    ),
+)
+INTERRUPTIONS: tuple[Column[Interruption], ...] = (
+    Column("market", "the market", lambda figure: str(figure.market)),
+    Column("measure", "what was measured"),
+    Column("as_of", "date of the figure", lambda figure: format_time(figure.as_of)),
+    Column("low", "lower end of the published band, as a share"),
+    Column("high", "upper end of the published band, as a share"),
+    Column("source", "who published it"),
+)
+CORRECTION: tuple[Column[PriceCorrection], ...] = (
+    Column("market", "the market", lambda made: str(made.market)),
+    Column("time", "time of the price change", lambda made: format_time(made.time)),
+    Column(
+        "usd_per_hour",
+        "the right price; null if the price change was withdrawn",
+        lambda made: None if made.price is None else to_usd(made.price),
+    ),
+    Column("reason", "why"),
+    Column("made", "when it was corrected", lambda made: format_time(made.made)),
+)
+IMPORTED: tuple[Column[FileReport], ...] = (
+    Column("file", "the file", lambda report: str(report.path)),
+    Column("layout", "recognized layout of the file"),
+    Column("rows", "rows read"),
+    Column("added", "price events that are new", lambda report: report.committed.added),
+    Column("known", "price events that were stored already", lambda report: report.committed.known),
+    Column("conflicts", "price events that contradict stored ones", lambda report: report.committed.conflicts),
+    Column("facts", "on-demand prices and other facts stored"),
+    Column("skipped", "rows that have nothing to import"),
+    Column("bad", "rows that could not be read", each=(Column("where", "its place"), Column("why", "what is wrong"))),
+    Column("unused_columns", "columns that were not used", lambda report: list(report.unused)),
+    Column("failure", "why the file was rejected, or not read to its end; null if it was read completely"),
+)
+FETCHED: tuple[Column[TaskReport], ...] = (
+    Column("cloud", "the cloud"),
+    Column("region", "the region"),
+    Column("what", "what was fetched"),
+    Column("added", "price events that are new", lambda report: report.committed.added),
+    Column("known", "price events that were stored already", lambda report: report.committed.known),
+    Column("conflicts", "price events that contradict stored ones", lambda report: report.committed.conflicts),
+    Column("facts", "on-demand prices and other facts stored"),
+    Column(
+        "failure",
+        "what went wrong; null if nothing did",
+        lambda report: str(report.failure) if report.failure else None,
+    ),
+)
+GAPS: tuple[Column[GapReport], ...] = (
+    Column(
+        "seams",
+        "times in which half of the markets of a region or more were not observed",
+        each=(
+            Column("region", "the region", lambda seam: f"{seam.cloud}/{seam.region}"),
+            Column("start", "beginning", lambda seam: format_time(seam.start)),
+            Column("end", "end", lambda seam: format_time(seam.end)),
+            Column("silent", "number of markets not observed"),
+            Column("markets", "number of markets in the region"),
+        ),
+    ),
+    Column(
+        "gaps",
+        "times in which a single market was not observed",
+        each=(
+            Column("market", "the market", lambda gap: str(gap.market)),
+            Column("start", "beginning", lambda gap: format_time(gap.start)),
+            Column("end", "end", lambda gap: format_time(gap.end)),
+        ),
+    ),
+    Column(
+        "stale",
+        "markets not observed for longer than usual",
+        each=(
+            Column("market", "the market", lambda stale: str(stale.market)),
+            Column("last", "last observation", lambda stale: format_time(stale.last)),
+            Column(
+                "newest_of_region",
+                "last observation of any market of the region",
+                lambda stale: format_time(stale.newest),
+            ),
+        ),
+    ),
+)
+LOST_FILES: tuple[Column[LostPrices], ...] = (
+    Column("file", "file that had them"),
+    Column("events", "number of price changes in it", lambda prices: prices.rows),
+    Column("first", "time of the first one", lambda prices: format_time(prices.first)),
+    Column("last", "time of the last one", lambda prices: format_time(prices.last)),
+)
+LOST: tuple[Column[Any], ...] = (
+    Column(
+        "lost",
+        "prices that are lost, because their files were damaged; absent if none are",
+        lambda answer: answer["lost"] or None,
+        each=LOST_FILES,
+        optional=True,
+    ),
+)
+
+FILES: tuple[Column[Any], ...] = (Column("files", "files in the order given", each=IMPORTED),)
+TASKS: tuple[Column[Any], ...] = (Column("tasks", "parts of the fetch", each=FETCHED),)
+MARKETS: tuple[Column[Any], ...] = (
+    Column("markets", "markets with stored prices", lambda answer: list(map(str, answer["markets"]))),
+    *FRESHNESS,
+    *LOST,
+)
+STATISTICS: tuple[Column[Any], ...] = (Column("markets", "the markets that match", each=STATS), *LOST)
+ABOUT_MARKET: tuple[Column[Any], ...] = (
+    Column("machine", "its hardware", of=MACHINE, optional=True),
+    Column("interruptions", "published interruption figures, oldest first", each=INTERRUPTIONS, optional=True),
+    Column(
+        "corrections",
+        "corrections of its prices, oldest first; absent if there are none",
+        each=CORRECTION,
+        optional=True,
+    ),
+)
+MARKET = (*STATS, *ABOUT_MARKET)
+CHECKED: tuple[Column[Any], ...] = (
+    Column("store", "folder of the store"),
+    Column("files", "number of files of the store"),
+    Column("events", "number of price changes that can be read"),
+    Column(
+        "flaws",
+        "what is wrong",
+        each=(
+            Column("file", "the file"),
+            Column("problem", "what is wrong with it"),
+            Column("cure", "what to do"),
+        ),
+    ),
+    Column("set_aside", "what was set aside now; absent without --set-aside", each=LOST_FILES, optional=True),
+    *LOST,
+)
+PICTURE: tuple[Column[Any], ...] = (
+    Column("file", "the picture", lambda answer: str(answer["file"])),
+    Column("markets", "markets in it", lambda answer: list(map(str, answer["markets"]))),
+)
+CORRECTIONS: tuple[Column[Any], ...] = (Column("corrections", "the corrections", each=CORRECTION),)
+
+
+def rows(answer: QueryResult) -> list[dict[str, Any]]:
+    """The rows of a query as objects."""
+    return [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
+
+
+def _plain(value: object) -> int | float | str | None:
+    """A JSON value; times, decimals and other types become text."""
+    if value is None or isinstance(value, int | str):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return str(value)
+
+
+def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:
+    """A line for each period whose prices are lost."""
+    return [
+        f"some prices of {format_time(prices.first)} to {format_time(prices.last)} are lost:"
+        f" {counted(prices.rows, 'price change')}, set aside as damaged"
+        for prices in lost
+    ]
