@@ -1,5 +1,8 @@
 """`python -m bench.house [CHECKOUT]`: the structure of the code in figures.
 
+It prints rooms, floors and arrows; the counts that tests/house_limits.toml limits (`--write` lowers these limits to the
+tree's own figures, and raises none without `--raise`); commands and options; and the walk of a job file to its plan.
+
 A room is a folder or module directly inside a package, and the package's own `__init__`. An arrow means that one room
 imports another, wherever the import stands: in a function and for type checking, too. A room's floor is one above the
 highest room it imports. An arrow is up if the room it points to imports, directly or through others, the room it comes
@@ -12,10 +15,17 @@ import ast
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from bench.counts import LIMITS, Counts, above, all_counts, below, limits, lowered
+from bench.surface import surface_of
+from bench.walk import walk_of
+
 PACKAGES = ("spotctl", "agileml", "bidbrain", "pricing_data")
+JOB = "examples/pytorch/job.yaml"
+WALKED = ("planning", "run/start", "files/job")
+"""The folders of spotctl through which the walk of a job file to its plan leads."""
 
 Graph = Mapping[str, set[str]]
 """The imports of each room or module."""
@@ -139,9 +149,21 @@ def _floor(room: str, below: Graph, reach: Graph, known: dict[str, int]) -> int:
     return known[room]
 
 
-def main(words: list[str]) -> None:
-    """Prints a table of all packages."""
-    root = Path(words[0] if words else ".").resolve()
+def main(words: list[str]) -> int:
+    """Prints all figures, or writes the limits; 1 if a limit is too low to be written."""
+    options = {word for word in words if word.startswith("--")}
+    root = Path(next((word for word in words if word not in options), ".")).resolve()
+    if "--write" in options:
+        refused = lowered(root, may_raise="--raise" in options)
+        print("\n".join(refused) or f"{LIMITS} has the figures of the tree")
+        return 1 if refused else 0
+    _print_rooms(root)
+    _print_counts(root)
+    _print_walk(root)
+    return 0
+
+
+def _print_rooms(root: Path) -> None:
     print(f"{'package':14}{'rooms':>7}{'floors':>8}{'arrows':>8}{'up':>5}{'circles':>9}{'of modules':>12}")
     for package in PACKAGES:
         figures = house(root, package)
@@ -158,5 +180,30 @@ def main(words: list[str]) -> None:
         print(f"  {name} {times} times: {', '.join(repeated[name])}")
 
 
+def _print_counts(root: Path) -> None:
+    names = [field.name for field in fields(Counts)]
+    print(f"\n{'folder':14}" + "".join(f"{name.replace('_', ' '):>21}" for name in names))
+    known = limits(root) if (root / LIMITS).exists() else {}
+    for name, counts in all_counts(root).items():
+        print(f"{name:14}" + "".join(f"{value:>21,}" for value in asdict(counts).values()))
+        if name in known:
+            for line in above(counts, known[name]):
+                print(f"  above its limit: {line}")
+            for line in below(counts, known[name]):
+                print(f"  can be lowered: {line}")
+
+
+def _print_walk(root: Path) -> None:
+    seen = surface_of(root)
+    print(
+        f"\n{seen.commands} commands and {seen.hidden} hidden ones, {seen.options} options, {seen.arguments} arguments"
+    )
+    walk = walk_of(root, "spotctl", ("plan", JOB)).within(*WALKED)
+    print(f"spotctl plan {JOB}, in {', '.join(WALKED)}:")
+    print(f"  {walk.files} files, {walk.returns} returns, {len(walk.steps)} steps")
+    strict = walk.strict()
+    print(f"  without bodies of classes and properties: {strict.files} files, {strict.returns} returns")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
