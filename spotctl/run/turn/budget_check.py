@@ -1,31 +1,35 @@
 """Keeps a run within its budget: passes on the instructions that fit, and reports the others and a budget that will not
-last."""
+last. What the rest of a run costs is found by playing its decision object over the past from where the run is now."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import inf
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bidbrain.billing import usd
+from bidbrain.billing import End, usd
 from bidbrain.errors import BidBrainError
+from bidbrain.forecast.forecast import forecast
+from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.errors import PricingDataError
-from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, usd_text
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, counted, usd_text
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET
 from spotctl.log.state import Held
+from spotctl.planning.forecast import deciders, forecast_job
+from spotctl.planning.values import JobPlan
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
-
-if TYPE_CHECKING:
-    from spotctl.run.turn.live_strategy import PlayedRest
 
 PREDICTIVE_SHARE = 0.1
 """From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does, unless it
@@ -35,6 +39,50 @@ PREDICTIVE_SPEND = 0.25
 
 _PLAYS = 10
 """The rest of a run is played at most once for each such part of its budget that is used."""
+
+_DECISIONS = 600
+"""Decisions to play: fewer than for a plan, because a run is played several times and only the median matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRest:
+    """The rest of a run at a moment: `work` in microseconds times nu, infinite if the job ends by time; then `share` of
+    its time is left. `histories` reach up to `now`."""
+
+    plan: JobPlan
+    now: int
+    work: float
+    share: float
+    usd_left: float
+    histories: Mapping[Market, PriceSeries]
+
+    def with_enough_money(self) -> PlayedRest:
+        """This rest with a higher budget: raised by the share of the work that is left."""
+        budget = self.plan.job.budget_usd
+        return replace(self, usd_left=inf if budget is None else budget * self.share)
+
+    def usd(self) -> float:
+        """The expected dollars, as likely too high as too low.
+
+        Machines that run already are not started again. Machines at the end are billed by the second, as in the cost
+        so far: a play from here on does not know which hours the machines have begun.
+        """
+        plan, job = self.plan, forecast_job(self.plan)
+        longest = job.longest
+        if self.work == inf:
+            longest = job.overheads.startup + round((job.longest - job.overheads.startup) * self.share)
+        job = replace(
+            job,
+            decider=deciders(plan, self.now),
+            work=self.work,
+            longest=longest,
+            times=replace(job.times, order=0),
+            at_end=End.HANDED_ON,
+            budget_usd=None if job.budget_usd is None else self.usd_left,
+            most_decisions=_DECISIONS,
+        )
+        played = forecast(job, KnownPast(self.now, self.histories, self.plan.built.market_history.hazards))
+        return max(played.usd.median - job.overheads.startup / HOUR * played.usd_per_hour.median, 0.0)
 
 
 class BudgetForecast:

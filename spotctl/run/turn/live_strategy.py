@@ -1,18 +1,12 @@
-"""The strategy of a run: the plan's decision object, given the work left, the budget left and the evictions so far.
+"""The strategy of a run: the plan's decision object, given the work left, the budget left and the evictions so far."""
 
-What the rest of the run costs is found by playing this decision object over the past from where the run is now.
-"""
-
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from math import inf, isfinite
 
 import numpy as np
 
-from bidbrain.billing import End
 from bidbrain.eviction.path import PricePath
-from bidbrain.forecast.forecast import forecast
-from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.base import RECORD_WINDOW, Decision, Situation, SpotRecord, Strategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.known_spells import UNSEEN, spot_spell
@@ -27,17 +21,15 @@ from spotctl.log.budget import Tariff
 from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, Allocation, RunState
-from spotctl.planning.forecast import deciders, forecast_job, forecast_of
+from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, JobPlan
 from spotctl.run.environment import RunEnvironment
+from spotctl.run.turn.budget_check import PlayedRest
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms, looks
 from spotctl.run.turn.service import RunRules
 from spotctl.run.work.gang import saved_of
-
-_DECISIONS = 600
-"""Decisions to play: fewer than for a plan, because a run is played several times and only the median matters."""
 
 
 class LiveStrategy:
@@ -270,44 +262,3 @@ def _ended(state: RunState, allocation: Allocation, now: int) -> int:
 
 def _overlap(begin: int, end: int, since: int) -> int:
     return max(end - max(begin, since), 0)
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedRest:
-    """The rest of a run at a moment: `work` in microseconds times nu, infinite if the job ends by time; then `share` of
-    its time is left. `histories` reach up to `now`."""
-
-    plan: JobPlan
-    now: int
-    work: float
-    share: float
-    usd_left: float
-    histories: Mapping[Market, PriceSeries]
-
-    def with_enough_money(self) -> "PlayedRest":
-        """This rest with a higher budget: raised by the share of the work that is left."""
-        budget = self.plan.job.budget_usd
-        return replace(self, usd_left=inf if budget is None else budget * self.share)
-
-    def usd(self) -> float:
-        """The expected dollars, as likely too high as too low.
-
-        Machines that run already are not started again. Machines at the end are billed by the second, as in the cost
-        so far: a play from here on does not know which hours the machines have begun.
-        """
-        plan, job = self.plan, forecast_job(self.plan)
-        longest = job.longest
-        if self.work == inf:
-            longest = job.overheads.startup + round((job.longest - job.overheads.startup) * self.share)
-        job = replace(
-            job,
-            decider=deciders(plan, self.now),
-            work=self.work,
-            longest=longest,
-            times=replace(job.times, order=0),
-            at_end=End.HANDED_ON,
-            budget_usd=None if job.budget_usd is None else self.usd_left,
-            most_decisions=_DECISIONS,
-        )
-        played = forecast(job, KnownPast(self.now, self.histories, self.plan.built.market_history.hazards))
-        return max(played.usd.median - job.overheads.startup / HOUR * played.usd_per_hour.median, 0.0)

@@ -28,7 +28,7 @@ from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, Schedul
 from spotctl.run.work.workload import Workload, WorkReport
 
 if TYPE_CHECKING:
-    from spotctl.run.turn.live_strategy import PlayedRest
+    from spotctl.run.turn.budget_check import PlayedRest
 
 DECIDE_EVERY = 5 * MINUTE
 """Longest market time between decisions of a strategy: its last wishes may have been refused."""

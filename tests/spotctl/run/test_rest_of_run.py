@@ -15,8 +15,7 @@ from pricing_data.units import NANO_SECONDS_PER_DOLLAR as DOLLAR
 from spotctl.files.job.reader import from_fields
 from spotctl.home.config import load
 from spotctl.run.start.launch_plans import stored_plans
-from spotctl.run.turn.budget_check import BudgetForecast
-from spotctl.run.turn.live_strategy import PlayedRest
+from spotctl.run.turn.budget_check import BudgetForecast, PlayedRest
 
 if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
