@@ -11,8 +11,7 @@ from bench.harness import Row, seconds, shown, table, times_faster
 from bidbrain.billing import BillingRule, End, Life, billing_rule, billing_rules
 from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.strategies.base import REQUEST_VCPUS, Holding, Offer, Rent, Situation
-from bidbrain.strategies.odds import Odds
-from bidbrain.strategies.proteus import JobCosts, Proteus
+from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from bidbrain.arrays import Bools, Floats
-from bidbrain.forecast.drawn_spells import drawn_capacity
+from bidbrain.forecast.windows import drawn_capacity
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, spell_ages, spell_ends
 from bidbrain.strategies.known_spells import UNSEEN
 from pricing_data.units import HOUR

@@ -28,11 +28,11 @@ from zlib import crc32
 import numpy as np
 
 from bench.forecast_worlds import World, availability_records, price_records, shipped
+from bidbrain.arrays import Floats
 from bidbrain.billing import End
 from bidbrain.eviction.hazard import Evidence
-from bidbrain.eviction.path import Floats
 from bidbrain.eviction.survival import AgeProfile, Exposure
-from bidbrain.forecast.calibrated import pinball
+from bidbrain.forecast.forecast import pinball
 from bidbrain.forecast.values import HIGH, LOW, Forecast, Spread
 from bidbrain.forecast.windows import Played, played_of, run_from, with_luck
 from bidbrain.replay.market import DrawnLives, MarketReplay

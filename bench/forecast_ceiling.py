@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from bench.forecast_worlds import World, shipped
+from bidbrain.arrays import Floats
 from bidbrain.eviction import boosting
-from bidbrain.eviction.path import Floats, PricePath
-from bidbrain.forecast.calibrated import pinball
+from bidbrain.eviction.panel import PricePath
+from bidbrain.forecast.forecast import pinball
 from bidbrain.forecast.values import HIGH, LOW, ForecastJob
 from bidbrain.forecast.windows import play
 from bidbrain.replay.market import MarketReplay

@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from bidbrain.backtest.evictions import PRICE_ALONE
-from bidbrain.backtest.scenario import Scenario
-from bidbrain.backtest.setup import set_up_in
+from bidbrain.backtest.run import set_up_in
+from bidbrain.backtest.scenario import PRICE_ALONE, Scenario
 from bidbrain.billing import End, Life, rule_of_cloud, usd
 from bidbrain.replay.job import run_job
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.strategies.registry import StrategySetup
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market

@@ -19,13 +19,21 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from bidbrain.backtest.deadline import AvailabilityHistory, DeadlineJobs, DeadlineOutcome, cost_ratios, optimal, replay
+from bidbrain.backtest.deadline import (
+    ON_DEMAND,
+    SPOT,
+    AvailabilityHistory,
+    DeadlineJobs,
+    DeadlineOutcome,
+    UniformProgress,
+    cost_ratios,
+    optimal,
+    replay,
+)
 from bidbrain.backtest.deadline_decided import DecidedJob, decided, decider_of
-from bidbrain.backtest.deadline_strategies import UniformProgress
-from bidbrain.eviction.regime import PRIOR
+from bidbrain.eviction.hazard import PRIOR
 from bidbrain.strategies.base import Decision, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from pricing_data.availability import AvailabilitySpan

@@ -20,7 +20,7 @@ import yaml
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.regions.policies import ONE_ZONE, played
-from bidbrain.backtest.regions.rules import RegionJob, Window
+from bidbrain.backtest.regions.replay import RegionJob, Window
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.regions_scenario import load
 

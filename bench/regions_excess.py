@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.regions import ALL_ZONES, published_windows, random_windows
+from bidbrain.arrays import Floats
 from bidbrain.backtest.regions.decided import DecidedRegions
-from bidbrain.backtest.regions.record import Floats
-from bidbrain.backtest.regions.replay import Field, Whereabouts
-from bidbrain.backtest.regions.rules import Window
+from bidbrain.backtest.regions.replay import Field, Whereabouts, Window
 from pricing_data.units import HOUR
 
 

@@ -20,7 +20,7 @@ import torch
 from typer.main import get_command
 
 from bench.readme_picture import PICTURE, Way, drawn
-from bidbrain.strategies.names import NAMES, REGIONS
+from bidbrain.strategies.names import OF_JOBS, REGIONS
 from spotctl.cli.app import app
 from spotctl.home.config import setting_names
 from tests.documented import assert_explained, reference
@@ -185,7 +185,7 @@ def test_every_setting_and_every_strategy_is_explained() -> None:
     pages = ("settings.md", "which-strategy.md")
     settings, strategies = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in pages)
     assert set(setting_names()) <= names_in_first_column(settings)
-    assert {*NAMES, REGIONS} <= names_in_first_column(strategies)
+    assert {*OF_JOBS, REGIONS} <= names_in_first_column(strategies)
 
 
 def names_in_first_column(page: str) -> set[str]:

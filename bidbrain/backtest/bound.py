@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.eviction.crossing import Floats, range_maxima
-from bidbrain.replay.market import Bools, MarketReplay
+from bidbrain.arrays import Bools, Floats
+from bidbrain.eviction.crossing import range_extremes
+from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Offer
 from pricing_data.series import Ints, PriceSeries
@@ -130,6 +131,6 @@ def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:
     last = np.searchsorted(series.times, times, side="right") - 1
     first = np.maximum(np.searchsorted(series.times, times - HOUR, side="right") - 1, 0)
     count = last - first + 1
-    minima = -range_maxima(-series.prices, int(count.max()))
+    minima = range_extremes(series.prices, int(count.max()), np.minimum)
     level = np.frexp(count)[1] - 1
     return times, np.minimum(minima[level, first], minima[level, last - (1 << level) + 1])

@@ -1,37 +1,90 @@
 """Replay of jobs with a deadline over availability traces, tick by tick, for all jobs at once.
 
-The rules are the same for every strategy: a choice holds for a whole tick and the tick is billed whole; entering a
-machine costs the delay, counted in time and not in ticks; a spot machine is evicted as soon as a tick shows spot down;
-the safety net overrides the strategy. A job ends with the tick in which its work is done, and misses if there is no
-such tick. Cost is given as a share of the same job's cost on demand only: one entry, then work to the end.
+Time is cut into ticks. At the start of each tick it is known whether spot capacity is available, and one of three
+choices holds for the whole tick, which is billed whole: no machine, a spot machine, an on-demand machine. Entering a
+machine (the first one, after a change of kind, after an eviction) costs the delay before work continues, counted in
+time and not in ticks; a spot machine is evicted as soon as a tick shows spot down; the safety net overrides the
+strategy. A job ends with the tick in which its work is done, and misses if there is no such tick. Cost is given as a
+share of the same job's cost on demand only: one entry, then work to the end.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.backtest.deadline_optimum import CheapestSchedule, cheapest
-from bidbrain.eviction.crossing import Floats
-from bidbrain.strategies.deadline_job import (
-    ON_DEMAND,
-    SPOT,
-    WAIT,
-    BatchStrategy,
-    Bools,
-    DeadlineState,
-    DeadlineTerms,
-    ImpossibleJob,
-    SafetyNet,
-    net_when_idle,
-)
+from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, SECOND
 
+WAIT: Final = 0
+SPOT: Final = 1
+ON_DEMAND: Final = 2
 JobTimeline = NDArray[np.int8]
 NOT_RUNNING = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineState:
+    """The state of jobs at the start of a tick, after evictions: an evicted machine is no longer held.
+
+    `at` is the tick of the observed availability; times are in microseconds.
+    """
+
+    terms: DeadlineTerms
+    tick: Ints
+    elapsed: Ints
+    remaining: Ints
+    work_left: Ints
+    delay_left: Ints
+    machine: Ints
+    spot_up: Bools
+    at: Ints
+
+    @property
+    def slack(self) -> Ints:
+        """Time that can still be lost: the remaining time less the work and the rest of a delay in progress."""
+        return self.remaining - self.work_left - self.delay_left
+
+
+class BatchStrategy(Protocol):
+    """A strategy that decides for a batch of jobs at once."""
+
+    @property
+    def name(self) -> str:
+        """The strategy's name in results."""
+
+    def choose(self, state: DeadlineState, /) -> Ints:
+        """A choice for each job; the replay overrides it where the safety net applies."""
+
+
+SafetyNet = Callable[[DeadlineState], Bools]
+"""Decides which jobs must be on an on-demand machine from now on."""
+
+
+def net_when_idle(state: DeadlineState) -> Bools:
+    """Once the remaining time <= work + 2 delays, rounded up to ticks, a job that is not running on spot goes on
+    demand.
+
+    Why no job misses: a job outside the net still has, after one more tick without progress, at least its work and two
+    delays; entering spot and being evicted costs at most one of them, and the other pays for entering the on-demand
+    machine. A job on spot loses no slack by staying, so the net may wait for its eviction. Once on demand, the slack no
+    longer changes.
+    """
+    caught: Bools = within_two_delays(state) & (state.machine != SPOT)
+    return caught
+
+
+def within_two_delays(state: DeadlineState) -> Bools:
+    """The published rule as written, which also takes a job off a working spot machine."""
+    need = state.work_left + 2 * state.terms.delay
+    caught: Bools = state.remaining <= -(-need // state.tick) * state.tick
+    return caught
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +297,40 @@ def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[D
             )
         )
     return summaries
+
+
+class Greedy:
+    """Spot while available; otherwise waits until the safety net sends the job on demand."""
+
+    name = "greedy"
+
+    def choose(self, state: DeadlineState) -> Ints:
+        """Spot if available, else nothing."""
+        return np.where(state.spot_up, SPOT, WAIT)
+
+
+class UniformProgress:
+    """Keeps progress at or above the straight line from the start to the deadline.
+
+    Spot while available. After an eviction it waits if progress is on or ahead of the line, else goes on demand, and
+    stays there until spot is available and progress is ahead of where the line will be in `look_ahead` delays.
+    """
+
+    name = "uniform-progress"
+
+    def __init__(self, look_ahead: int = 2) -> None:
+        self._look_ahead = look_ahead
+
+    def choose(self, state: DeadlineState) -> Ints:
+        """Compares the completed share of the work with the elapsed share of the time."""
+        span = state.elapsed + state.remaining
+        progress = 1 - state.work_left / state.terms.work
+        ahead = progress >= state.elapsed / span
+        later = state.elapsed + self._look_ahead * state.terms.delay
+        leaves = state.spot_up & (progress >= later / span)
+        without_machine = np.where(ahead, WAIT, ON_DEMAND)
+        return np.where(
+            state.machine == ON_DEMAND,
+            np.where(leaves, SPOT, ON_DEMAND),
+            np.where(state.spot_up, SPOT, without_machine),
+        )

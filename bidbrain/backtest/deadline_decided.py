@@ -10,8 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Bools
 from bidbrain.backtest.deadline import (
     NOT_RUNNING,
+    ON_DEMAND,
+    SPOT,
+    WAIT,
     AvailabilityHistory,
     DeadlineJobs,
     DeadlineOutcome,
@@ -21,8 +25,7 @@ from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Situation
-from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineTerms
+from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, SpellOutlook, outlook
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.strategies.deadline_job import DeadlineTerms, ImpossibleJob
+from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from pricing_data.series import Ints
 
 _Table = NDArray[np.int16] | NDArray[np.int32]

@@ -12,12 +12,11 @@ from statistics import fmean
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.backtest.bound import LONGEST_RATIO, UnitPrices, cost_by_end
-from bidbrain.backtest.results import JobResult
-from bidbrain.backtest.robustness import ConfidenceInterval, interval_of
+from bidbrain.backtest.results import ConfidenceInterval, JobResult, interval_of
 from bidbrain.backtest.run import jobs_in
 from bidbrain.backtest.scenario import Scenario
-from bidbrain.eviction.crossing import Floats
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.names import NAMES
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR

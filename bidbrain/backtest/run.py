@@ -2,21 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
 from bidbrain.backtest.bound import UnitPrices, least_cost
 from bidbrain.backtest.results import BOUND, JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
-from bidbrain.backtest.setup import decider_of, set_up_in
 from bidbrain.billing import Bill, Charge, End, Life, usd
+from bidbrain.decision.decider import Decider
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
-from bidbrain.replay.run import ReplayedJob, Run, Tenure
-from bidbrain.replay.spending import bill_of_machine
-from bidbrain.strategies.base import Rent
+from bidbrain.replay.pace import PastJobs
+from bidbrain.replay.run import ReplayedJob, Run, Tenure, bill_of_machine
+from bidbrain.strategies.base import Rent, Strategy
+from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.names import known
-from bidbrain.strategies.registry import StrategySetup
+from bidbrain.strategies.registry import BadStrategy, StrategySetup, set_up
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
@@ -103,7 +106,12 @@ def _replayed(
 ) -> JobResult:
     run = run_job(job, chosen.strategy, market, scenario.overheads, chosen.recovery)
     bills = [(tenure, bill_of_machine(tenure.rent, tenure.life, scenario.billing, histories)) for tenure in run.tenures]
-    cost = sum(usd(bill.amount) * tenure.rent.machines for tenure, bill in bills)
+    cost, saved = 0.0, 0.0
+    for tenure, bill in bills:
+        cost += usd(bill.amount) * tenure.rent.machines
+        # By refunds and unbilled time: the used time at full price, minus what was paid.
+        nanos = sum(charge.price * max(_used(charge) - _paid(charge), 0) // SECOND for charge in bill.charges)
+        saved += usd(nanos) * tenure.rent.machines
     ended = run.job.limit if run.end is None else run.end
     if chosen.reliable and scenario.reliable is not None:
         life = Life(job.start, ended, End.HANDED_ON)
@@ -116,18 +124,13 @@ def _replayed(
         job.start,
         run.end,
         cost,
-        sum(_given(bill) * tenure.rent.machines for tenure, bill in bills),
+        saved,
         _on_demand_dollars(scenario.baseline, hours),
         run.evictions,
         *_machine_hours(bills),
         (ended - job.start) / HOUR,
         chosen.note,
     )
-
-
-def _given(bill: Bill) -> float:
-    """Dollars saved by refunds and unbilled time: the used time at full price, minus what was paid."""
-    return usd(sum(charge.price * max(_used(charge) - _paid(charge), 0) // SECOND for charge in bill.charges))
 
 
 def _machine_hours(bills: list[tuple[Tenure, Bill]]) -> tuple[float, float, float]:
@@ -154,3 +157,46 @@ def _paid(charge: Charge) -> int:
 
 def _on_demand_dollars(baseline: Rent, hours: float) -> float:
     return baseline.machines * baseline.offer.on_demand * hours / NANOS_PER_DOLLAR
+
+
+def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
+    """Everything that a strategy may know about the offers of a zone."""
+    offers = scenario.offers_in(zone)
+    return StrategyInputs(
+        offers=offers,
+        histories={offer.market: scenario.learned(offer.market) for offer in offers},
+        hazards=scenario.hazards(offer.market for offer in offers),
+        baseline=scenario.baseline,
+        reliable=scenario.reliable,
+        billing=scenario.billing,
+        overheads=scenario.overheads,
+        checkpoints=scenario.checkpoints,
+        pace=PastJobs(scenario.hours, scenario.most_nu),
+    )
+
+
+def set_up_in(scenario: Scenario, name: str, zone: str) -> StrategySetup:
+    """Builds the strategy with this name for the offers of a zone."""
+    try:
+        return set_up(name, inputs_of(scenario, zone))
+    except BadStrategy as error:
+        raise BadScenario(f"schemes: {error}") from None
+
+
+def decider_of(scenario: Scenario, zone: str, strategy: Strategy) -> Decider:
+    """The decision object of a launch, for jobs without a budget and a deadline."""
+    offers = scenario.offers_in(zone)
+    most = ceil(scenario.most_nu / min(offer.nu for offer in offers))
+    return Decider(
+        offers=offers,
+        baseline=scenario.baseline,
+        reliable=scenario.reliable,
+        most_nu=scenario.most_nu,
+        limits=MachineLimits(0, most, {}),
+        overheads=scenario.overheads,
+        deadline=None,
+        strategy=strategy,
+        billing=scenario.billing,
+        lease=0,
+        caps_bids=True,
+    )

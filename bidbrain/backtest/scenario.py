@@ -1,21 +1,204 @@
-"""`Scenario`: everything that a backtest depends on."""
+"""`Scenario`: everything that a backtest depends on, with its eviction model and the evidence of the training span.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+A model gives the replay of the test span, which only the engine sees, and the evidence of the training span, from which
+strategies learn a hazard. In every model a price above the bid evicts as well.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from math import ceil
+from typing import Protocol
 
-from bidbrain.backtest.evictions import PRICE_ALONE, EvictionModel, ScenarioSpans
+import numpy as np
+
+from bidbrain.arrays import Bools
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
-from bidbrain.eviction.hazard import Hazard
-from bidbrain.eviction.regime import in_force
-from bidbrain.replay.market import MarketReplay
+from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of, in_force
+from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives, exposure_of_trace
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.values import Overheads
+from pricing_data.availability import AvailabilityTrace, Lifetime
 from pricing_data.market import Market
-from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, Span, format_time
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import HOUR, SECOND, Span, format_time
+
+# Age bands in hours with their own risk; each is shrunk towards the mean rate with the weight of one eviction.
+_AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0)
+_AGE_WEIGHT = 1.0
+# Most starts at which lives are read off a trace; more would add no information.
+_STARTS = 400
+
+
+class BadEvictions(BidBrainError):
+    """An eviction model that cannot be replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSpans:
+    """The span to learn from, and the later span to replay."""
+
+    train: Span
+    test: Span
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionEvidence:
+    """Evidence from a training span about evictions that no price crossing explains."""
+
+    evidence: tuple[Evidence, ...] = ()
+    ages: Mapping[Market, AgeProfile] = field(default_factory=dict)
+
+    def hazard(self, market: Market) -> Hazard | None:
+        """Capacity-eviction rate of a market; None without any evidence."""
+        return hazard_of(market, self.evidence, (), self.ages.get(market, AGELESS))
+
+
+class EvictionModel(Protocol):
+    """A cause of evictions."""
+
+    def replay(
+        self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
+    ) -> MarketReplay:
+        """The market of the test span; `room` is the most machines of each market that the job could use."""
+
+    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
+        """Evidence from the training span."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByAvailability:
+    """Markets have the capacity that traces show: n of N machines up is the share n / N of `machines`.
+
+    `machines` is a market's capacity when its trace is fully up; None means as many as the job could use. Traces are
+    played from the start of training. A trace that is too short for that is cut in proportion to the two spans, and
+    each part is repeated within its own span, so that the test never replays what was learned from.
+    """
+
+    traces: Mapping[Market, AvailabilityTrace]
+    machines: int | None = None
+
+    def __post_init__(self) -> None:
+        for market, trace in self.traces.items():
+            if len(trace) < 2:
+                raise BadEvictions(f"availability of {market}: trace {trace.name} has one tick; it needs at least two")
+
+    def replay(
+        self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
+    ) -> MarketReplay:
+        """Replays prices, and the capacity of each market that has a trace."""
+        known = list(histories)
+        capacities = {
+            series.market: _capacity(self.traces[series.market], self.machines or room[series.market], spans)
+            for series in known
+            if series.market in self.traces
+        }
+        return MarketReplay(known, capacities)
+
+    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
+        """Lives of machines bought at any time of the training span."""
+        seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
+        evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
+        return EvictionEvidence(evidence, {market: ages for market, (_, ages) in seen.items()})
+
+
+PRICE_ALONE = ByAvailability({})
+"""Only a price above the bid evicts a machine: AWS until 2017. Strategies learn that from prices directly."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByHazard:
+    """Machines live as long as drawn from a hazard; all that start together in one market share the draw."""
+
+    mortality: Mapping[Market, Mortality]
+    seed: int
+
+    def replay(
+        self,
+        histories: Iterable[PriceSeries],
+        room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
+        spans: ScenarioSpans,  # noqa: ARG002 - the protocol's question
+    ) -> MarketReplay:
+        """Replays prices, and drawn lives."""
+        return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
+
+    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
+        """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
+        lives = DrawnLives(self.mortality, self.seed)
+        seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
+        ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
+        evidence = tuple(Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items())
+        return EvictionEvidence(evidence, dict.fromkeys(seen, ages))
+
+
+def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict[Market, AvailabilityTrace]:
+    """Assigns traces of other places in turn; neighboring markets, which could replace each other, get different
+    ones."""
+    return {market: traces[i % len(traces)] for i, market in enumerate(sorted(markets))}
+
+
+def _divided(trace: AvailabilityTrace, spans: ScenarioSpans) -> tuple[Ints, Ints, int]:
+    """The ticks of training, those of testing, and the time of the first of these."""
+    train, test = spans.train, spans.test
+    gap = trace.gap_seconds * SECOND
+    if len(trace) * gap >= test.end - train.start:
+        before = (test.start - train.start) // gap
+        return trace.up[: (train.end - train.start) // gap], trace.up[before:], train.start + before * gap
+    share = (train.end - train.start) / (train.end - train.start + test.end - test.start)
+    cut = min(max(round(len(trace) * share), 1), len(trace) - 1)
+    return trace.up[:cut], trace.up[cut:], test.start
+
+
+def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposure, AgeProfile]:
+    """Lives that begin at any tick at which a machine is up, and end where it goes down.
+
+    A purchase at a random moment mostly falls into a long spell, so these machines live longer than an average spell,
+    and their risk is highest when they are young. All lives of a spell end in the same eviction, and the machines of
+    one trace mostly go together, so the lives count for no more than the spells of one machine.
+    """
+    lives = [
+        Lifetime(market.cloud, market.zone, market.instance_type, 0, ticks * trace.gap_seconds, ended)
+        for machine in range(1, int(up.max(initial=0)) + 1)
+        for ticks, ended in _lives_of(up >= machine)
+    ]
+    whole = exposure_of_lives(lives)
+    drops = AvailabilityTrace(trace.name, trace.gap_seconds, up).preemptions / max(int(up.max(initial=0)), 1)
+    if not whole.evictions:
+        return exposure_of_trace(AvailabilityTrace(trace.name, trace.gap_seconds, up)), AGELESS
+    share = drops / whole.evictions
+    return whole.scaled(share), AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT / share)
+
+
+def _lives_of(up: Bools) -> Iterable[tuple[int, bool]]:
+    """For machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an eviction ended it."""
+    starts = np.flatnonzero(up)
+    downs = np.flatnonzero(~up)
+    for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():
+        at = int(np.searchsorted(downs, start))
+        ended = at < downs.size
+        yield (int(downs[at]) if ended else up.size) - start, ended
+
+
+def _capacity(trace: AvailabilityTrace, machines: int, spans: ScenarioSpans) -> Capacity:
+    _, played, begin = _divided(trace, spans)
+    gap = trace.gap_seconds * SECOND
+    ticks = np.resize(played, (spans.test.end - begin) // gap + 1)
+    there = ticks * machines // max(trace.wanted, 1)
+    kept = np.flatnonzero(np.diff(there, prepend=-1))
+    return Capacity(begin + kept * gap, there[kept])
+
+
+def _kept_up(market: Market, lives: DrawnLives, train: Span) -> Iterable[Lifetime]:
+    start = train.start
+    while start < train.end:
+        taken = lives.evicted_at(market, start)
+        end = train.end if taken is None else min(taken, train.end)
+        seconds = (end - start) / SECOND
+        yield Lifetime(market.cloud, market.zone, market.instance_type, start, seconds, end == taken)
+        start = end
 
 
 class BadScenario(BidBrainError):

@@ -6,14 +6,16 @@ nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds th
 """
 
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices
-from bidbrain.billing.outlook import SampledSurvival, Survival, expected_seconds
 from bidbrain.billing.rules import (
     BillingRule,
     Dues,
     FullMinutes,
     HourlyRefund,
     PerSecond,
+    SampledSurvival,
+    Survival,
     UnknownBillingRule,
+    expected_seconds,
 )
 from bidbrain.billing.terms import CloudTerms, billing_rule, billing_rules, highest_price, rule_of_cloud, terms_of
 from pricing_data.units import usd

@@ -12,7 +12,7 @@ certain age, and is free or never billed otherwise. A rule lists those ages and 
 survival curve is the expectation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +32,7 @@ from bidbrain.billing.bill import (
     rate_changes,
     started_units,
 )
-from bidbrain.errors import BidBrainError
+from bidbrain.errors import BidBrainError, TooLittleHistory
 from pricing_data.units import HOUR, MINUTE, SECOND
 
 
@@ -194,3 +194,49 @@ def _while_running(begin: int, end: int) -> tuple[Floats, Floats]:
 
 def _dues(ages: ArrayLike, spans: ArrayLike) -> Dues:
     return Dues(np.asarray(ages, dtype=np.float64), np.asarray(spans, dtype=np.float64) / SECOND)
+
+
+Survival = Callable[[Floats], Floats]
+"""From ages (microseconds) to the probability of no eviction before them. A second axis of the answer has one value per
+market."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledSurvival:
+    """A survival curve known at some ages (microseconds, from 0 on), linear between them.
+
+    A query beyond the last age raises `TooLittleHistory`.
+    """
+
+    ages: Floats
+    alive: Floats
+
+    def __post_init__(self) -> None:
+        if self.ages.ndim != 1 or self.ages.shape != self.alive.shape or self.ages.size == 0 or self.ages[0] != 0:
+            raise ImpossibleLife("a survival curve needs ages from 0 on, and one probability per age")
+        steps = np.diff(self.alive)
+        if np.any(np.diff(self.ages) <= 0) or np.any(steps > 0) or self.alive[0] > 1 or self.alive[-1] < 0:
+            raise ImpossibleLife(
+                "a survival curve's ages must increase and its probabilities fall, from at most 1 to at least 0"
+            )
+
+    def __call__(self, ages: Floats) -> Floats:
+        """The probability of no eviction before each age."""
+        if ages.size and float(ages.max()) > self.ages[-1]:
+            raise TooLittleHistory(
+                f"survival is known to an age of {self.ages[-1] / HOUR:.1f} hours, not to"
+                f" {float(ages.max()) / HOUR:.1f}; use a shorter horizon or a longer curve"
+            )
+        return np.interp(ages, self.ages, self.alive)
+
+
+def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Survival, ended: End = End.LEFT) -> Floats:
+    """Expected billed seconds, from `age` on, of a machine that runs at `age` and is kept for `horizon`.
+
+    One number (an array without axes), or one per market if the survival curve covers several.
+    """
+    alive = survival(np.array([age], dtype=np.float64))[0]
+    if not np.all(alive > 0):
+        raise ImpossibleLife(f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined")
+    dues = rule.dues(age, horizon, ended)
+    return np.asarray(dues.seconds @ survival(dues.ages) / alive, dtype=np.float64)

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, usd
-from bidbrain.decision.allowance import Allowance, machines_leaving, with_capped_bids
-from bidbrain.decision.deadline import TimeLeft, time_left
-from bidbrain.decision.limits import MachineLimits
-from bidbrain.decision.on_demand_fallback import (
+from bidbrain.decision.limits import Allowance, MachineLimits, machines_leaving, with_capped_bids
+from bidbrain.decision.on_demand import (
+    TimeLeft,
     fallback_end,
     granted_on_demand,
     left_failing_spot,
     reason_to_leave_spot,
+    refill,
+    time_left,
 )
-from bidbrain.decision.refilling import refill
 from bidbrain.decision.reserved import ReservedOffer, ReservedTerms, reserved_part, without_reserved
 from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
@@ -222,7 +222,9 @@ class Decider:
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
         wanted = roaming.decide(situation, self._gang(deadline))
         if self.limits.shrinks and not any(isinstance(action, Rent) for action in wanted.actions):
-            short = self._completing(_without_returned(situation, wanted))
+            gone = {action.allocation for action in wanted.actions if isinstance(action, Return)}
+            kept = tuple(holding for holding in situation.holdings if holding.allocation not in gone)
+            short = self._completing(replace(situation, holdings=kept))
             wanted = wanted if short is None else replace(short, actions=(*wanted.actions, *short.actions))
         changing = bool(wanted.actions) or left.missing > _ROUNDING
         return replace(wanted, wake_at=self._next_look(situation, left, wanted, changing=changing))
@@ -429,13 +431,6 @@ class Decider:
     @property
     def _allowance(self) -> Allowance:
         return Allowance(self.limits, self.most_nu, self.committed_usd)
-
-
-def _without_returned(situation: Situation, decision: Decision) -> Situation:
-    gone = {action.allocation for action in decision.actions if isinstance(action, Return)}
-    return replace(
-        situation, holdings=tuple(holding for holding in situation.holdings if holding.allocation not in gone)
-    )
 
 
 def _hours(left: TimeLeft) -> str:

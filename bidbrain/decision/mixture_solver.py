@@ -176,15 +176,11 @@ def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
     usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
     for price in _QUOTA_PRICES:
         yield frontier(terms, price * usual)
+    kept = _kept(terms)
     for count in range(1, len(limited)):
         for left_out in combinations(limited, count) if len(limited) <= _MOST_LIMITED else ():
-            yield frontier(_without(terms, left_out))
-
-
-def _without(terms: MixtureTerms, left_out: Sequence[int]) -> MixtureTerms:
-    kept = _kept(terms)
-    kinds = (replace(kind, most=kept[j]) if j in left_out else kind for j, kind in enumerate(terms.kinds))
-    return replace(terms, kinds=tuple(kinds))
+            kinds = (replace(kind, most=kept[j]) if j in left_out else kind for j, kind in enumerate(terms.kinds))
+            yield frontier(replace(terms, kinds=tuple(kinds)))
 
 
 def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
@@ -216,7 +212,11 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
         _, _, i, j = min(moves)
         machines = min(counts[i] - kept[i], _room(terms, counts, i, j))
         counts[i], counts[j] = counts[i] - machines, counts[j] + machines
-        _append(corners, _mixture(terms, counts[:empty]))
+        faster = _mixture(terms, counts[:empty])
+        # Mixtures that are slower and cost no less are not on the curve.
+        while corners and faster.usd_per_hour <= corners[-1].usd_per_hour:
+            corners.pop()
+        corners.append(faster)
 
 
 def _room(terms: MixtureTerms, counts: Sequence[int], i: int, j: int) -> int:
@@ -246,13 +246,6 @@ def _kept(terms: MixtureTerms) -> tuple[int, ...]:
     return terms.kept or (0,) * len(terms.kinds)
 
 
-def _append(corners: list[Mixture], new: Mixture) -> None:
-    """Adds a faster mixture; mixtures that are slower and cost no less are not on the curve."""
-    while corners and new.usd_per_hour <= corners[-1].usd_per_hour:
-        corners.pop()
-    corners.append(new)
-
-
 def _mixture(terms: MixtureTerms, machines: Sequence[int]) -> Mixture:
     rate = sum(count * kind.nu for count, kind in zip(machines, terms.kinds, strict=True))
     usd = sum(count * kind.usd_per_hour for count, kind in zip(machines, terms.kinds, strict=True))
@@ -271,7 +264,7 @@ def _between(curve: MixtureCurve, place: int, work: float, hours_left: float) ->
     """The cheapest schedule between two corners that ends in time: one mixture, or two that take all the time."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
-        lost = _change(curve.terms, low, high)
+        lost = change_usd(curve.terms, low.machines, high)
         hours = (work - low.rate * hours_left) / (high.rate - low.rate)
         total = (hours_left - hours) * low.usd_per_hour + hours * high.usd_per_hour + lost
         phases = (MixturePhase(low, hours_left - hours), MixturePhase(high, hours))
@@ -287,7 +280,7 @@ def _within_budget(curve: MixtureCurve, place: int, work: float, budget_usd: flo
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
         # Hours of both do the work and cost the budget, less what the change costs.
-        left = budget_usd - _change(curve.terms, low, high)
+        left = budget_usd - change_usd(curve.terms, low.machines, high)
         pivot = low.rate * high.usd_per_hour - high.rate * low.usd_per_hour
         if pivot <= 0:
             return None
@@ -324,10 +317,6 @@ def _steps(terms: MixtureTerms, slow: Mixture, fast: Mixture) -> tuple[Mixture, 
         _mixture(terms, [a + step * moved // total for a, moved in zip(slow.machines, change, strict=True)])
         for step in range(total + 1)
     )
-
-
-def _change(terms: MixtureTerms, before: Mixture, after: Mixture) -> float:
-    return change_usd(terms, before.machines, after)
 
 
 def change_usd(terms: MixtureTerms, held: Sequence[int], after: Mixture) -> float:

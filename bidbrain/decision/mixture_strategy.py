@@ -8,12 +8,126 @@ markets, the bids, and what to return.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import inf
 
-from bidbrain.decision.mixture_solver import KindOption, MixturePhase, MixtureTerms, Schedule, change_usd
-from bidbrain.decision.mixture_terms import Aim, Mixing
+from bidbrain.decision.mixture_solver import (
+    KindOption,
+    MixturePhase,
+    MixtureTerms,
+    Schedule,
+    SharedQuota,
+    change_usd,
+    cheapest,
+    cheapest_rate,
+    fastest,
+    highest_rate,
+)
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, Strategy
+from bidbrain.values import Overheads
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
+
+_TRIES = 8
+
+
+class Aim(StrEnum):
+    """The goal of a mixture; a deadline holds in every case."""
+
+    LEAST_COST = "least cost"
+    SHORTEST_TIME = "shortest time within the budget"
+    HIGHEST_RATE = "most work per hour"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeQuota:
+    """The most that several machine types may use together, and what one machine of each uses."""
+
+    per_machine: Mapping[str, float]
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """Terms of a job's mixtures that do not change while it runs.
+
+    `most_of_type` limits a type by its quota. `useful` is the share of a market's paid time that evictions leave.
+    `usd_per_hour` is what reliable machines and the user's time cost.
+    """
+
+    aim: Aim
+    least: int
+    most: int
+    most_of_type: Mapping[str, int]
+    useful: Mapping[Market, float]
+    overheads: Overheads
+    usd_per_hour: float = 0.0
+    quotas: tuple[TypeQuota, ...] = ()
+
+    def hours_left(self, now: int, deadline: int | None) -> float:
+        """Hours of work until the deadline, less the margin; infinite without a deadline."""
+        if deadline is None:
+            return inf
+        return max((deadline - now - self.margin) / HOUR, 0.0)
+
+    @property
+    def margin(self) -> int:
+        """The time before a deadline that is kept free: as much as the deadline's safety net takes for entering
+        machines, for one eviction, and until it looks again."""
+        return 2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize) + LOOK_AGAIN
+
+    @property
+    def spare_hours(self) -> float:
+        """How long machines are paid for without working: while all wait for the replacement of an evicted one, and at
+        the end, until they are returned."""
+        return (self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN) / HOUR
+
+    @property
+    def change_hours(self) -> float:
+        """How long machines that replace others are paid for before they work."""
+        return (self.overheads.startup + self.overheads.resize) / HOUR
+
+    def terms(self, kinds: Mapping[str, KindOption]) -> MixtureTerms:
+        """The terms of a mixture of some kinds, by type."""
+        shared = tuple(
+            SharedQuota(tuple(quota.per_machine.get(name, 0.0) for name in kinds), quota.most) for quota in self.quotas
+        )
+        return MixtureTerms(
+            tuple(kinds.values()), self.least, self.most, self.usd_per_hour, self.change_hours, quotas=shared
+        )
+
+    def schedule(
+        self, terms: MixtureTerms, held: Sequence[int], work: float, hours_left: float, usd_left: float
+    ) -> Schedule | None:
+        """The best schedule for the job's aim; if time or money is short, the fastest or the cheapest one.
+
+        Infinite work stands for a job of unknown length: its schedule has the price of an hour.
+        """
+        if work == inf:
+            rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)
+            return None if rate is None else Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
+        if self.aim is Aim.LEAST_COST:
+            return cheapest(terms, work, hours_left) or fastest(terms, work)
+        return _within_budget_left(terms, held, work, usd_left, self.spare_hours) or cheapest(terms, work)
+
+
+def _within_budget_left(
+    terms: MixtureTerms, held: Sequence[int], work: float, usd_left: float, spare_hours: float
+) -> Schedule | None:
+    """The fastest schedule whose machines can also be started within the dollars left, and paid for without work for
+    some more hours."""
+    schedule, starts = fastest(terms, work, usd_left), 0.0
+    for _ in range(_TRIES):
+        if schedule is None:
+            break
+        first = schedule.phases[0].mixture
+        cost = change_usd(terms, held, first) + spare_hours * first.usd_per_hour
+        if schedule.usd + cost <= usd_left:
+            break
+        starts = max(cost, starts + schedule.usd + cost - usd_left)
+        schedule = fastest(terms, work, usd_left - starts)
+    return schedule
+
 
 _MOST_OF_STAYING = 0.99
 """Machines are exchanged if that costs, or takes, less than this share of keeping them."""
@@ -46,12 +160,18 @@ class Mixed:
         actions = _once((*returns, *(action for part in parts for action in part.actions)))
         reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
-        return Decision(actions, wake_at, f"{schedule_text(schedule, types, self._purpose(situation))}: {reasons}")
+        purpose = self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
+        return Decision(actions, wake_at, f"{schedule_text(schedule, types, purpose)}: {reasons}")
 
     def schedule(self, situation: Situation) -> tuple[list[str], Schedule | None]:
         """The machine types in the situation, and the best schedule of mixtures of them from here."""
-        types = _types(situation)
-        held = _held(situation, types)
+        held_offers = [holding.rent.offer for holding in situation.holdings]
+        types = list(dict.fromkeys(offer.market.instance_type for offer in (*situation.offers, *held_offers)))
+        counts: Counter[str] = Counter()
+        for holding in situation.holdings:
+            if holding.leaves_at is None:
+                counts[holding.rent.offer.market.instance_type] += holding.rent.machines
+        held = tuple(counts[name] for name in types)
         options = {name: self._option(situation, name, count) for name, count in zip(types, held, strict=True)}
         return types, self._schedule(situation, options, held)
 
@@ -73,7 +193,10 @@ class Mixed:
     ) -> Schedule | None:
         """The best schedule from here; machines are exchanged only where that pays for the change."""
         terms, work = self.mixing.terms(options), situation.work_left / HOUR
-        hours_left = self.mixing.hours_left(self._works_from(situation), situation.deadline)
+        # When the first machines work: now, or after the start of what is held or bought.
+        ready = (holding.ready for holding in situation.holdings if holding.leaves_at is None)
+        works_from = max(situation.now, min(ready, default=situation.now + self.mixing.overheads.startup))
+        hours_left = self.mixing.hours_left(works_from, situation.deadline)
 
         def best(of: MixtureTerms) -> Schedule | None:
             # The leases of what is held are part of the schedule's cost.
@@ -91,14 +214,6 @@ class Mixed:
         if self.mixing.aim is Aim.LEAST_COST:
             return stay if stay.usd * _MOST_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd else new
         return stay if stay.hours * _MOST_OF_STAYING <= new.hours + terms.change_hours else new
-
-    def _purpose(self, situation: Situation) -> str:
-        return self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
-
-    def _works_from(self, situation: Situation) -> int:
-        """When the first machines work: now, or after the start of what is held or bought."""
-        ready = (holding.ready for holding in situation.holdings if holding.leaves_at is None)
-        return max(situation.now, min(ready, default=situation.now + self.mixing.overheads.startup))
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
         """The strategy's decision for one kind. Machines that only the first phase needs are rented separately,
@@ -127,32 +242,12 @@ def schedule_text(schedule: Schedule, types: Sequence[str], purpose: str) -> str
 
 def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
     """The phases of a schedule in words: `8 x p2.xlarge for 1.8 h, then 7 x p2.xlarge and 1 x p3.2xlarge for 3.0 h`."""
-    return ", then ".join(_phase_text(phase, types) for phase in schedule.phases)
-
-
-def _phase_text(phase: MixturePhase, types: Sequence[str]) -> str:
-    counts = zip(phase.mixture.machines, types, strict=True)
-    return " and ".join(f"{count} x {name}" for count, name in counts if count) + _span(phase.hours)
-
-
-def _span(hours: float) -> str:
-    return f" for {hours:.1f} h" if hours < inf else ""
-
-
-def _types(situation: Situation) -> list[str]:
-    named = (
-        *(offer.market for offer in situation.offers),
-        *(holding.rent.offer.market for holding in situation.holdings),
-    )
-    return list(dict.fromkeys(market.instance_type for market in named))
-
-
-def _held(situation: Situation, types: Sequence[str]) -> tuple[int, ...]:
-    counts: Counter[str] = Counter()
-    for holding in situation.holdings:
-        if holding.leaves_at is None:
-            counts[holding.rent.offer.market.instance_type] += holding.rent.machines
-    return tuple(counts[name] for name in types)
+    phases = []
+    for phase in schedule.phases:
+        counts = zip(phase.mixture.machines, types, strict=True)
+        span = f" for {phase.hours:.1f} h" if phase.hours < inf else ""
+        phases.append(" and ".join(f"{count} x {name}" for count, name in counts if count) + span)
+    return ", then ".join(phases)
 
 
 def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator[Return]:

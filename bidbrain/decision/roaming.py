@@ -68,10 +68,11 @@ class _ZoneFacts:
 
     @classmethod
     def of(cls, offers: Sequence[Offer]) -> _ZoneFacts:
+        markets = [offer.market for offer in offers]
         return cls(
             {offer.market: zone for zone, offer in reversed([*enumerate(offers)])},
             regions_of(offers),
-            tuple(_named(offer.market) for offer in offers),
+            tuple(f"{market.zone or market.region} ({market.instance_type})" for market in markets),
             np.array([offer.nu for offer in offers]),
             np.array([offer.on_demand for offer in offers]),
         )
@@ -164,6 +165,8 @@ class Roaming:
         facts = self._facts
         slower = gang.nu / facts.nu
         saved = situation.saved
+        # A gang that runs and may shrink does not move to a market that has lately refused all of its machines.
+        asks_less = running is not None and gang.least < gang.nodes
         # A checkpoint on its way counts as arrived: a gang that has just moved does not move back for its checkpoint.
         home = None if saved is None else self._zone(saved.market) if running is None else running.zone
         return RegionsSituation(
@@ -182,7 +185,7 @@ class Roaming:
             refused=frozenset(
                 zone
                 for zone, offer in enumerate(self.offers)
-                if offer not in open_now or (running is not None and _has_refused(situation, offer, gang))
+                if offer not in open_now or (asks_less and situation.refused.get((offer.market, True), 0) > 0)
             ),
             share=share,
             # On slower machines on demand, the job would end later than assumed.
@@ -237,11 +240,6 @@ def _kind(holding: Holding) -> tuple[Market, bool]:
     return holding.rent.offer.market, holding.rent.spot
 
 
-def _has_refused(situation: Situation, offer: Offer, gang: GangNow) -> bool:
-    """Whether a market has lately refused all machines of a gang that may shrink, so that it is asked for fewer."""
-    return gang.least < gang.nodes and situation.refused.get((offer.market, True), 0) > 0
-
-
 def regions_of(offers: Iterable[Offer]) -> tuple[str, ...]:
     """The region of each market, by a name that no other cloud has."""
     return tuple(f"{offer.market.cloud}/{offer.market.region}" for offer in offers)
@@ -258,7 +256,3 @@ def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -
             known, ups = known.observed_together([*ups], at / HOUR, [*ups.values()]), {}
         at, ups[zone] = look.at, look.up
     return known.observed_together([*ups], at / HOUR, [*ups.values()]) if ups else known
-
-
-def _named(market: Market) -> str:
-    return f"{market.zone or market.region} ({market.instance_type})"

@@ -84,7 +84,8 @@ def log_odds(probability: Floats) -> Floats:
 
 def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rng: np.random.Generator) -> Forest:
     """Fits trees to outcomes of 0 and 1; both must occur."""
-    edges = _edges(data, shape.bins)
+    cuts = np.quantile(data, np.linspace(0, 1, shape.bins + 1)[1:-1], axis=0)
+    edges = tuple(np.unique(column) for column in cuts.T)
     codes = _binned(data, edges)
     mean = np.average(outcomes, weights=weights)
     base = float(np.log(mean / (1 - mean)))
@@ -99,11 +100,6 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
         odds += tree.values(codes[features])
         trees.append((features, tree))
     return Forest(base, edges, tuple(trees))
-
-
-def _edges(data: Floats, bins: int) -> tuple[Floats, ...]:
-    cuts = np.quantile(data, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
-    return tuple(np.unique(column) for column in cuts.T)
 
 
 def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:

@@ -14,8 +14,8 @@ import numpy as np
 from bidbrain.arrays import Bools, Floats
 from bidbrain.bootstrap import drawn_blocks, ratio_interval
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.bids import Bid
-from bidbrain.eviction.conditional import CrossingMethod, Learner, boosted, fit
+from bidbrain.eviction.conditional import CrossingMethod, fit
+from bidbrain.eviction.crossing import Bid
 from bidbrain.eviction.panel import CrossingPanel
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time
@@ -103,13 +103,12 @@ def calibrate(
     markets: Sequence[tuple[PriceSeries, Bid]],
     plan: CalibrationPlan,
     rng: np.random.Generator,
-    learner: Learner = boosted,
 ) -> Calibration:
     """Scores predictions over all origins of a plan."""
     methods: dict[CrossingMethod, int] = {"present": 0, "own share": 0, "pooled share": 0}
     parts = []
     for origin in plan.origins(markets):
-        for method, part in _predicted(markets, plan, origin, rng, learner):
+        for method, part in _predicted(markets, plan, origin, rng):
             methods[method] += 1
             parts.append(part)
     if not parts:
@@ -123,7 +122,6 @@ def _predicted(
     plan: CalibrationPlan,
     origin: int,
     rng: np.random.Generator,
-    learner: Learner,
 ) -> Iterator[tuple[CrossingMethod, Predicted]]:
     """One origin's horizon, if any market spans it. Rows after the origin know their own past, but no outcome."""
     begin, end = origin - plan.history, origin + plan.horizon + plan.window
@@ -139,7 +137,7 @@ def _predicted(
     if not times.size:
         return
     own, pooled = panel.shares(origin)
-    model = fit(panel, origin, rng, learner)
+    model = fit(panel, origin, rng)
     rows = panel.rows(market, times)
     everybody = np.full(len(rows), pooled)
     yield model.method, Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed)

@@ -1,12 +1,12 @@
 """Conditional crossing probability given the present: fitted over many markets, used only where it proved better.
 
-A learner turns rows of the past into a predictor of rows. `boosted` was chosen in a walk-forward comparison
+Boosted trees turn rows of the past into a predictor of rows; they were chosen in a walk-forward comparison
 (docs/decisions/0003-eviction-estimates.md). The predictor is used only if, fitted to the first three quarters of the
 history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,6 @@ from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR
 
 Predictor = Callable[[PanelRows], Floats]
-Learner = Callable[[PanelRows, Floats, np.random.Generator], Predictor]
 CrossingMethod = Literal["present", "own share", "pooled share"]
 
 
@@ -55,34 +54,21 @@ class CrossingModel:
         return max(float(np.mean(apart < _SAME_LOG_ODDS)), 1 / self.trial.size)
 
 
-def tree_learner(settings: boosting.TreeSettings) -> Learner:
-    """Stochastic gradient boosting over the rows."""
-
-    def learn(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
-        forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, settings, rng)
-        return lambda asked: forest.probabilities(asked.data)
-
-    return learn
-
-
-boosted = tree_learner(boosting.TreeSettings())
-
-
-def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Learner = boosted) -> CrossingModel:
-    """The model of everything known at a time: the learner's if it wins on held-out starts, else the better plain
+def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingModel:
+    """The model of everything known at a time: boosted trees if they win on held-out starts, else the better plain
     share."""
     own, pooled = panel.shares(until)
     plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
     if panel.crossings(until) < _LEAST_CROSSED_WINDOWS * panel.starts_per_window:
-        return _because(plain, "too few crossings in these markets to fit a model")
+        return replace(plain, reason="too few crossings in these markets to fit a model")
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
-    trial = fit_learner(panel, begin, split, rng, learner)
+    trial = _predictor(panel, begin, split, rng)
     if trial is None:
-        return _because(plain, "the history is too short to fit a model")
+        return replace(plain, reason="the history is too short to fit a model")
     market, times = panel.starts_between(split, end)
     if not market.size:
-        return _because(plain, "the last quarter of the history was not observed")
+        return replace(plain, reason="the last quarter of the history was not observed")
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
     predicted = trial(rows)
@@ -99,14 +85,12 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
-    final = fit_learner(panel, begin, until, rng, learner) if best == "present" else None
+    final = _predictor(panel, begin, until, rng) if best == "present" else None
     return CrossingModel(best if final else "own share", final or plain.predict, inflation, reason, predicted)
 
 
-def fit_learner(
-    panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator, learner: Learner
-) -> Predictor | None:
-    """Fits a learner to the starts between two times, outcomes included; None if all outcomes are the same."""
+def _predictor(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator) -> Predictor | None:
+    """Fits trees to the starts between two times, outcomes included; None if all outcomes are the same."""
     warm = begin + min(_WARM_UP, (until - begin) // 4)
     market, times = panel.starts_between(warm, until - panel.window)
     crossed = panel.crossed(market, times)
@@ -114,16 +98,13 @@ def fit_learner(
         return None
     chosen, weights = _sample(crossed, rng)
     rows = panel.rows(market[chosen], times[chosen])
-    return learner(rows, weights, rng)
+    forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, boosting.TreeSettings(), rng)
+    return lambda asked: forest.probabilities(asked.data)
 
 
 def brier(predicted: Floats, rows: PanelRows) -> float:
     """The mean squared difference of predictions and outcomes."""
     return float(np.mean((predicted - rows.crossed) ** 2)) if len(rows) else float("inf")
-
-
-def _because(model: CrossingModel, reason: str) -> CrossingModel:
-    return CrossingModel(model.method, model.predict, model.inflation, reason)
 
 
 def _sample(crossed: Bools, rng: np.random.Generator) -> tuple[Ints, Floats]:

@@ -18,14 +18,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.arrays import Bools
-from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.path import range_extremes
-from bidbrain.eviction.span_median import median_of_spans
+from bidbrain.arrays import Bools, Floats
+from bidbrain.errors import BidBrainError, TooLittleHistory
 from pricing_data.series import Ints, PriceSeries, is_whole
-from pricing_data.units import HOUR, LATEST
-
-Floats = NDArray[np.float64]
+from pricing_data.units import HOUR, LATEST, format_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class CrossingHistory:
         at = np.searchsorted(series.times, self._begin, side="right") - 1
         self._next, self._held = at + 1, series.prices[at]
         reach = np.searchsorted(series.times, self._end + window, side="right") - at
-        self._maxima = range_maxima(series.prices, int(reach.max()))
+        self._maxima = range_extremes(series.prices, int(reach.max()), np.maximum)
 
     def betas(self, deltas: Ints) -> Floats:
         """beta for each bid delta (nano-dollars); sorts once, then one binary search per delta."""
@@ -183,6 +179,102 @@ def _observed(edges: Ints, series: PriceSeries, window: int) -> tuple[Ints, Ints
     return begin[whole], end[whole]
 
 
-def range_maxima(prices: Ints, longest: int) -> Ints:
-    """`table[k, i]`: the highest of the 2**k prices from i on (fewer at the end), for all 2**k up to `longest`."""
-    return range_extremes(prices, longest, np.maximum)
+def range_extremes(values: Ints, longest: int, of: np.ufunc) -> Ints:
+    """`table[k, i]`: the extreme of the 2**k values from i on (fewer at the end), for all 2**k up to `longest`."""
+    table = [values]
+    while 2 << (len(table) - 1) <= longest:
+        half, previous = 1 << (len(table) - 1), table[-1]
+        table.append(of(previous, np.concatenate((previous[half:], previous[-1:].repeat(half)))[: values.size]))
+    return np.stack(table)
+
+
+class BadBid(BidBrainError):
+    """A bid that is negative or zero where it must not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class BidAbove:
+    """A bid of `delta` nano-dollars above the price at the start; every start holds it."""
+
+    delta: int
+
+    def __post_init__(self) -> None:
+        if self.delta < 0:
+            raise BadBid(
+                f"bid delta of {self.delta / 1e9:g} US dollars is negative; a bid below the price gets no machine"
+            )
+
+    def limits(self, held: Ints) -> Ints:
+        """Absolute bids of starts at these prices."""
+        return held + self.delta
+
+    def crossing(self, history: CrossingHistory) -> Crossing:
+        """Eviction statistics of the bid over a history."""
+        return history.at_delta(self.delta)
+
+    def __str__(self) -> str:
+        return f"${format_usd(self.delta)} above the price"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedBid:
+    """A bid of `price` nano-dollars per hour; only starts at or below that price hold it."""
+
+    price: int
+
+    def __post_init__(self) -> None:
+        if self.price <= 0:
+            raise BadBid(f"bid of {self.price / 1e9:g} US dollars an hour is not above 0")
+
+    def limits(self, held: Ints) -> Ints:
+        """Absolute bids of starts at these prices."""
+        return np.full_like(held, self.price)
+
+    def crossing(self, history: CrossingHistory) -> Crossing:
+        """Eviction statistics of the bid over a history."""
+        return history.at_bid(self.price)
+
+    def __str__(self) -> str:
+        return f"${format_usd(self.price)}"
+
+
+Bid = BidAbove | FixedBid
+
+
+_CLASSES_BITS = 11
+
+
+def median_of_spans(low: Ints, high: Ints) -> float:
+    """The median of a mixture of uniform distributions over (low, high], each weighted by its length.
+
+    Classes of equal width tell where the median is; only the spans that begin or end in its class are sorted. All sums
+    are exact: `bincount` adds whole numbers, and stays below 2**53.
+    """
+    shift = max(int(high.max()).bit_length() - _CLASSES_BITS, 0)
+    begins, ends = low >> shift, high >> shift
+    classes = int(ends.max()) + 1
+    begun, ended = (
+        np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=classes)))) for numbers in (begins, ends)
+    )
+    edges = np.arange(classes + 1, dtype=np.int64) << shift
+    mass = _below(low, begins, edges, begun) - _below(high, ends, edges, ended)
+    half = mass[-1] / 2
+    here = int(np.searchsorted(mass, half, side="left")) - 1
+    inside_low, inside_high = low[begins == here], high[ends == here]
+    at = np.concatenate((inside_low, inside_high, edges[here + 1 : here + 2]))
+    slope = np.repeat((1, -1, 0), (inside_low.size, inside_high.size, 1))
+    order = np.argsort(at, kind="stable")
+    at, density = at[order], np.cumsum(slope[order]) + begun[here] - ended[here]
+    before = np.concatenate(([begun[here] - ended[here]], density[:-1]))
+    reached = mass[here] + np.cumsum(before * np.diff(at, prepend=edges[here]))
+    i = int(np.searchsorted(reached, half, side="left"))
+    return float(at[i] - (reached[i] - half) / before[i])
+
+
+def _below(points: Ints, classes: NDArray[np.int64], edges: Ints, counts: Ints) -> Ints:
+    """For each edge, by how much it is above the points that are below it, in total."""
+    width = int(edges[1])
+    rest = np.bincount(classes, points & (width - 1), minlength=edges.size - 1).astype(np.int64)
+    total = np.cumsum(rest + np.diff(counts) * edges[:-1])
+    below: Ints = edges * counts - np.concatenate(([0], total))
+    return below

@@ -11,9 +11,8 @@ from math import exp, expm1, hypot, inf, log1p
 import numpy as np
 from scipy.special import betaincinv
 
-from bidbrain.eviction.bids import Bid
 from bidbrain.eviction.conditional import fit
-from bidbrain.eviction.crossing import Crossing, CrossingHistory
+from bidbrain.eviction.crossing import Bid, Crossing, CrossingHistory
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.panel import CrossingPanel
 from pricing_data.series import PriceSeries

@@ -1,11 +1,18 @@
 """The forecast of a job that begins now: its plays over the past, conditioned on today's prices and calibrated."""
 
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf, sqrt
 
-from bidbrain.forecast.calibrated import PastOutcomes, calibrated
-from bidbrain.forecast.values import HIGH, Forecast, ForecastJob, ForecastTerm, KnownPast, Spread
-from bidbrain.forecast.windows import PastMarket, Played, plays
+import numpy as np
+from scipy.special import stdtrit
+
+from bidbrain.arrays import Floats
+from bidbrain.forecast.values import HIGH, LOW, Forecast, ForecastJob, ForecastTerm, KnownPast, Spread
+from bidbrain.forecast.windows import PastMarket, Played, plays, trials
 from pricing_data.market import Market
+from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, counted
 
 
@@ -23,13 +30,16 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
         return calibrated(PastOutcomes(starts, values, levels, length), level, past.now, scales=scales)
 
     cost = spread(usd, scales=True)
+    days = market.span / DAY
+    span = f"{days:.0f} days" if days >= 2 else f"{market.span / HOUR:.0f} hours"
+    evictions = _evictions(market.past, {offer.market for offer in market.job.offers})
     return Forecast(
         usd=cost,
         hours=spread(hours, scales=False),
         usd_per_hour=spread(usd / hours, scales=True),
         terms=_terms(played, cost.median),
         unfinished=float(np.mean([not play.finished for play in played])),
-        basis=_basis(market, played),
+        basis=f"the job played over {len(played)} windows of the last {span}; {evictions}",
     )
 
 
@@ -45,13 +55,6 @@ def _terms(played: list[Played], expected: float) -> tuple[ForecastTerm, ...]:
     return tuple(sorted(terms, key=lambda term: (-term.usd, str(term.market))))
 
 
-def _basis(market: PastMarket, played: list[Played]) -> str:
-    days = market.span / DAY
-    span = f"{days:.0f} days" if days >= 2 else f"{market.span / HOUR:.0f} hours"
-    evictions = _evictions(market.past, {offer.market for offer in market.job.offers})
-    return f"the job played over {len(played)} windows of the last {span}; {evictions}"
-
-
 def _evictions(past: KnownPast, markets: set[Market]) -> str:
     """Where evictions come from in the plays."""
     known = {market: hazard for market in sorted(markets) if (hazard := past.hazards.get(market)) is not None}
@@ -64,3 +67,184 @@ def _evictions(past: KnownPast, markets: set[Market]) -> str:
     if len(known) < len(markets):
         parts.append("evictions where the price rose above the bid")
     return ", ".join(parts)
+
+
+_LEVELS = np.array([LOW, 0.5, HIGH])
+_SLOPES = (1.0, 0.5, 0.0)
+_NEAREST = (1.0, 0.4, 0.15)
+"""The share of windows whose price level counts as near; 1: every window counts alike."""
+_FINER_MODEL_LOSS = 0.98
+"""A finer model must lower the loss to this share."""
+_FADING = (0.25, 0.125)
+"""Half-lives as shares of the past, for markets that change."""
+_FADING_MODEL_LOSS = 0.9
+"""A model with a half-life must lower the loss to this share."""
+_HALF_LIFE = 14 * DAY
+_LEAST_NEAR = 12
+_SAME_LEVEL = 1e-6
+_LEAST_WEIGHT = 1e-9
+_WIDEST, _NARROWEST = 4.0, 0.9
+_LEAST_WIDTH = 1e-3
+_NORMAL_HIGH = 1.2815515655446004
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PastOutcomes:
+    """Values by start, and the price level (dollars per hour) at each; `length` is how long a window lasts."""
+
+    starts: Ints
+    values: Floats
+    levels: Floats
+    length: float
+
+    @property
+    def independent(self) -> float:
+        """How many windows fit into the span one after the other."""
+        return max(float(self.starts[-1] - self.starts[0]) / self.length + 1, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _OutcomeModel:
+    """`slope`: the power of the price level that a value is in proportion to; `nearest`: the share of windows whose
+    level counts as near; `half_life`: the time in which windows come to count half, infinite where all count alike."""
+
+    slope: float
+    nearest: float
+    half_life: float = inf
+
+
+def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> Spread:
+    """The distribution of the value now; `scales` says that values may be in proportion to the price level."""
+    model, predicted = _best_model(seen, scales=scales)
+    values, weights = _for_level(seen, model, np.array([level]))
+    ago = (now - seen.starts).astype(np.float64)
+    plain = Spread.of(values[0], weights[0] * 0.5 ** (ago / _HALF_LIFE + ago / model.half_life))
+    below, above = _stretch(seen, predicted)
+    middle = plain.quantile(0.5)
+    apart = plain.values - middle
+    stretched = middle + apart * np.where(apart < 0, below, above)
+    return Spread(np.maximum(stretched, 0.0), plain.weights)
+
+
+def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Floats]:
+    """The model with the least loss on windows that it has not seen, and its quantiles for each of them."""
+    best: tuple[float, _OutcomeModel, Floats] | None = None
+    slopes = _SLOPES if scales else (0.0,)
+    shares = _NEAREST if float(np.ptp(seen.levels)) > 0 else (1.0,)
+    for share, slope in product(shares, slopes):
+        model = _OutcomeModel(slope, share)
+        predicted = _left_out(seen, model)
+        loss = float(pinball(predicted, seen.values).mean())
+        if best is None or loss < _FINER_MODEL_LOSS * best[0]:
+            best = loss, model, predicted
+    assert best is not None
+    loss, model, predicted = best
+    for share in _FADING:
+        fading = replace(model, half_life=share * max(float(np.ptp(seen.starts)), 1.0))
+        quantiles = _left_out(seen, fading)
+        faded = float(pinball(quantiles, seen.values).mean())
+        if faded < _FADING_MODEL_LOSS * loss:
+            loss, model, predicted = faded, fading, quantiles
+    return model, predicted
+
+
+def _for_level(seen: PastOutcomes, model: _OutcomeModel, levels: Floats) -> tuple[Floats, Floats]:
+    """Each past value as it would be at each level, and its weight: two arrays of levels x windows."""
+    apart = np.log(levels)[:, None] - np.log(seen.levels)[None, :]
+    values = seen.values * np.exp(model.slope * apart)
+    return values, _nearness(np.abs(apart), model.nearest)
+
+
+def _nearness(apart: Floats, nearest: float) -> Floats:
+    """Weights of a Gaussian kernel that reaches as far as the nearest windows do."""
+    if nearest == 1.0:
+        return np.ones_like(apart)
+    least = max(round(nearest * apart.shape[1]), min(_LEAST_NEAR, apart.shape[1] - 1))
+    reach = np.partition(apart, least, axis=1)[:, least][:, None]
+    weights: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
+    return np.maximum(weights, _LEAST_WEIGHT)
+
+
+def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
+    """Quantiles of each past window, predicted from the windows that do not overlap it."""
+    values, weights = _for_level(seen, model, seen.levels)
+    apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
+    others = apart >= min(seen.length, float(np.median(apart)))
+    return _quantiles(values, weights * others * np.maximum(0.5 ** (apart / model.half_life), _LEAST_WEIGHT))
+
+
+def _quantiles(values: Floats, weights: Floats) -> Floats:
+    """The three quantiles of each row."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    heavy = np.take_along_axis(weights, order, axis=1)
+    heavy = heavy / heavy.sum(axis=1, keepdims=True)
+    middles = np.cumsum(heavy, axis=1) - heavy / 2
+    return np.array([np.interp(_LEVELS, row, of) for row, of in zip(middles, ordered, strict=True)])
+
+
+def pinball(predicted: Floats, values: Floats) -> Floats:
+    """The pinball loss of P10, P50 and P90, summed, for each value."""
+    over = values[:, None] - predicted
+    loss: Floats = np.maximum(_LEVELS * over, (_LEVELS - 1) * over).sum(axis=1)
+    return loss
+
+
+def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
+    """By which factors the distances from the median to P10 and to P90 must grow to leave out a tenth on each side."""
+    low, middle, high = predicted.T
+    count = seen.independent
+    floor = _LEAST_WIDTH * np.maximum(np.abs(middle), 1e-9)
+    # As many windows as fit one after the other are known; a quantile of few values needs more room.
+    share = min(HIGH * (1 + 1 / count), 1.0)
+    few = float(stdtrit(max(count - 1, 1), HIGH)) * sqrt(1 + 1 / count) / _NORMAL_HIGH
+    below = float(np.quantile((middle - seen.values) / np.maximum(middle - low, floor), share))
+    above = float(np.quantile((seen.values - middle) / np.maximum(high - middle, floor), share))
+    if share == 1.0:
+        below, above = max(below, few), max(above, few)
+    return float(np.clip(below, _NARROWEST, _WIDEST)), float(np.clip(above, _NARROWEST, _WIDEST))
+
+
+_LEAST_APART = 4
+"""Fewer plays that do not overlap tell too little."""
+_MATTERS, _SAME = 0.01, 0.005
+"""The shares of the cost, or of the time, by which plays are clearly better, and by which they count as equal."""
+_CLEAR = 0.975
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Plays of a job by their starts, and the length of the history that they are spread over, in hours."""
+
+    played: dict[int, Played]
+    span: float
+
+    @classmethod
+    def of(cls, market: PastMarket) -> "Trials":
+        """The plays of a job in a market's past."""
+        return cls({played.start: played for played, _ in trials(market)}, market.span / HOUR)
+
+
+def is_better(new: Trials, old: Trials) -> bool:
+    """Whether `new` is clearly cheaper or clearly faster than `old`, and neither more expensive nor slower."""
+    both = [(new.played[start], old.played[start]) for start in new.played if start in old.played]
+    apart = min(len(both), new.span / max(max(mine.hours, other.hours) for mine, other in both))
+    if apart < _LEAST_APART or any(not mine.finished and other.finished for mine, other in both):
+        return False
+    usd = _Change.of([mine.usd for mine, _ in both], [other.usd for _, other in both], apart)
+    hours = _Change.of([mine.hours for mine, _ in both], [other.hours for _, other in both], apart)
+    return max(usd.mean, hours.mean) <= _SAME and min(usd.highest, hours.highest) < -_MATTERS
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The mean change of a figure as a share of its old mean, and the most that it may be."""
+
+    mean: float
+    highest: float
+
+    @classmethod
+    def of(cls, new: Sequence[float], old: Sequence[float], apart: float) -> "_Change":
+        changes: Floats = np.subtract(new, old) / np.mean(old)
+        error = float(changes.std(ddof=1)) / apart**0.5
+        return cls(float(changes.mean()), float(changes.mean()) + float(stdtrit(apart - 1, _CLEAR)) * error)

@@ -7,8 +7,9 @@ row, unless no other is left.
 from dataclasses import dataclass, field, replace
 
 from bidbrain.strategies.base import Decision, Holding, Return, Situation, Strategy
+from bidbrain.strategies.proteus import RENEW_BEFORE
 from pricing_data.market import Market
-from pricing_data.units import MINUTE
+from pricing_data.units import HOUR, MINUTE
 
 FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
 
@@ -46,10 +47,34 @@ class UnderLiveRules:
         )
         for holding in gone:
             if holding.rent.spot:
-                self._rest(holding.rent.offer.market, situation.now)
+                market, now = holding.rent.offer.market, situation.now
+                until, times = self._rests.get(market, (now, 0))
+                times = times + 1 if now <= until + LONGEST_REST else 1
+                self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times
         self._held = held
 
-    def _rest(self, market: Market, now: int) -> None:
-        until, times = self._rests.get(market, (now, 0))
-        times = times + 1 if now <= until + LONGEST_REST else 1
-        self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times
+
+@dataclass(slots=True)
+class Seldom:
+    """A strategy for one play. Once a look has changed nothing, the next one is after a `pause`."""
+
+    strategy: Strategy
+    pause: int
+    _held: tuple[int, ...] = field(default=(), init=False)
+
+    @property
+    def name(self) -> str:
+        return self.strategy.name
+
+    def decide(self, situation: Situation) -> Decision:
+        """The strategy's decision; the next one later if the last one changed nothing."""
+        decision, now = self.strategy.decide(situation), situation.now
+        before, self._held = self._held, tuple(holding.allocation for holding in situation.holdings)
+        settled = all(holding.ready <= now and holding.leaves_at is None for holding in situation.holdings)
+        returns = any(isinstance(action, Return) for action in decision.actions)
+        if not self._held or self._held != before or not settled or returns or decision.wake_at is None:
+            return decision
+        # The next moment at which renewals are decided, shortly before the end of a paid hour.
+        starts = (holding.start for holding in situation.holdings)
+        paid_until = min(now + HOUR - (now + RENEW_BEFORE - start) % HOUR for start in starts)
+        return replace(decision, wake_at=max(decision.wake_at, min(now + self.pause, paid_until)))

@@ -1,20 +1,23 @@
 """The inputs of a forecast, and its result."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import exp
 
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.billing import BillingRule, End
+from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.replay.run import Run, Tenure, bill_of_machine
 from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.known_spells import KnownSpells
-from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR
 
 LOW, HIGH = 0.1, 0.9
 """The quantiles of a stated interval: P10 to P90."""
@@ -149,3 +152,65 @@ class Forecast:
     def deadline_met(self, hours: float) -> float:
         """The probability that the job ends within this time."""
         return min(self.hours.at_most(hours), 1 - self.unfinished)
+
+
+@dataclass(frozen=True, slots=True)
+class MarketBill:
+    """The cost of one market's machines, and the most that were bought together."""
+
+    market: Market
+    machines: int
+    usd: float
+
+
+def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:
+    """The bill of each market by its cloud's rule, with moves of the checkpoint. No other job takes over what is left
+    of an hour."""
+    ended = (run.job.limit if run.end is None else run.end) + job.times.ending
+    bills: dict[Market, MarketBill] = {}
+    held = []
+    for tenure in run.tenures:
+        # Machines that are held at the end of the job end then.
+        stays = tenure.ended is End.HANDED_ON
+        held.append((tenure.rent, Life(tenure.start, max(ended, tenure.end), job.at_end) if stays else tenure.life))
+    if job.reliable is not None:
+        held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
+    for rent, life in held:
+        market = rent.offer.market
+        dollars = _bill(job, histories, rent, life)
+        before = bills.get(market, MarketBill(market, 0, 0.0))
+        bills[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+    worked = sorted((tenure for tenure in run.tenures if tenure.ready < tenure.end), key=lambda tenure: tenure.ready)
+    for origin, target in pairwise(tenure.rent.offer.market for tenure in worked):
+        # The region that sends a checkpoint bills it.
+        bills[origin] = replace(bills[origin], usd=bills[origin].usd + job.moving(origin, target))
+    return tuple(bills.values())
+
+
+def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life) -> float:
+    """The dollars that the machines of a purchase cost over a life."""
+    return usd(bill_of_machine(rent, life, job.billing, histories).amount) * rent.machines
+
+
+@dataclass(slots=True)
+class CostsMore:
+    """Whether a run has cost more than some dollars: once an hour, as if all its machines were evicted then."""
+
+    job: ForecastJob
+    histories: Mapping[Market, PriceSeries]
+    usd: float
+    _next: int = 0
+    _counted: int = 0
+    _paid: float = 0.0
+
+    def __call__(self, now: int, ended: Sequence[Tenure], held: Iterable[Tenure]) -> bool:
+        """Whether the run has cost more by now, with the machines that have ended and those that are held."""
+        if now < self._next:
+            return False
+        self._next = now + HOUR
+        self._paid += sum(map(self._usd, ended[self._counted :]))
+        self._counted = len(ended)
+        return self._paid + sum(map(self._usd, held)) > self.usd
+
+    def _usd(self, tenure: Tenure) -> float:
+        return _bill(self.job, self.histories, tenure.rent, tenure.life)

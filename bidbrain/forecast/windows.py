@@ -1,24 +1,24 @@
 """Plays a job over many past windows: every start gets a run of its decision object, and that run's bill."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp, inf, sqrt
+from typing import Final
 
 import numpy as np
 from scipy.special import ndtri
 
 from bidbrain.arrays import Floats
-from bidbrain.forecast.bills import CostsMore, MarketBill, bills_of
-from bidbrain.forecast.drawn_spells import drawn_capacity
 from bidbrain.forecast.live_rules import UnderLiveRules
-from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast
+from bidbrain.forecast.values import HIGH, CostsMore, ForecastJob, KnownPast, MarketBill, bills_of
 from bidbrain.replay.job import run_job
-from bidbrain.replay.market import DrawnLives, MarketReplay, Mortality
-from bidbrain.replay.run import ReplayedJob, Run
-from bidbrain.replay.spending import ReplayedBudget
-from bidbrain.strategies.base import Offer
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
+from bidbrain.strategies.deadline_spells import AGES
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells, with_rate
+from bidbrain.strategies.regions_knowledge import REGIONS_PRIOR
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
@@ -126,17 +126,14 @@ class PastMarket:
         """Dollars per hour at each start, if the job ran on the cheapest open market, or on demand."""
         cheapest = np.full(starts.size, self.job.baseline.offer.on_demand / self.job.baseline.offer.nu)
         for offer in self.job.offers:
-            cheapest = np.minimum(cheapest, self._per_work(offer, starts))
+            history = self.past.histories[offer.market]
+            prices = history.prices[np.searchsorted(history.times, starts, side="right") - 1].astype(np.float64)
+            usable = prices <= offer.on_demand
+            cheapest = np.minimum(cheapest, np.where(usable, prices / offer.nu, np.inf))
         reliable = self.job.reliable
         held = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
         usd: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
         return usd
-
-    def _per_work(self, offer: Offer, starts: Ints) -> Floats:
-        history = self.past.histories[offer.market]
-        prices = history.prices[np.searchsorted(history.times, starts, side="right") - 1].astype(np.float64)
-        usable = prices <= offer.on_demand
-        return np.where(usable, prices / offer.nu, np.inf)
 
 
 def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
@@ -214,20 +211,16 @@ def plays(market: PastMarket) -> list[Played]:
 def clearly_costs_more(market: PastMarket, usd: float) -> bool:
     """Whether a few plays leave no doubt that the job is expected to cost more than this."""
     most = _CLEAR_EXCESS * usd
-    return all(market.play(start, number, most)[0].usd > most for number, start in _first_starts(market))
+    return all(market.play(start, number, most)[0].usd > most for number, start in _trial_starts(market)[::_EACH_FIRST])
 
 
 def trials(market: PastMarket) -> list[tuple[Played, int]]:
     """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
-    trials = [market.play(start, number) for number, start in _first_starts(market)]
+    trials = [market.play(start, number) for number, start in _trial_starts(market)[::_EACH_FIRST]]
     each = sum(decisions for _, decisions in trials) / len(trials)
     if each * LEAST_WINDOWS < market.job.most_decisions:
         trials += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
     return trials
-
-
-def _first_starts(market: PastMarket) -> list[tuple[int, int]]:
-    return _trial_starts(market)[::_EACH_FIRST]
 
 
 def _trial_starts(market: PastMarket) -> list[tuple[int, int]]:
@@ -248,3 +241,63 @@ def _continued(series: PriceSeries, first: int, now: int, tail: int) -> PriceSer
     times.append(np.array([first + (laps + 1) * (now - first)], dtype=np.int64))
     prices = [known.prices[:-1]] * (laps + 1) + [known.prices[-1:]]
     return PriceSeries(series.market, np.concatenate(times), np.concatenate(prices))
+
+
+_ENOUGH: Final = 1 << 30
+"""Machines of a market that has spot capacity: more than any job wants."""
+_AGES: Final = (AGES / HOUR).tolist()
+_BEFORE: Final = HOUR
+
+
+class _SpellLengths:
+    """How long spells of one side last, in hours, when their endings have a factor."""
+
+    def __init__(self, rates: tuple[float, ...], factor: float) -> None:
+        self._rates = [max(rate * factor, 1e-6) for rate in rates]
+        widths = np.diff(_AGES)
+        self._sums = [0.0, *np.cumsum(np.array(self._rates[:-1]) * widths).tolist()]
+        alive = np.exp(-np.array(self._sums))
+        spans = np.append(widths, np.inf)
+        self._lived = np.cumsum(alive * -np.expm1(-np.array(self._rates) * spans) / np.array(self._rates))
+        self.mean = float(self._lived[-1])
+
+    def rest(self, age: float, endings: float) -> float:
+        """How much longer a spell of some age lasts, if it ends once this many endings were expected."""
+        at = bisect_right(_AGES, age) - 1
+        total = self._sums[at] + self._rates[at] * (age - _AGES[at]) + endings
+        at = bisect_right(self._sums, total) - 1
+        return float(_AGES[at] + (total - self._sums[at]) / self._rates[at] - age)
+
+    def age(self, share: float) -> float:
+        """The age of a spell that is met at any moment: it is younger with this probability."""
+        target = share * self.mean
+        at = min(int(np.searchsorted(self._lived, target)), len(_AGES) - 1)
+        before = 0.0 if at == 0 else float(self._lived[at - 1])
+        alive = np.exp(-self._sums[at])
+        part = min((target - before) * self._rates[at] / alive, 1 - 1e-12)
+        return float(_AGES[at] - np.log1p(-part) / self._rates[at])
+
+
+def drawn_capacity(
+    known: KnownSpells, start: int, end: int, luck: tuple[float, float], chance: np.random.Generator
+) -> Capacity:
+    """A market's capacity from shortly before `start` until `end`, if `start` were now; `luck` draws the factors of
+    down and up spells."""
+    sides = [
+        _SpellLengths(rates, known.factor(side, luck[side]))
+        for side, rates in enumerate((REGIONS_PRIOR.down, REGIONS_PRIOR.up))
+    ]
+    if known.up is None:
+        up = int(chance.random() * (sides[0].mean + sides[1].mean) < sides[1].mean)
+        age, at = sides[up].age(float(chance.random())), float(start)
+    else:
+        up, age, at = int(known.up), known.age, start - known.ago * HOUR
+    times, states = [at - age * HOUR - _BEFORE, at - age * HOUR], [1 - up, up]
+    while at < end:
+        at += sides[up].rest(age, float(chance.exponential())) * HOUR
+        up, age = 1 - up, 0.0
+        times.append(at)
+        states.append(up)
+    moments = np.array(times).astype(np.int64)
+    kept = np.append(np.diff(moments) > 0, True)
+    return Capacity(moments[kept], np.array(states, dtype=np.int64)[kept] * _ENOUGH)

@@ -7,15 +7,14 @@ Where the market's capacity is limited, a strategy is offered only what a reques
 machines are held than there are, those granted last are evicted first, machine by machine.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, inf, isfinite
 
 from bidbrain.billing import End
-from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.market import MarketReplay, RecordedSpells
 from bidbrain.replay.run import ReplayedJob, Run, Tenure
-from bidbrain.replay.spells import RecordedSpells
 from bidbrain.strategies.base import (
     RECORD_WINDOW,
     UNTRIED,
@@ -32,7 +31,7 @@ from bidbrain.strategies.base import (
     gang_works,
 )
 from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.recovery import AGILE, Recovery
+from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 
@@ -45,15 +44,12 @@ def run_job(
     while True:
         decision = strategy.decide(state.situation())
         state.carry_out(decision)
-        if state.advance(min(state.next_loss(), job.limit, _after(decision.wake_at, state.now))):
+        wake_at = inf if decision.wake_at is None else max(decision.wake_at, state.now + 1)
+        if state.advance(min(state.next_loss(), job.limit, wake_at)):
             return Run(job, state.now, state.close())
         if state.now >= job.limit or state.has_shown_enough():
             return Run(job, None, state.close())
         state.lose()
-
-
-def _after(wake_at: int | None, now: int) -> float:
-    return inf if wake_at is None else max(wake_at, now + 1)
 
 
 @dataclass(slots=True)
@@ -101,7 +97,10 @@ class _JobReplay:
     lost: list[tuple[int, float]] = field(default_factory=list)
 
     def situation(self) -> Situation:
-        usd_left, usd_reserved = self._usd_left()
+        budget, usd_left, usd_reserved = self.job.budget, inf, 0.0
+        if budget is not None:
+            held_now = (held.holding for held in self.held.values())
+            usd_left, usd_reserved = budget.left(self.job.start, self.now, self.spent, held_now)
         offers = self._open_offers()
         return Situation(
             now=self.now,
@@ -118,14 +117,7 @@ class _JobReplay:
             spell=self._spell,
             looks=partial(self._looks, offers),
             saved=self._saved(),
-            path=self.market.path,
         )
-
-    def _usd_left(self) -> tuple[float, float]:
-        budget = self.job.budget
-        if budget is None:
-            return inf, 0.0
-        return budget.left(self.job.start, self.now, self.spent, (held.holding for held in self.held.values()))
 
     def _record(self) -> SpotRecord:
         """The worth of spot machines within the last hours; a run reads the same record from its log."""
@@ -211,7 +203,7 @@ class _JobReplay:
         for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
             if isinstance(action, Rent):
                 self._buy(action)
-            elif action.replaced and self._granted_since(before) < wanted:
+            elif action.replaced and not self._has_bought(wanted, before):
                 continue
             elif action.at is None or action.at <= self.now:
                 self._give_back(self.held[action.allocation])
@@ -219,8 +211,10 @@ class _JobReplay:
                 held = self.held[action.allocation]
                 held.holding = replace(held.holding, leaves_at=action.at)
 
-    def _granted_since(self, number: int) -> int:
-        return sum(held.holding.rent.machines for allocation, held in self.held.items() if allocation >= number)
+    def _has_bought(self, machines: int, since: int) -> bool:
+        """Whether as many machines were granted, in allocations from this number on."""
+        bought = [held.holding.rent.machines for number, held in self.held.items() if number >= since]
+        return sum(bought) >= machines
 
     def next_loss(self) -> float:
         """When the next machines end: by eviction, or by a planned return."""
@@ -236,7 +230,10 @@ class _JobReplay:
             working = self.now >= self.standstill_until
             ready = self._ready()
             rate = self.job.rate(ready) * self.recovery.speed if working else 0.0
-            step_end = int(min(until, *self._changes_of_rate()))
+            changes = [held.holding.ready for held in self.held.values() if held.holding.ready > self.now]
+            if self.standstill_until > self.now:
+                changes.append(self.standstill_until)
+            step_end = int(min([until, *changes]))
             needed = self.work_left / rate if rate else inf
             if self.now + needed <= step_end:
                 self.now, self.work_left = self.now + ceil(needed), 0.0
@@ -343,12 +340,6 @@ class _JobReplay:
         del self.held[held.holding.allocation]
         self._end(held.holding, End.LEFT)
         self._stand_still(self.overheads.resize)
-
-    def _changes_of_rate(self) -> Iterable[float]:
-        yield inf
-        yield from (held.holding.ready for held in self.held.values() if held.holding.ready > self.now)
-        if self.standstill_until > self.now:
-            yield self.standstill_until
 
     def _stand_still(self, span: int) -> None:
         self.standstill_until = max(self.standstill_until, self.now + span)

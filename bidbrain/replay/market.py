@@ -13,21 +13,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from math import ceil, inf, isfinite
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools
 from bidbrain.errors import BidBrainError
-from bidbrain.eviction.path import PricePath
 from bidbrain.eviction.survival import AGELESS, AgeProfile
+from bidbrain.strategies.base import Offer
+from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpellOutlook, SpotSpell, outlook
+from bidbrain.strategies.known_spells import GAP, at_most
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import SECOND, format_time
-
-Bools = NDArray[np.bool_]
 
 
 class UnknownMarketInReplay(BidBrainError):
@@ -38,16 +38,10 @@ class Tape:
     """One market's history, indexed for two frequent queries: the price now, and when it next exceeds a bid."""
 
     def __init__(self, series: PriceSeries) -> None:
-        self._series = series
         self.market = series.market
         self.times: list[int] = series.times.tolist()
         self.prices: list[int] = series.prices.tolist()
         self._highest = _block_maxima(series.prices)
-
-    @cached_property
-    def path(self) -> PricePath:
-        """The prices, indexed for features."""
-        return PricePath(self._series)
 
     @property
     def first(self) -> int:
@@ -177,10 +171,6 @@ class MarketReplay:
         """Price of a machine per hour at a moment, in nano-dollars."""
         return self._tape(market).price(now)
 
-    def path(self, market: Market) -> PricePath:
-        """A market's prices, indexed for what they showed before a moment."""
-        return self._tape(market).path
-
     def evicted_at(self, market: Market, bid: int, start: int) -> int | None:
         """When a machine granted at `start` is evicted because the price rises above its bid or its life ends."""
         crossed = self._tape(market).first_above(bid, start)
@@ -241,3 +231,48 @@ def _block_maxima(values: Ints) -> list[list[int]]:
         pairs = np.append(below, below[-1:]) if below.size % 2 else below
         levels.append(pairs.reshape(-1, 2).max(axis=1))
     return [level.tolist() for level in levels]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedSpells:
+    """The spells of a whole recording; the spell of a moment depends only on what came before it."""
+
+    begin: int
+    outlook: SpellOutlook
+
+    @classmethod
+    @lru_cache(maxsize=8)
+    def of(cls, market: MarketReplay, offers: tuple[Offer, ...]) -> RecordedSpells:
+        """Capacity is there while a market has machines at no more than their on-demand price.
+
+        Many jobs are replayed on the same markets, hence the cache.
+        """
+        tapes = [market.tapes[offer.market] for offer in offers]
+        begin = min(_known_from(market, offer.market, tape.first) for offer, tape in zip(offers, tapes, strict=True))
+        end = max(tape.last for tape in tapes)
+        ticks = np.arange(begin, end + 1, GAP)
+        up = np.zeros(ticks.size, dtype=np.bool_)
+        for offer, tape in zip(offers, tapes, strict=True):
+            cheap = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
+            up |= cheap & _is_open(market, offer.market, ticks)
+        return cls(begin, outlook(up, GAP, PUBLIC_PRIOR))
+
+    def at(self, now: int) -> SpotSpell:
+        """The spell at a moment."""
+        return self.outlook.spell(min((now - self.begin) // GAP, self.outlook.state.size - 1))
+
+
+def _known_from(market: MarketReplay, of: Market, first: int) -> int:
+    """When a market's prices, and its capacity if that is limited, begin to be known."""
+    openings = market.openings(of)
+    return first if openings is None else max(first, int(openings[0][0]))
+
+
+def _is_open(market: MarketReplay, of: Market, ticks: Ints) -> Bools:
+    openings = market.openings(of)
+    if openings is None:
+        return np.ones(ticks.size, dtype=np.bool_)
+    times, opened = openings
+    at = times.searchsorted(ticks, side="right") - 1
+    opened_at: Bools = opened[np.maximum(at, 0)]
+    return opened_at

@@ -56,7 +56,8 @@ class PastJobs:
             for number, (hours, job) in enumerate(jobs):
                 if sum(paces) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
                     return inf
-                paces.append(_hours(job, strategy, market, known) / hours)
+                run = run_job(job, strategy, market, known.overheads)
+                paces.append(((job.limit if run.end is None else run.end) - job.start) / HOUR / hours)
             return fmean(paces)
 
         usual, baseline = pace(rival), known.baseline
@@ -89,8 +90,3 @@ class PastJobs:
                     (hours, ReplayedJob(at, work, at + longest, known.offers, baseline, self.most_nu)) for at in starts
                 ]
         return jobs
-
-
-def _hours(job: ReplayedJob, strategy: Strategy, market: MarketReplay, known: StrategyInputs) -> float:
-    run = run_job(job, strategy, market, known.overheads)
-    return ((job.limit if run.end is None else run.end) - job.start) / HOUR

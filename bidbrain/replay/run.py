@@ -1,11 +1,14 @@
-"""A job to replay, and what became of it: the machines that were rented, and when the work was done."""
+"""A job to replay with its budget, and what became of it: the machines that were rented, what they cost, and when the
+work was done."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from bidbrain.billing import End, Life
-from bidbrain.replay.spending import ReplayedBudget
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, usd
 from bidbrain.strategies.base import Holding, Offer, Rent, gang_works
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,56 @@ class Tenure:
     def life(self) -> Life:
         """The life of each of its machines, for billing."""
         return Life(self.start, self.end, self.ended)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayedBudget:
+    """Dollars that a job may spend. Machines are committed for a `lease` from now on, as in a run.
+
+    `reliable` machines are paid from the job's start on.
+    """
+
+    usd: float
+    billing: BillingRule
+    histories: Mapping[Market, PriceSeries]
+    lease: int
+    reliable: Rent | None = None
+    _billed: dict[tuple[Rent, int], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+
+    def paid(self, rent: Rent, life: Life) -> float:
+        """The dollars that the machines of a purchase cost over a life."""
+        return rent.machines * usd(self._amount(rent, life))
+
+    def _amount(self, rent: Rent, life: Life) -> int:
+        return bill_of_machine(rent, life, self.billing, self.histories).amount
+
+    def _so_far(self, rent: Rent, start: int, now: int) -> float:
+        """The dollars owed if the machines are returned now; their hours but the last two are billed once."""
+        billed, amount = self._billed.get((rent, start), (start, 0))
+        upto = start + _settled(start, now)
+        if upto > billed:
+            amount += self._amount(rent, Life(billed, upto, End.LEFT))
+            self._billed[rent, start] = upto, amount
+        return rent.machines * usd(amount + self._amount(rent, Life(upto, now, End.LEFT)))
+
+    def left(self, start: int, now: int, spent: float, holdings: Iterable[Holding]) -> tuple[float, float]:
+        """The dollars that may still be committed, after `spent` dollars for machines that are gone, and the dollars
+        kept back for the leases of machines that are held."""
+        held = [(holding.rent, holding.start) for holding in holdings]
+        if self.reliable is not None:
+            held.append((self.reliable, start))
+        reserved = sum(self._reserved(rent, since, now) for rent, since in held)
+        paid = sum(self._so_far(rent, since, now) for rent, since in held)
+        return self.usd - spent - paid - reserved, reserved
+
+    def _reserved(self, rent: Rent, start: int, now: int) -> float:
+        """The cost of another lease at the highest possible price."""
+        ceiling = rent.highest_price
+        since = start + _settled(start, now)
+        soon, later = (
+            self.billing.bill(Life(since, until, End.LEFT), ceiling).amount for until in (now, now + self.lease)
+        )
+        return rent.machines * usd(later - soon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +123,14 @@ class Run:
     def evictions(self) -> int:
         """Number of evictions; machines of one allocation that are evicted together count once."""
         return sum(tenure.ended is End.EVICTED for tenure in self.tenures)
+
+
+def bill_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]) -> Bill:
+    """The bill of each machine of a purchase over a life."""
+    prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
+    return billing.bill(life, prices)
+
+
+def _settled(start: int, now: int) -> int:
+    """Whole hours of a life that no later bill changes: only in its first hour is a machine free, or owes a minimum."""
+    return max((now - start) // HOUR - 1, 0) * HOUR

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from bidbrain.billing import highest_price
 from bidbrain.errors import BidBrainError
-from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
@@ -176,10 +175,6 @@ def _unknown() -> None:
     return None
 
 
-def _no_path(_: Market) -> None:
-    return None
-
-
 def _no_looks() -> tuple[Look, ...]:
     return ()
 
@@ -193,11 +188,10 @@ class Situation:
     is held: both together may still be spent. `record` is what the job's spot machines were worth so far.
     `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
     None if that is unknown. `deadline` is the moment by which the work has to be done. `looks` are what the job has
-    seen of its markets, in order, and `saved` is where its checkpoint is, if it has one. `path` are the prices of a
-    market until now, None if they are unknown; in a replay also later ones, which its features do not read. `refused`
-    has the machines of the last order that a market refused as a whole, if it has granted none since, by whether they
-    were spot machines. `leaving` counts machines, in the same way, that are warned or being returned: they are not
-    among the holdings, but count against quotas until they are gone.
+    seen of its markets, in order, and `saved` is where its checkpoint is, if it has one. `refused` has the machines of
+    the last order that a market refused as a whole, if it has granted none since, by whether they were spot machines.
+    `leaving` counts machines, in the same way, that are warned or being returned: they are not among the holdings, but
+    count against quotas until they are gone.
     """
 
     now: int
@@ -215,7 +209,6 @@ class Situation:
     deadline: int | None = None
     looks: Callable[[], tuple[Look, ...]] = _no_looks
     saved: SavedState | None = None
-    path: Callable[[Market], PricePath | None] = _no_path
     refused: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
     leaving: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
 

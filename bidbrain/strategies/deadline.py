@@ -1,20 +1,35 @@
 """`deadline`: finishes in time at the least expected cost, deciding online.
 
 The strategy learns from the market's history how long spells of capacity last (`deadline_spells`), plans for such
-spells (`deadline_plan`), and reads off the plan whether the slack is worth more than an on-demand machine costs. No
-decision depends on the future. The plan's inputs are the price ratio, the delay, and the rates at which spells end.
+spells, and reads off the plan whether the slack is worth more than an on-demand machine costs. No decision depends on
+the future. The plan's inputs are the price ratio, the delay, and the rates at which spells end.
+
+A plan is a value iteration over work left, slack, machine and market state, in steps of equal length. A job with w
+steps of work and s steps of slack has w + s steps until its deadline; each step either does work (w falls by one) or
+loses slack (s falls by one), and entering a machine loses the delay as slack while the machine is paid for. With s < 0
+everything is done on demand. With t = w + s steps left,
+
+    wait        E V(t-1, s-1)                    stay on a machine   price + E V(t-1, s)
+    enter one   price + E V(t-1, s - delay)
+
+are the expected costs to the end of the three options, E over the market's next state. V is the cheapest of them, under
+the rule that a job without a spot machine never has less slack than the safety net requires. The cheaper option must
+win by a margin, because estimates make it look better than it is. More slack never makes an on-demand machine more
+attractive, so the whole policy is one number per work left, market state and machine held: the least slack from which
+on-demand is not chosen.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.strategies.deadline_job import DeadlineTerms
-from bidbrain.strategies.deadline_plan import PlanGrid, spell_chain, thresholds
-from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpotSpell
-from pricing_data.units import MINUTE
+from bidbrain.arrays import Bools, Floats
+from bidbrain.errors import BidBrainError
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpotSpell
+from pricing_data.units import HOUR, MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
 _STEP: Final = 10 * MINUTE
@@ -24,6 +39,32 @@ _FEWEST_STEPS, _MOST_STEPS = 48, 288
 HOPE_MARGIN: Final = 0.125
 # The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
 _ROUNDED: Final = 0.5
+
+
+class ImpossibleJob(BidBrainError):
+    """No strategy can finish the job in its time, or its terms are invalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineTerms:
+    """A job's needs: `work` and the `delay` of entering a machine, in microseconds on one machine.
+
+    `price_ratio` is the on-demand price over the spot price; no other property of prices affects a choice.
+    """
+
+    work: int
+    delay: int
+    price_ratio: float
+
+    def __post_init__(self) -> None:
+        if self.work <= 0:
+            raise ImpossibleJob(f"a job of {self.work / HOUR:g} hours has no work; it must be above 0")
+        if self.delay < 0:
+            raise ImpossibleJob(f"a delay of {self.delay / HOUR:g} hours is negative")
+        if not 0 < self.price_ratio < float("inf"):
+            raise ImpossibleJob(
+                f"an on-demand price of {self.price_ratio:g} times the spot price is not positive and finite"
+            )
 
 
 class DeadlineStrategy:
@@ -55,11 +96,126 @@ class DeadlineStrategy:
         for steps in wanted:
             if steps not in self._numbers:
                 self._numbers[steps] = len(self._numbers)
-                made.append(thresholds(spell_chain(self.prior.rates(_factors(steps)), self.step), self._grid))
+                factors = [FACTOR_STEP ** int(step) for step in steps]
+                made.append(thresholds(spell_chain(self.prior.rates(factors), self.step), self._grid))
         if made:
             self._plans = np.concatenate((self._plans, np.stack(made)))
         return [self._numbers[steps] for steps in wanted]
 
 
-def _factors(steps: Iterable[int]) -> list[float]:
-    return [FACTOR_STEP ** int(step) for step in steps]
+SlackThresholds = NDArray[np.int16]
+CostTable = NDArray[np.float32]
+
+NET_DELAYS: Final = 2
+_IDLE, _OD, _SPOT = 0, 1, 2
+_NEVER = np.float32(1e9)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpellChain:
+    """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot is available."""
+
+    moves: Floats
+    up: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGrid:
+    """Size of a plan in steps (work, slack, delay of entering a machine), and the price ratio.
+
+    `margin` is how much the cheaper option must save over on-demand to be chosen, in steps of the spot price.
+    """
+
+    work: int
+    slack: int
+    delay: float
+    price_ratio: float
+    margin: float = 0.0
+
+
+def spell_chain(rates: Floats, step: int) -> SpellChain:
+    """The chain of spells that end at `rates` per hour by age class, over `step` microseconds.
+
+    A spell moves to the next age class with the probability that the class width implies; steps longer than a class are
+    composed of shorter ones, so that no class is skipped.
+    """
+    parts = -(-step // int(np.diff(AGES).min()))
+    part = step / parts
+    ends = 1 - np.exp(-rates * part / HOUR)
+    older = np.append(np.minimum(part / np.diff(AGES), 1.0), 0.0)
+    moves = np.zeros((2 * CLASSES, 2 * CLASSES))
+    age = np.arange(CLASSES)
+    for side in (0, 1):
+        state = side * CLASSES + age
+        moves[state, state] = (1 - ends[side]) * (1 - older)
+        moves[state[:-1], state[1:]] = ((1 - ends[side]) * older)[:-1]
+        moves[state, (1 - side) * CLASSES] += ends[side]
+    return SpellChain(np.linalg.matrix_power(moves, parts), np.arange(2 * CLASSES) >= CLASSES)
+
+
+def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
+    """Least slack, in steps, from which waiting (market down) or spot (market up) saves the margin over on-demand.
+
+    By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where no planned slack is
+    enough.
+    """
+    iteration = _ValueIteration(chain, grid)
+    least: SlackThresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
+    for left in range(1, grid.work + grid.slack + 1):
+        on_demand_best = iteration.step(left)
+        low, high = max(0, left - grid.work), min(grid.slack, left)
+        # Slack rises as work falls along a row of constant steps left, hence the reversal.
+        least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
+    return least
+
+
+class _ValueIteration:
+    """Expected costs to the end with a number of steps left, by machine, market state and slack."""
+
+    def __init__(self, chain: SpellChain, grid: PlanGrid) -> None:
+        self._moves = chain.moves.astype(np.float32)
+        self._up = chain.up[:, None]
+        self._grid = grid
+        self._margin = int(grid.delay) + 1
+        slack = np.arange(grid.slack + 1)
+        self._caught = slack <= NET_DELAYS * grid.delay
+        self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
+
+    def step(self, left: int) -> Bools:
+        """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no machine and
+        on-demand."""
+        delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
+        expected = np.matmul(self._moves, self._with_margin(left - 1))
+        wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
+        enter = np.where(self._up & ~self._caught, 1 + self._at(expected[_SPOT], delay), _NEVER)
+        stay = np.where(self._up, 1 + self._at(expected[_SPOT], 0), _NEVER)
+        on_demand = np.stack((ratio + self._at(expected[_OD], delay), ratio + self._at(expected[_OD], 0)))
+        bold = np.minimum(wait, enter)
+        idle, held = np.minimum(on_demand, bold)
+        self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
+        self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
+        best: Bools = on_demand <= bold + np.float32(self._grid.margin)
+        return best
+
+    def _with_margin(self, left: int) -> CostTable:
+        """The costs, preceded by those of the negative slacks that a delay can lead to: all on demand."""
+        margin = np.arange(-self._margin, 0)
+        work, ratio = left - margin, self._grid.price_ratio
+        costs = np.empty((3, self._up.size, self._margin + self._grid.slack + 1), dtype=np.float32)
+        costs[:, :, self._margin :] = self._costs
+        costs[_OD, :, : self._margin] = ratio * work
+        costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * (work + self._grid.delay)
+        # A spot machine is lost when the market goes down.
+        costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
+        return costs
+
+    def _at(self, expected: CostTable, lost: float) -> CostTable:
+        """The costs after losing some slack, interpolated between steps."""
+        whole = int(lost)
+        begin, size = self._margin - whole, self._grid.slack + 1
+        nearer = expected[:, begin : begin + size]
+        if lost == whole:
+            return nearer
+        part = np.float32(lost - whole)
+        further = expected[:, begin - 1 : begin - 1 + size]
+        return (1 - part) * nearer + part * further

@@ -1,4 +1,5 @@
-"""The inputs of a strategy: the offers of one place, what history says about them, and the job's costs.
+"""The inputs of a strategy: the offers of one place, what history says about them, the job's costs, and how it recovers
+from an eviction: through an elastic parameter server, or from checkpoints.
 
 A backtest fills this from its training span, live planning from the history up to now. The same strategy therefore
 knows the same in both.
@@ -6,15 +7,68 @@ knows the same in both.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import sqrt
 from typing import Protocol
 
 from bidbrain.billing import BillingRule
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import REQUEST_VCPUS, Offer, Rent, Strategy
-from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The cost of protecting the work, and the loss by an eviction.
+
+    `speed` is the fraction of the job's speed that remains while it protects its work. With an `interval` (time between
+    checkpoints in a market, in microseconds) an eviction loses the work since the last checkpoint. A job that does not
+    `resume` starts from scratch on other machines.
+    """
+
+    speed: float = 1.0
+    interval: Callable[[Offer], float] | None = None
+    resumes: bool = True
+
+    def lost_time(self, rent: Rent, since: int, evicted: int) -> float:
+        """Run time in microseconds that an eviction loses, for machines that have worked since `since`."""
+        if self.interval is None or evicted <= since:
+            return 0.0
+        return (evicted - since) % self.interval(rent.offer)
+
+
+AGILE = Recovery()
+"""Recovery through an elastic parameter server: no work is lost, and an eviction costs only the pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """Cost of checkpoints: the fraction of speed that remains, and the microseconds that writing one takes.
+
+    The interval follows Young's rule, sqrt(2 x cost x mean time to failure), as in the papers' comparison.
+    """
+
+    speed: float
+    write: int
+
+    def interval(self, mean_time_to_failure: float) -> float:
+        """Time between checkpoints, in microseconds: at least the time that writing one takes."""
+        return max(sqrt(2 * self.write * mean_time_to_failure), float(self.write))
+
+
+def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
+    """Time at or below the on-demand price per crossing above it, in microseconds; the total if it never crosses."""
+    above = series.prices > on_demand
+    below = float(((series.times[1:] - series.times[:-1]) * ~above[:-1]).sum())
+    crossings = int((above[1:] & ~above[:-1]).sum())
+    return below / max(crossings, 1)
+
+
+def with_hazard(mean_time: float, hazard: Hazard | None) -> float:
+    """Mean time to a price crossing or a capacity eviction, whichever is first; both are taken as memoryless."""
+    return mean_time if hazard is None else mean_time / (1 + mean_time * hazard.rate[0] / HOUR)
 
 
 @dataclass(frozen=True, slots=True)

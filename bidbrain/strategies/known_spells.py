@@ -6,7 +6,7 @@ time); endings and time count half for every `HALF_LIFE` since. Between looks th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -15,11 +15,14 @@ from typing import Final
 import numpy as np
 from scipy.special import gammaincinv
 
+from bidbrain.arrays import Bools
 from bidbrain.eviction.hazard import UNRECORDED, Hazard
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, MOST_STEPS, SpotSpell
+from bidbrain.strategies.base import Offer
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, MOST_STEPS, PUBLIC_PRIOR, SpotSpell, outlook
 from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.availability import AvailabilitySpan
 from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
 
 STRENGTH: Final = 10.0
@@ -149,3 +152,33 @@ def _looks(spans: Iterable[AvailabilitySpan], now: int) -> Iterator[tuple[int, b
     begins = {span.since: (span.up, span.until > span.since) for span in known}
     for at, (up, lasts) in sorted({**ends, **begins}.items()):
         yield at, up, lasts
+
+
+GAP = 10 * MINUTE
+"""How often capacity is looked at: the public traces that the prior is from change about as often."""
+MEMORY = 14 * DAY
+
+
+def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSeries], now: int) -> SpotSpell | None:
+    """The spell at a moment, from price histories up to it; None without any history.
+
+    Spot capacity counts as there while any of the markets costs no more than on demand.
+    """
+    known = [(history(offer), offer.on_demand) for offer in offers]
+    if not known:
+        return None
+    begin = max(now - MEMORY, min(series.first for series, _ in known))
+    if begin >= now:
+        return None
+    ticks = now - GAP * np.arange((now - begin) // GAP, -1, -1)
+    up = np.zeros(ticks.size, dtype=np.bool_)
+    for series, on_demand in known:
+        up |= at_most(series.times, series.prices, ticks, on_demand)
+    return outlook(up, GAP, PUBLIC_PRIOR).spell()
+
+
+def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Bools:
+    """Whether a price was known and at most a bound at each tick; the last price is taken to continue."""
+    at = times.searchsorted(ticks, side="right") - 1
+    cheap: Bools = (at >= 0) & (prices[np.maximum(at, 0)] <= bound)
+    return cheap

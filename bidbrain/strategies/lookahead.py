@@ -3,7 +3,7 @@
     price of work = (expected dollars for the hour + (reliable machines + price of time) x expected hours alive)
                     / expected work until the hour ends or the machines are evicted
 
-It differs from the published strategy in its model of the next hour (`lookahead_hour`), and in these rules:
+It differs from the published strategy in its model of the next hour (`NextHour`), and in these rules:
 
 - Everything is bought as one allocation. An eviction then refunds all of it, and its pause passes while the next
 machines start up, so that lambda costs nothing.
@@ -15,6 +15,7 @@ gamble for a refund. This price is a setting of the job, and traces the frontier
 - When every bid is too expensive, the baseline on demand competes like any other choice.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import floor, inf
@@ -22,11 +23,83 @@ from math import floor, inf
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.billing import BillingRule, expected_seconds
+from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
-from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour, place_of
-from bidbrain.strategies.proteus import RENEW_BEFORE, JobCosts
+from bidbrain.strategies.proteus import HIGHEST_DELTA, LOWEST_DELTA, RENEW_BEFORE, JobCosts
 from pricing_data.market import Market
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
+
+# A bid at the price itself is allowed too: a machine is evicted when the price is strictly above its bid.
+DISTANCES: Ints = np.append(0, np.geomspace(LOWEST_DELTA, 10 * HIGHEST_DELTA, 40).round()).astype(np.int64)
+"""Distances of a bid above the price, ascending."""
+_DISTANCES: list[int] = DISTANCES.tolist()
+
+# Bids close to the price are mostly evicted in the first minutes.
+_AGES: Ints = np.array([0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], dtype=np.int64) * MINUTE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NextHour:
+    """What a machine can expect of the next hour. For each of `DISTANCES` of its bid above the price: the probability
+    of surviving the hour, hours alive, useful hours of a machine that starts up first, and billed hours of a new
+    machine and of one that has run before.
+
+    Everything follows from the survival curve S(t) over the hour: the share of past moments from which such a bid would
+    have held for t (price crossing), times the survival of capacity evictions. The expected time alive is its integral,
+    and the expected useful time its integral after the start-up. Eq. 4.2 of Harlap uses the median time to eviction
+    instead of the integral and subtracts the start-up; but a machine evicted while starting up loses no work by it, and
+    bids close to the price are often evicted then.
+    """
+
+    survival: Floats
+    alive: Floats
+    useful: Floats
+    paid_new: Floats
+    paid_old: Floats
+
+    @classmethod
+    def of(cls, history: PriceSeries, billing: BillingRule, startup_hours: float, hazard: Hazard | None) -> "NextHour":
+        """The figures of a history, under a billing rule and, where one is known, a hazard of capacity evictions."""
+        held = [1 - CrossingHistory(history, int(age)).betas(DISTANCES) for age in _AGES[1:]]
+        # Each age counts the starts whose window the history still covers, so tiny rises can occur.
+        crossing: Floats = np.minimum.accumulate(np.column_stack([np.ones(DISTANCES.size), *held]), axis=1)
+        # The share of machines that capacity evictions leave alive at each age.
+        risks = [0.0 if hazard is None else hazard.cumulative(0, float(age) / HOUR)[0] for age in _AGES]
+        curve = crossing * np.exp(-np.array(risks))
+        return cls(
+            survival=curve[:, -1],
+            alive=_area(curve, 0.0),
+            useful=_area(curve, startup_hours),
+            paid_new=_paid(billing, curve, 0),
+            paid_old=_paid(billing, curve, HOUR),
+        )
+
+
+def place_of(distance: int) -> int:
+    """Index of the largest of `DISTANCES` that is not above this one."""
+    return max(bisect_right(_DISTANCES, distance) - 1, 0)
+
+
+def _area(curve: Floats, since_hours: float) -> Floats:
+    """The integral of each curve from an age to the end of the hour, in hours."""
+    since = min(since_hours, 1.0)
+    hours = np.unique(np.append(_AGES / HOUR, since))
+    rows = np.array([np.interp(hours, _AGES / HOUR, row) for row in curve])
+    area: Floats = np.trapezoid(rows[:, hours >= since], hours[hours >= since], axis=1)
+    return area
+
+
+def _paid(billing: BillingRule, curve: Floats, age: int) -> Floats:
+    """Expected billed hours of the next hour for machines of an age."""
+
+    def survival(ages: Floats) -> Floats:
+        return np.column_stack([np.interp(ages - age, _AGES, row) for row in curve])
+
+    return expected_seconds(billing, age, HOUR, survival) / 3600
+
 
 SURVIVAL_CREDIT = 2.0
 """Surviving the hour is worth this many start-ups."""
@@ -98,7 +171,8 @@ class Lookahead:
         """Whether to pay for another hour. The largest allocation competes with the best purchase in its place; smaller
         ones must be worth their price."""
         paid, alive, survival = self._expected(holding, situation)
-        dollars = paid * holding.rent.machines * _price(holding.rent, situation) / NANOS_PER_DOLLAR
+        price = situation.price(holding.rent.offer) if holding.rent.spot else holding.rent.offer.on_demand
+        dollars = paid * holding.rent.machines * price / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
         if holding is not max(staying, key=lambda other: other.nu):
             worth = FILLING_WORTH * self._best(situation.most_nu, situation, prices).usd_per_work
@@ -193,10 +267,6 @@ class Lookahead:
             bought.append(Rent(self.offers[row], int(machines[row, 0]), bid))
             room -= bought[-1].machines * self._nu[row]
         return bought
-
-
-def _price(rent: Rent, situation: Situation) -> int:
-    return rent.offer.on_demand if rent.bid is None else situation.price(rent.offer)
 
 
 def _look(holding: Holding, now: int) -> int:

@@ -11,8 +11,19 @@ NAMES = (
     "fixed-bid",
     "price-capacity",
     "lookahead",
-    "lookahead-present",
 )
+
+IN_PLACE_OF = {
+    "standard+checkpoint": "auto",
+    "standard+agileml": "auto",
+    "fixed-bid": "proteus",
+    "lookahead-present": "lookahead",
+}
+"""What a new job has in place of a strategy that it cannot have: on every record another one is cheaper and as fast.
+Backtests compare with those that they know. Runs of earlier versions go on with theirs."""
+
+OF_JOBS = tuple(name for name in NAMES if name not in IN_PLACE_OF)
+"""The strategies that a new job may have."""
 
 REGIONS = "regions"
 """The strategy of a gang that moves between regions; it decides within a `Decider`, and no backtest has it."""
@@ -24,7 +35,7 @@ bids to the default strategy. No backtest has this strategy, because jobs of bac
 NEEDS_ARGUMENT = frozenset({"fixed-bid"})
 """`fixed-bid:DOLLARS`, the bid above the current price."""
 
-MAY_HAVE_ARGUMENT = NEEDS_ARGUMENT | {"price-capacity", "lookahead", "lookahead-present"}
+MAY_HAVE_ARGUMENT = NEEDS_ARGUMENT | {"price-capacity", "lookahead"}
 """`price-capacity:POOLS` and `lookahead:DOLLARS_PER_HOUR` (the price of time) work without one too."""
 
 
@@ -34,3 +45,8 @@ def known(name: str) -> bool:
     if colon or kind in NEEDS_ARGUMENT:
         return kind in MAY_HAVE_ARGUMENT and bool(argument)
     return kind in NAMES
+
+
+def of_earlier_version(name: str) -> str:
+    """The strategy with which a run goes on that an earlier version began: `lookahead-present` is gone."""
+    return name.replace("lookahead-present", "lookahead")

@@ -1,7 +1,8 @@
 """`proteus`: buys and keeps what lowers the footprint's expected cost per work (Harlap 4.3, Eq. 4.1-4.4)."""
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import inf, isfinite, prod
@@ -10,10 +11,52 @@ from typing import TypeVar
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Holding, Offer, Rent, Return, Situation, described
-from bidbrain.strategies.odds import Odds, bid_deltas
 from pricing_data.market import Market
+from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
+
+# Bid deltas between the papers' bounds, [$0.0001, $0.4] (Harlap 4.3.2).
+LOWEST_DELTA, HIGHEST_DELTA = NANOS_PER_DOLLAR // 10_000, NANOS_PER_DOLLAR * 4 // 10
+# Resolution of the distance between bid and price; beyond the furthest only rare spikes remain.
+_DISTANCES = 160
+_FURTHEST = 10 * HIGHEST_DELTA
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """For ascending distances of a bid above the price: the probability of an eviction within an hour, and the median
+    share of that hour that passes before it."""
+
+    distances: tuple[int, ...]
+    betas: tuple[float, ...]
+    medians: tuple[float, ...]
+
+    @classmethod
+    def of(cls, history: PriceSeries) -> "Odds":
+        crossings = CrossingHistory(history, HOUR)
+        distances = np.unique(np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64))
+        outcomes = crossings.at_deltas(distances)
+        medians = (HOUR if crossing.median_time is None else crossing.median_time for crossing in outcomes)
+        return cls(
+            tuple(distances.tolist()),
+            tuple(crossing.share for crossing in outcomes),
+            tuple(median / HOUR for median in medians),
+        )
+
+    def at(self, distance: int) -> tuple[float, float]:
+        """beta and median at the largest known distance not above this one; beta is 1 for a bid below the price."""
+        if distance < 0:
+            return 1.0, 0.0
+        at = max(bisect_right(self.distances, distance) - 1, 0)
+        return self.betas[at], self.medians[at]
+
+
+def bid_deltas(count: int) -> tuple[int, ...]:
+    """Logarithmically spaced bid deltas between the papers' bounds."""
+    return tuple(np.geomspace(LOWEST_DELTA, HIGHEST_DELTA, count).round().astype(np.int64).tolist())
+
 
 DECIDE_EVERY = 2 * MINUTE
 RENEW_BEFORE = 120 * SECOND
@@ -237,14 +280,6 @@ def _with(total: AllocationTerms, more: AllocationTerms) -> AllocationTerms:
     )
 
 
-def _together(bought: Iterable[Rent]) -> Iterator[Rent]:
-    """Equal purchases as one."""
-    machines = Counter[tuple[Offer, int | None]]()
-    for rent in bought:
-        machines[rent.offer, rent.bid] += rent.machines
-    return (Rent(offer, count, bid) for (offer, bid), count in machines.items())
-
-
 def _reason(bought: list[Rent], before: float, after: float) -> str:
     if not bought:
         return (
@@ -252,7 +287,10 @@ def _reason(bought: list[Rent], before: float, after: float) -> str:
             if isfinite(before)
             else ("no machine can be rented at a finite expected cost")
         )
-    purchases = " and ".join(map(described, _together(bought)))
+    machines = Counter[tuple[Offer, int | None]]()
+    for rent in bought:
+        machines[rent.offer, rent.bid] += rent.machines
+    purchases = " and ".join(described(Rent(offer, count, bid)) for (offer, bid), count in machines.items())
     if not isfinite(before):
         return f"rent {purchases} (expected ${after:.3g} per unit of work)"
     return f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} to ${after:.3g}"

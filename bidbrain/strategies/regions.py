@@ -140,7 +140,8 @@ class RegionsStrategy:
         best = min(options, key=lambda option: (option.usd, option.action == WAIT))
         stays = next((option for option in options if option.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
-            hurdle = MOVE_HURDLE * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
+            price = at.spot if best.spot else at.on_demand
+            hurdle = MOVE_HURDLE * (float(at.moves_usd[best.zone]) + at.delay * float(price[best.zone]))
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return RegionsDecision(stays, _reason(at, stays, best, why))
@@ -195,7 +196,9 @@ def _options(at: RegionsSituation, by: PlannedPlaces) -> list[RegionsOption]:
     if not options or running is None or (running.spot and at.spot[running.zone] > on_demand_price):
         on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.
-        options += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)
+        if at.home is not None and not at.fits(1):
+            on_demand[np.arange(on_demand.size) != at.home] = inf
+        options += _cheapest(on_demand, spot=False)
     if at.fits(2) and at.fits(1, steps=1):
         closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
         spot[[*closed]] = inf
@@ -206,12 +209,6 @@ def _options(at: RegionsSituation, by: PlannedPlaces) -> list[RegionsOption]:
 def _cheapest(usd: Floats, *, spot: bool) -> list[RegionsOption]:
     zones = np.argsort(usd, kind="stable")[:2].tolist()
     return [RegionsOption(START, zone, spot, float(usd[zone])) for zone in zones if usd[zone] < inf]
-
-
-def _only(usd: Floats, zone: int) -> Floats:
-    usd_there = np.full_like(usd, inf)
-    usd_there[zone] = usd[zone]
-    return usd_there
 
 
 def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
@@ -276,10 +273,6 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     moves = tuple(map(tuple, at.moving[np.ix_(first, first)].tolist()))
     cheapest = float(at.on_demand.min())
     return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), place[region]
-
-
-def _price(at: RegionsSituation, option: RegionsOption) -> float:
-    return 0.0 if option.zone is None else float((at.spot if option.spot else at.on_demand)[option.zone])
 
 
 def _reason(at: RegionsSituation, chosen: RegionsOption, other: RegionsOption | None, why: str) -> str:

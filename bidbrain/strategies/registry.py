@@ -1,29 +1,23 @@
-"""The registered strategies: turns a name and inputs into a strategy that is ready to run."""
+"""The registered strategies: turns a name and inputs into a strategy that is ready to run; and the default strategy for
+each billing rule, with the reason, which names the replays behind the choice."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import expm1, inf, nan
 
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.strategies.among_open import AmongOpen
-from bidbrain.strategies.base import Offer, Strategy
-from bidbrain.strategies.fixed_bid import fixed_bid
-from bidbrain.strategies.inputs import StrategyInputs, TimePrice
-from bidbrain.strategies.lookahead import Lookahead
-from bidbrain.strategies.lookahead_hour import NextHour
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Situation, Strategy
+from bidbrain.strategies.inputs import AGILE, Recovery, StrategyInputs, TimePrice, mean_time_to_failure, with_hazard
+from bidbrain.strategies.lookahead import Lookahead, NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES
-from bidbrain.strategies.odds import Odds
-from bidbrain.strategies.on_demand import AlwaysOnDemand
-from bidbrain.strategies.present_hours import InThePresent, PresentHours
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
-from bidbrain.strategies.proteus import JobCosts, Proteus
-from bidbrain.strategies.recovery import AGILE, Recovery, mean_time_to_failure, with_hazard
-from bidbrain.strategies.standard import Standard
+from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
+from bidbrain.strategies.standard import AlwaysOnDemand, Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, parse_usd, usd_text
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_usd, parse_usd, usd_text
 
 USUAL_SHARE = 0.55
 """Price of time as a share of the baseline's on-demand cost per hour, where no replay sets it."""
@@ -61,10 +55,6 @@ def _on_demand(name: str, _: str, __: StrategyInputs) -> StrategySetup:
 
 
 def _standard_checkpoint(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
-    return StrategySetup(name, Standard(), _checkpoint_recovery(inputs), reliable=False)
-
-
-def _checkpoint_recovery(inputs: StrategyInputs) -> Recovery:
     intervals = {
         offer.market: inputs.checkpoints.interval(
             with_hazard(
@@ -73,7 +63,8 @@ def _checkpoint_recovery(inputs: StrategyInputs) -> Recovery:
         )
         for offer in inputs.offers
     }
-    return Recovery(inputs.checkpoints.speed, lambda offer: intervals.get(offer.market, inf))
+    recovery = Recovery(inputs.checkpoints.speed, lambda offer: intervals.get(offer.market, inf))
+    return StrategySetup(name, Standard(), recovery, reliable=False)
 
 
 def _standard_agileml(name: str, _: str, __: StrategyInputs) -> StrategySetup:
@@ -81,15 +72,12 @@ def _standard_agileml(name: str, _: str, __: StrategyInputs) -> StrategySetup:
 
 
 def _tierml(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
-    mttf = {
-        offer.market: _mttf(Mttf.of(inputs.histories[offer.market], offer.on_demand), inputs.hazards[offer.market])
-        for offer in inputs.offers
-    }
+    mttf = {}
+    for offer in inputs.offers:
+        crossing = Mttf.of(inputs.histories[offer.market], offer.on_demand)
+        hazard = inputs.hazards[offer.market]
+        mttf[offer.market] = Mttf(tuple(with_hazard(mean, hazard) for mean in crossing.by_tenth))
     return StrategySetup(name, TierMl(mttf), AGILE, reliable=True)
-
-
-def _mttf(crossing: Mttf, hazard: Hazard | None) -> Mttf:
-    return crossing if hazard is None else Mttf(tuple(with_hazard(mean, hazard) for mean in crossing.by_tenth))
 
 
 def _proteus(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
@@ -104,21 +92,15 @@ def _fixed_bid(name: str, argument: str, inputs: StrategyInputs) -> StrategySetu
     except BadInput as error:
         raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
     odds, application = odds_of(inputs), application_of(inputs)
-    strategy = AmongOpen(lambda among: fixed_bid(among, odds, application, delta, inputs.request_nu), inputs.offers)
+    spelled = f"fixed-bid:{format_usd(delta)}"
+    strategy = AmongOpen(
+        lambda among: Proteus(among, odds, application, inputs.request_nu, (delta,), spelled), inputs.offers
+    )
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
 
 def _lookahead(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
-    return _at_a_price_of_time(name, argument, inputs, lookahead_of(inputs, name))
-
-
-def _lookahead_present(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
-    return _at_a_price_of_time(name, argument, inputs, lookahead_present_of(inputs, name))
-
-
-def _at_a_price_of_time(
-    name: str, argument: str, inputs: StrategyInputs, make: Callable[[tuple[Offer, ...], float], Strategy]
-) -> StrategySetup:
+    make = lookahead_of(inputs, name)
     time = _time_price(name, argument, inputs, lambda usd: make(inputs.offers, usd))
     strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers)
     note = time.note or f"an hour of the job is valued at {usd_text(time.usd_per_hour)}: {time.basis}"
@@ -128,7 +110,15 @@ def _at_a_price_of_time(
 def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable[[float], Strategy]) -> TimePrice:
     """From the strategy's name, from the user, from a replay of the past, or the usual one."""
     if argument:
-        return TimePrice(_usd_per_hour(name, argument), "part of the strategy's name")
+        try:
+            usd_per_hour = float(argument)
+        except ValueError:
+            usd_per_hour = nan
+        if not 0 <= usd_per_hour < inf:
+            raise BadStrategy(
+                f"{name!r}: {argument!r} is not a price of time in dollars per hour (write lookahead:12.5)"
+            )
+        return TimePrice(usd_per_hour, "part of the strategy's name")
     if inputs.value_of_time is not None:
         return TimePrice(inputs.value_of_time, "value_of_time of the job")
     rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs), inputs.request_nu)
@@ -142,16 +132,6 @@ def usual_price_of_time(inputs: StrategyInputs) -> TimePrice:
     return TimePrice(usd_per_hour, f"the usual {USUAL_SHARE:.0%} of its on-demand cost; value_of_time sets another")
 
 
-def _usd_per_hour(name: str, argument: str) -> float:
-    try:
-        usd_per_hour = float(argument)
-    except ValueError:
-        usd_per_hour = nan
-    if not 0 <= usd_per_hour < inf:
-        raise BadStrategy(f"{name!r}: {argument!r} is not a price of time in dollars per hour (write lookahead:12.5)")
-    return usd_per_hour
-
-
 def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ...], float], Lookahead]:
     """Makes `lookahead` for some of the offers at a price of time (dollars per hour)."""
     application = application_of(inputs)
@@ -162,23 +142,6 @@ def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ..
         for offer in inputs.offers
     }
     return lambda among, usd_per_hour: Lookahead(among, hours, application, usd_per_hour, name)
-
-
-def lookahead_present_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ...], float], Strategy]:
-    """Makes `lookahead` that is given the odds of the moment, where only the price evicts and the past shows that they
-    say more than the usual ones."""
-    usual, present = lookahead_of(inputs, name), None
-    if all(hazard is None for hazard in inputs.hazards.values()):
-        present = PresentHours.of(inputs.histories, inputs.billing, application_of(inputs).startup_hours)
-    if present is None:
-        return usual
-    hours = present
-
-    def make(among: tuple[Offer, ...], usd_per_hour: float) -> Strategy:
-        strategy = usual(among, usd_per_hour)
-        return InThePresent(strategy, hours, lambda now: replace(strategy, hours=now))
-
-    return make
 
 
 def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
@@ -233,5 +196,73 @@ _MAKERS: dict[str, Callable[[str, str, StrategyInputs], StrategySetup]] = {
     "fixed-bid": _fixed_bid,
     "price-capacity": _price_capacity,
     "lookahead": _lookahead,
-    "lookahead-present": _lookahead_present,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AmongOpen:
+    """A strategy for the offers that are open; limited capacity closes some of them.
+
+    `make` builds the strategy for a subset of the offers, once for each. Machines already held are kept or returned
+    whether or not their market still has capacity.
+    """
+
+    make: Callable[[tuple[Offer, ...]], Strategy]
+    offers: tuple[Offer, ...]
+    _among_all: Strategy = field(init=False, repr=False)
+    _among: dict[tuple[Offer, ...], Strategy] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_among_all", self.make(self.offers))
+
+    @property
+    def name(self) -> str:
+        return self._among_all.name
+
+    def decide(self, situation: Situation) -> Decision:
+        """Asks the wrapped strategy among the open offers; decides again soon, since more may be open by then."""
+        if situation.offers == self.offers:
+            return self._among_all.decide(situation)
+        if situation.offers not in self._among:
+            self._among[situation.offers] = self.make(situation.offers)
+        decision = self._among[situation.offers].decide(situation)
+        soon = situation.now + LOOK_AGAIN
+        return replace(decision, wake_at=soon if decision.wake_at is None else min(decision.wake_at, soon))
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultStrategy:
+    """A strategy by name, and why it is the default: in full for `--json`, in a line for the terminal."""
+
+    name: str
+    reason: str
+    summary: str
+
+
+TODAY = DefaultStrategy(
+    "price-capacity",
+    "evictions depend on capacity rather than the bid, and at most a first hour is refunded. In replays of 2020 prices"
+    " with recorded availability, price-capacity was cheapest where there are many markets, and cost about as much as"
+    " proteus, with fewer evictions, where there are few (docs/decisions/0006-todays-default.md)",
+    "cheapest in our backtests where there are many markets, and evicted less often than proteus at about the same cost"
+    " where there are few (docs/decisions/0006-todays-default.md)",
+)
+"""Where capacity decides, which is on all clouds since 2017."""
+
+BIDDING = DefaultStrategy(
+    "lookahead",
+    "the bid decides which machines are evicted, and an evicted hour is refunded. lookahead ranks bids by the expected"
+    " cost of the next hour. With a price of time at which it finished as fast as proteus, the published strategy, it"
+    " cost less in every window tested (docs/decisions/0005-backtest.md)",
+    "cheapest in our backtests of markets that refund an evicted hour (docs/decisions/0005-backtest.md)",
+)
+"""Where prices evict and evicted hours are refunded."""
+
+
+def default_for(billing: str) -> DefaultStrategy:
+    """The default strategy in a market with this billing rule.
+
+    >>> default_for("gcp").name
+    'price-capacity'
+    """
+    return BIDDING if billing == "hourly-refund" else TODAY

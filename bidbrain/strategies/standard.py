@@ -1,10 +1,26 @@
-"""`standard`: the cheapest market now, with a bid at the on-demand price, until it is evicted (Harlap 4.5.2)."""
+"""The usual fleets: `on-demand` is the baseline itself, and `standard` the cheapest market now, with a bid at the
+on-demand price, until it is evicted (Harlap 4.5.2)."""
 
 from dataclasses import dataclass
 from math import ceil
 
-from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, described
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+
+
+@dataclass(frozen=True, slots=True)
+class AlwaysOnDemand:
+    """Rents the baseline once and keeps it."""
+
+    name: str = "on-demand"
+
+    def decide(self, situation: Situation) -> Decision:
+        """Rents the baseline at the start, then nothing."""
+        return (
+            Decision()
+            if situation.holdings
+            else Decision((situation.baseline,), reason=f"rent {described(situation.baseline)}")
+        )
 
 
 @dataclass(frozen=True, slots=True)

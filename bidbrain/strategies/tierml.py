@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 
 from bidbrain.eviction.crossing import CrossingHistory
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
@@ -64,10 +64,17 @@ class TierMl:
         if best is None:
             rents = () if current is not None else (situation.baseline,)
             return Decision(rents, wake_at, "every spot price is above on-demand")
-        if current is not None and current.rent.spot and not self._much_better(situation, best, current):
-            return Decision(wake_at=wake_at)
+        if current is not None and current.rent.spot:
+            held = current.rent.offer
+            least = _SWITCH_FACTOR * self._expected(situation, held)
+            if best == held or self._expected(situation, best) < least:
+                return Decision(wake_at=wake_at)
         machines = ceil(situation.baseline.machines * situation.baseline.offer.nu / best.nu)
-        leave = () if current is None else (Return(current.allocation, _paid_until(current, situation.now)),)
+        leave: tuple[Return, ...] = ()
+        if current is not None:
+            # At the end of the hour that is already paid.
+            paid_until = current.start + -((current.start - situation.now) // HOUR) * HOUR
+            leave = (Return(current.allocation, paid_until),)
         hours = self._expected(situation, best) / HOUR
         reason = f"{best.market} is expected to last {hours:.1f} hours before an eviction"
         return Decision((*leave, Rent(best, machines, best.on_demand)), wake_at, reason)
@@ -88,12 +95,3 @@ class TierMl:
 
     def _expected(self, situation: Situation, offer: Offer) -> float:
         return self.mttf[offer.market].at(situation.price(offer), offer.on_demand)
-
-    def _much_better(self, situation: Situation, best: Offer, current: Holding) -> bool:
-        held = current.rent.offer
-        return best != held and self._expected(situation, best) >= _SWITCH_FACTOR * self._expected(situation, held)
-
-
-def _paid_until(holding: Holding, now: int) -> int:
-    """The end of the hour that is already paid."""
-    return holding.start + -((holding.start - now) // HOUR) * HOUR

@@ -98,7 +98,6 @@ def calibrate(
     deltas: Annotated[
         str, typer.Option(help="Comma-separated bids in dollars above the price, or `on-demand`.")
     ] = "0.001,0.01,on-demand",
-    learner: Annotated[str, typer.Option(help="Estimator to score: boosted, or one of the alternatives.")] = "boosted",
     seed: Annotated[int, typer.Option(help="Random seed.")] = 7,
     out: Annotated[Path | None, typer.Option(help="Plot the reliability diagram to this .png or .svg.")] = None,
     json_: JsonOption = False,
@@ -118,7 +117,7 @@ def calibrate(
         check_picture(out)
     planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
-        scored = beta.calibrations(session.library, glob, planned, names, (learner, seed), done)
+        scored = beta.calibrations(session.library, glob, planned, names, seed, done)
     if out is not None:
         results.draw_reliability(scored, out)
         session.remark(f"plotted the reliability diagram to {out}")

@@ -14,15 +14,14 @@ from bidbrain.decision.mixture_solver import (
     SharedQuota,
     frontier,
 )
-from bidbrain.decision.mixture_terms import Aim, Mixing
+from bidbrain.decision.mixture_strategy import Aim, Mixing
 from bidbrain.decision.reserved import ReservedOffer
-from bidbrain.eviction.hazard import Hazard, family_of
-from bidbrain.eviction.regime import in_force
+from bidbrain.eviction.hazard import Hazard, family_of, in_force
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.inputs import mean_time_to_failure
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
-from bidbrain.strategies.recovery import mean_time_to_failure
 from bidbrain.values import Overheads
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import UnknownInstanceType, UnknownPrice

@@ -11,8 +11,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from bidbrain.billing import BillingRule, End, Life, expected_seconds, rule_of_cloud, usd
-from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, evaluate
-from bidbrain.cost.footprint import cumulative_hazard
+from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, cumulative_hazard, evaluate
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.estimate import Estimate, together
 from bidbrain.forecast.values import KnownPast

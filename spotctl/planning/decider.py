@@ -9,24 +9,19 @@ import numpy as np
 from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits, baseline_machines
-from bidbrain.decision.mixture_strategy import Mixed
-from bidbrain.decision.mixture_terms import Mixing, TypeQuota
+from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming, observed, regions_of
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.eviction.path import PricePath
 from bidbrain.forecast.values import KnownPast
 from bidbrain.replay.pace import MOST_STARTS, PastJobs
 from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Look, Offer, Rent, Situation, Strategy
-from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_job import DeadlineTerms
+from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.default import default_for
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.known_spells import spot_spell
-from bidbrain.strategies.names import DEADLINE, REGIONS, known
+from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
+from bidbrain.strategies.names import DEADLINE, REGIONS, known, of_earlier_version
 from bidbrain.strategies.regions_knowledge import Known
-from bidbrain.strategies.registry import set_up
-from bidbrain.strategies.spot_spells import spell_of_prices
+from bidbrain.strategies.registry import default_for, set_up
 from bidbrain.values import Overheads
 from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownPrice
@@ -264,7 +259,7 @@ def _hours(allocated: AllocatedJob, fleet: RentableFleet) -> float:
 def _situation(built: BuiltDecider, now: int) -> Situation:
     """The situation of the first decision: nothing is held, and the budget pays for the reliable machines first."""
     decider, fleet_plan, budget = built.decider, built.fleet_plan, built.allocated.job.budget_usd
-    reliable, histories = decider.reliable, fleet_plan.market_history.histories
+    reliable = decider.reliable
     reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
     return Situation(
         now,
@@ -277,7 +272,6 @@ def _situation(built: BuiltDecider, now: int) -> Situation:
         usd_left=inf if budget is None else budget - reserved,
         usd_reserved=reserved,
         deadline=decider.deadline,
-        path=lambda market: PricePath(histories[market]),
         spell=lambda: _spell(built, now),
     )
 
@@ -549,9 +543,10 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
     if spec.strategy in (AUTO, DEADLINE):
         chosen = default_for(rule_of_cloud(cloud).name)
         return ChosenStrategy(chosen.name, f"{_DEADLINE_REASON if spec.strategy == DEADLINE else ''}{chosen.summary}")
-    if not known(spec.strategy):
+    name = of_earlier_version(spec.strategy)
+    if not known(name):
         raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
-    return ChosenStrategy(spec.strategy, "set in the job file")
+    return ChosenStrategy(name, "set in the job file")
 
 
 def strategy_inputs(

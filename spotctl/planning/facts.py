@@ -10,12 +10,11 @@ import numpy as np
 
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.estimate import MEMORY
-from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of
-from bidbrain.eviction.regime import in_force
+from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of, in_force
 from bidbrain.forecast.values import KnownPast
+from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
-from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilitySpan, Interruption, run_of_job
 from pricing_data.catalog import Catalog

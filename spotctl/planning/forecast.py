@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 
-from bidbrain.decision.mixture_terms import Aim
-from bidbrain.forecast.forecast import forecast
-from bidbrain.forecast.paired import Trials, is_better
-from bidbrain.forecast.seldom import Seldom
+from bidbrain.decision.mixture_strategy import Aim
+from bidbrain.forecast.forecast import Trials, forecast, is_better
+from bidbrain.forecast.live_rules import Seldom
 from bidbrain.forecast.values import Forecast, ForecastJob, LaunchTimes
 from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.strategies.base import Offer, Strategy
+from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.names import DEADLINE
-from bidbrain.strategies.recovery import AGILE, Recovery
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, usd_text
 from spotctl.files.job.spec import AUTO, JobSpec

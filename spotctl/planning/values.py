@@ -12,8 +12,7 @@ from bidbrain.cost import CostPerWork
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.mixture_solver import MixturePhase, Schedule
-from bidbrain.decision.mixture_strategy import phases_text
-from bidbrain.decision.mixture_terms import Aim
+from bidbrain.decision.mixture_strategy import Aim, phases_text
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import KnownPast

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench.forecast_ceiling import alike, losses, nearest
-from bidbrain.forecast.calibrated import pinball
+from bidbrain.forecast.forecast import pinball
 from pricing_data.units import MINUTE
 
 

@@ -11,8 +11,8 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, regions_of
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, SavedState, Situation
-from bidbrain.strategies.on_demand import AlwaysOnDemand
 from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.standard import AlwaysOnDemand
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR

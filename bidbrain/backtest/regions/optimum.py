@@ -12,9 +12,8 @@ from math import ceil, gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.backtest.regions.record import Floats
-from bidbrain.backtest.regions.replay import Field, Whereabouts
-from bidbrain.backtest.regions.rules import Window
+from bidbrain.arrays import Floats
+from bidbrain.backtest.regions.replay import Field, Whereabouts, Window
 from pricing_data.units import HOUR, SECOND
 
 _MOST_PARTS = 20_000

@@ -6,12 +6,128 @@ another region costs money, and `Moving.time` on top of the delay. A probe that 
 job takes as many machines as a zone grants, pays for these, and is slower by as much.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from bidbrain.backtest.regions.record import Floats
-from bidbrain.backtest.regions.rules import Window
-from pricing_data.units import HOUR
+import numpy as np
+
+from bidbrain.arrays import Floats
+from pricing_data.series import Ints
+from pricing_data.units import HOUR, MINUTE
+
+_ZONE = re.compile(r"(?P<region>.+?\d+)(?:-?[a-z]|-\d+)$")
+
+
+def region_of(zone: str) -> str:
+    """The region of a zone: `us-east-1` of `us-east-1a`, `us-west1` of `us-west1-b`, `eastus` of `eastus-1`."""
+    if match := _ZONE.match(zone):
+        return match["region"]
+    return zone.rsplit("-", 1)[0] if re.search(r"[a-z]-\d$", zone) else zone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ZonesRecord:
+    """Zones by step. `granted[z, t]` machines could be held in zone z during step t, at `spot[z, t]` dollars per
+    machine-hour; `on_demand[z]` is the price of machines that are always there. Steps last `gap` microseconds."""
+
+    zones: tuple[str, ...]
+    gap: int
+    granted: Ints
+    spot: Floats
+    on_demand: Floats
+
+    @property
+    def steps(self) -> int:
+        return int(self.granted.shape[1])
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        return tuple(map(region_of, self.zones))
+
+    def only(self, zones: Sequence[str]) -> "ZonesRecord":
+        """The record of some of the zones, in the given order."""
+        rows = [self.zones.index(zone) for zone in zones]
+        return ZonesRecord(tuple(zones), self.gap, self.granted[rows], self.spot[rows], self.on_demand[rows])
+
+    def window(self, start: int, steps: int) -> "ZonesRecord":
+        part = slice(start, start + steps)
+        return ZonesRecord(self.zones, self.gap, self.granted[:, part], self.spot[:, part], self.on_demand)
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """Dollars per GB for taking a checkpoint from one region to another, by pair where a pair has its own price."""
+
+    usd_per_gb: float = 0.02
+    pairs: Mapping[frozenset[str], float] = field(default_factory=dict)
+    within_region: float = 0.0
+    time: int = 0
+
+    def usd(self, regions: tuple[str, ...], gb: float) -> Floats:
+        """The cost of a move from zone to zone."""
+        per_gb = np.zeros((len(regions), len(regions)))
+        for i, source in enumerate(regions):
+            for j, target in enumerate(regions):
+                between = self.pairs.get(frozenset((source, target)), self.usd_per_gb)
+                per_gb[i, j] = self.within_region if source == target else between
+        np.fill_diagonal(per_gb, 0.0)
+        return gb * per_gb
+
+
+@dataclass(frozen=True, slots=True)
+class RegionJob:
+    """Times in microseconds. `machines` are wanted at once; the job works with `at_least` of them."""
+
+    work: int
+    deadline: int
+    delay: int
+    checkpoint_gb: float = 0.0
+    machines: int = 1
+    at_least: int = 1
+
+    def steps(self, gap: int) -> int:
+        """Whole steps until the deadline. Written hours are rounded, so a step that is nearly whole counts."""
+        nearest = round(self.deadline / gap)
+        return nearest if abs(nearest * gap - self.deadline) < gap // 100 else self.deadline // gap
+
+    def possible(self, gap: int) -> bool:
+        """Whether on-demand machines from the first step meet the deadline."""
+        return self.steps(gap) * gap >= self.work + self.delay
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`published` replays the quirks of the published simulator: the last step is not billed."""
+
+    published: bool = False
+    moving: Moving = field(default_factory=Moving)
+    probe: int = MINUTE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A job from one start of a record. `record` has only the window's steps, `before` those before them."""
+
+    record: ZonesRecord
+    before: ZonesRecord
+    job: RegionJob
+    rules: Rules
+    start: int
+
+    @classmethod
+    def of(cls, record: ZonesRecord, start: int, job: RegionJob, rules: Rules) -> "Window":
+        return cls(record.window(start, job.steps(record.gap)), record.window(0, start), job, rules, start)
+
+    def only(self, zone: str) -> "Window":
+        """Restricts the window to a single zone."""
+        return replace(self, record=self.record.only([zone]), before=self.before.only([zone]))
+
+    @property
+    def moving(self) -> Floats:
+        """Dollars of a move from zone to zone."""
+        return self.rules.moving.usd(self.record.regions, self.job.checkpoint_gb)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,33 +167,21 @@ class SkyNomad:
         if held is not None:
             self.origin = held.zone
 
-    def _life(self, field: Field, zone: int) -> float:
-        left = (field.job.deadline - field.now * field.gap) / HOUR
-        return min(self.lives[zone].remaining(_hours(field), field.gap / HOUR), left)
-
     def _spot_value(self, field: Field, zone: int, usd: float) -> float:
-        life, held = self._life(field, zone), field.machine
+        left = (field.job.deadline - field.now * field.gap) / HOUR
+        life, held = min(self.lives[zone].remaining(_hours(field), field.gap / HOUR), left), field.machine
         runs = held is not None and held.spot and held.zone == zone
         works = life if runs else life - field.job.delay / HOUR
         if works <= 0:
             return -inf
-        move = self._move(field, zone)
+        move = 0.0 if self.origin is None else field.move_usd(zone)
         return usd * works / life - float(field.spot[zone]) - move / max(life, 1e-6)
-
-    def _move(self, field: Field, zone: int) -> float:
-        return 0.0 if self.origin is None else field.move_usd(zone)
 
     def _on_demand_value(self, field: Field, zone: int, usd: float) -> float:
         started = 0.0
         if self.origin is not None and self.origin != zone:
-            started = field.job.delay / HOUR * usd + self._move(field, zone)
+            started = field.job.delay / HOUR * usd + field.move_usd(zone)
         return usd - float(field.on_demand[zone]) - started
-
-    def _present(self, field: Field, usd: float) -> float:
-        held = field.machine
-        if held is None:
-            return 0.0
-        return self._spot_value(field, held.zone, usd) if held.spot else usd - float(field.on_demand[held.zone])
 
     def _options(self, field: Field, usd: float, present: float) -> list[tuple[float, int, bool]]:
         """Actions with their worth: value, zone (-1: wait), on spot or on demand."""
@@ -213,7 +201,11 @@ class SkyNomad:
     def _act(self, field: Field, usd: float) -> int | None:
         """Takes the best action that works; returns the zone that is not probed now, if any."""
         held = field.machine
-        present = self._present(field, usd)
+        present = 0.0
+        if held is not None and held.spot:
+            present = self._spot_value(field, held.zone, usd)
+        elif held is not None:
+            present = usd - float(field.on_demand[held.zone])
         for value, zone, spot in sorted(self._options(field, usd, present), key=lambda option: -option[0]):
             if value <= present:
                 break

@@ -12,7 +12,7 @@ import typer
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from bidbrain.backtest.robustness import PairedDifference, Variant
+    from bidbrain.backtest.results import PairedDifference, Variant
 
 
 def compare(
@@ -33,7 +33,7 @@ def compare(
 
     Example: spotctl lab backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
     """
-    from bidbrain.backtest.robustness import variants
+    from bidbrain.backtest.results import variants
     from spotctl.lab.backtest.scenario import load
     from spotctl.lab.backtest.strategies import COMPARISON, DIFFERENCES
     from spotctl.lab.option_values import names
@@ -60,7 +60,7 @@ def _differences(
 ) -> list[PairedDifference]:
     import numpy as np
 
-    from bidbrain.backtest.robustness import differences
+    from bidbrain.backtest.results import differences
     from bidbrain.backtest.run import portions
     from spotctl.cli.backtest.pool import replay
 

@@ -58,9 +58,8 @@ def deadline(
 
 
 def _replay(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
-    from bidbrain.backtest.deadline import optimal, replay
+    from bidbrain.backtest.deadline import Greedy, UniformProgress, optimal, replay
     from bidbrain.backtest.deadline_decided import decided
-    from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
     from spotctl.cli.progress import counting
 
     outcomes = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress())}

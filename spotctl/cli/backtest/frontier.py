@@ -33,8 +33,7 @@ def frontier(
     Example: spotctl lab backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
     """
     from bidbrain.backtest.frontier import points, settings_of
-    from bidbrain.backtest.results import notes
-    from bidbrain.backtest.robustness import variants
+    from bidbrain.backtest.results import notes, variants
     from bidbrain.backtest.run import portions
     from spotctl.cli.backtest.pool import replay
     from spotctl.lab.backtest import frontier as shown

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bidbrain.strategies.names import DEADLINE, REGIONS
+from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, REGIONS
 from pricing_data.market import is_region_of
 from pricing_data.spelling import similar
 from spotctl.files.job.app import app_problem, arguments_problem, model_problem
@@ -113,8 +113,15 @@ def _of_objective(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
         )
 
 
+def _of_strategy(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    kind = spec.strategy.partition(":")[0]
+    if (better := IN_PLACE_OF.get(kind)) is not None:
+        message = f"{kind} is no choice for a job any more: others cost less; write strategy: {better}"
+        yield Problem(("strategy",), message)
+
+
 def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    using = (AUTO, DEADLINE, "lookahead", "lookahead-present")
+    using = (AUTO, DEADLINE, "lookahead")
     if spec.value_of_time is None or spec.strategy in using or spec.strategy.startswith("price-capacity"):
         return
     message = f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
@@ -357,6 +364,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_engine,
     _of_stop,
     _of_objective,
+    _of_strategy,
     _of_value_of_time,
     _of_clouds,
     _of_container,

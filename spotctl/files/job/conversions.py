@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from math import isfinite
 
-from bidbrain.strategies.names import DEADLINE, NAMES, REGIONS
+from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, OF_JOBS, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.spelling import closest
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
@@ -38,14 +38,12 @@ SIZE_PATTERN = rf"{DECIMAL_PATTERN} ?({'|'.join(_SIZES)})"
 _MEMORY_UNITS = {"MiB": 1 / 1024, "GiB": 1, "TiB": 1024}
 MEMORY_PATTERN = rf"{DECIMAL_PATTERN} ?({'|'.join(_MEMORY_UNITS)})"
 _STRATEGY_ARGUMENTS = {
-    "fixed-bid": rf":{DECIMAL_PATTERN}",
     "price-capacity": r"(:[1-9][0-9]{0,3})?",
     "lookahead": rf"(:{DECIMAL_PATTERN})?",
-    "lookahead-present": rf"(:{DECIMAL_PATTERN})?",
 }
-STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES, DEADLINE, REGIONS)}
+STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *OF_JOBS, DEADLINE, REGIONS)}
 """Names of strategies, each with the pattern of its argument."""
-STRATEGY_PATTERN = "|".join(name.replace("+", r"\+") + argument for name, argument in STRATEGIES.items())
+STRATEGY_PATTERN = "|".join(name + argument for name, argument in STRATEGIES.items())
 TRACKER_PATTERNS = {
     MLFLOW: r"(?![a-z]+://[^/]*@)\S+",
     WANDB: r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?",
@@ -315,8 +313,9 @@ def trackers_text(places: Mapping[str, str]) -> object:
 
 def read_strategy(written: object) -> str:
     given = read_text(written)
-    name, colon, argument = given.partition(":")
-    if re.fullmatch(STRATEGY_PATTERN, given) and (name != "fixed-bid" or Decimal(argument)):
+    name, colon, _ = given.partition(":")
+    # A run of an earlier version may have a strategy that a file is refused for.
+    if re.fullmatch(STRATEGY_PATTERN, given) or name in IN_PLACE_OF:
         return given
     if name not in STRATEGIES:
         raise ValueError(f"unknown value {{found}}{meant(name, STRATEGIES)}")

@@ -120,8 +120,7 @@ OBJECTIVE = _choice(Objective, Objective)
 CLOUD = _choice(cloud_names())
 STRATEGY = Form(
     conversions.read_strategy,
-    f"one of {', '.join(STRATEGIES)}, some with an argument: fixed-bid:0.001 (USD above the price), price-capacity:3"
-    " (pools), lookahead:12.5 (USD per hour)",
+    f"one of {', '.join(STRATEGIES)}, some with an argument: price-capacity:3 (pools), lookahead:12.5 (USD per hour)",
     {"anyOf": [{"enum": _COMPLETE_STRATEGIES}, {"type": "string", "pattern": f"^(?:{conversions.STRATEGY_PATTERN})$"}]},
 )
 APP = _text(_APP, "a built-in app (mf), module:Class, FILE.py or FILE.py:NAME")

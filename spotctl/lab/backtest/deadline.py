@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bidbrain.backtest.deadline import (
+    ON_DEMAND,
+    SPOT,
     AvailabilityHistory,
     DeadlineJobs,
     DeadlineOutcome,
     DeadlineSummary,
+    Greedy,
+    UniformProgress,
     cost_ratios,
     lay_out,
     replay,
     summarize,
 )
 from bidbrain.backtest.deadline_decided import decided
-from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, DeadlineTerms
+from bidbrain.strategies.deadline import DeadlineTerms
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.sources.observations import read_availability
 from pricing_data.units import DAY, HOUR, parse_duration

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
-from bidbrain.strategies.default import default_for
+from bidbrain.strategies.registry import default_for
 from spotctl.show import columns
 from spotctl.show.columns import UNKNOWN, WALL_SECONDS, Column, as_json, chosen
 from spotctl.show.plots import BLUE, GREEN, PALE, output_folder, panels, save_plot

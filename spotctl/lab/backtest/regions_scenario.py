@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field
 
+from bidbrain.arrays import Floats
 from bidbrain.backtest.regions.policies import ELASTIC_NAMES, NAMES
-from bidbrain.backtest.regions.record import Floats, ZonesRecord
-from bidbrain.backtest.regions.rules import Moving, RegionJob, Rules, Window
+from bidbrain.backtest.regions.replay import Moving, RegionJob, Rules, Window, ZonesRecord
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.series import Ints, PriceSeries

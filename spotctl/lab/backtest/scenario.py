@@ -9,14 +9,13 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from bidbrain.backtest.evictions import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, deal
-from bidbrain.backtest.scenario import Scenario
+from bidbrain.backtest.scenario import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, Scenario, deal
 from bidbrain.billing import billing_rule
 from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.replay.market import Mortality
 from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.catalog import Catalog, InstanceType

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.backtest.results import BOUND, BacktestSummary, JobResult, cheapest
-from bidbrain.backtest.robustness import ConfidenceInterval, PairedDifference
+from bidbrain.backtest.results import BOUND, BacktestSummary, ConfidenceInterval, JobResult, PairedDifference, cheapest
 from bidbrain.backtest.run import run_of
 from bidbrain.billing import End
-from bidbrain.strategies.default import default_for
+from bidbrain.strategies.registry import default_for
 from pricing_data.units import HOUR, MINUTE, format_time
 from spotctl.show.columns import UNKNOWN, WALL_SECONDS, Column, as_json, save_csv
 from spotctl.show.plots import BLUE, GREEN, INK, RED, legend_of, output_folder, panels, save_plot

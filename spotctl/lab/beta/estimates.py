@@ -9,13 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.eviction.alternatives import LEARNERS
-from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
 from bidbrain.eviction.calibration import Calibration, CalibrationPlan, calibrate
-from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.crossing import Bid, BidAbove, CrossingHistory, FixedBid
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
-from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, evidence_of_spans, hazard_of
-from bidbrain.eviction.regime import in_force
+from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, evidence_of_spans, hazard_of, in_force
 from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
 from pricing_data.availability import Lifetime
 from pricing_data.catalog import Catalog
@@ -182,19 +179,16 @@ def calibrations(
     glob: str,
     planned: CalibrationPlan,
     bids: Sequence[str],
-    learned: tuple[str, int],
+    seed: int,
     step: Callable[[], None],
 ) -> dict[str, Calibration]:
-    """The scores of each bid; `learned` is the learner's name and its random seed."""
-    learner, seed = learned
-    if learner not in LEARNERS:
-        raise BadRequest(f"--learner {learner!r} is not one of {', '.join(LEARNERS)}")
+    """The scores of each bid."""
     series = list(library.table(library.require(Selection(glob))))
     scored = {}
     for bid in bids:
         rng = np.random.default_rng(seed)
         with _as_bad_request():
-            scored[bid] = calibrate(priced_at(library, series, bid), planned, rng, LEARNERS[learner])
+            scored[bid] = calibrate(priced_at(library, series, bid), planned, rng)
         step()
     return scored
 

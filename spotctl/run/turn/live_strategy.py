@@ -6,11 +6,9 @@ from math import inf, isfinite
 
 import numpy as np
 
-from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import RECORD_WINDOW, Decision, Situation, SpotRecord, Strategy
 from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.known_spells import UNSEEN, spot_spell
-from bidbrain.strategies.spot_spells import spell_of_prices
+from bidbrain.strategies.known_spells import UNSEEN, spell_of_prices, spot_spell
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, SECOND
@@ -60,7 +58,6 @@ class LiveStrategy:
             spell=lambda: self._spell(state, now, offered=bool(situation.offers)),
             looks=lambda: looks(state),
             saved=saved_of(state, self._plan.job.spec),
-            path=lambda market: PricePath(self._history(market, now)),
             refused=refused_of(state, now),
         )
         decision = self._plan.decider.decide(current)

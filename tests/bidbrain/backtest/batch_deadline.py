@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.backtest.deadline import AvailabilityHistory
-from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms
+from bidbrain.backtest.deadline import ON_DEMAND, SPOT, WAIT, AvailabilityHistory, DeadlineState
+from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, SpellOutlook, outlook
 from pricing_data.series import Ints
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from bidbrain.backtest.deadline import AvailabilityHistory, DeadlineJobs, lay_out
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineTerms
+from bidbrain.backtest.deadline import ON_DEMAND, SPOT, WAIT, AvailabilityHistory, DeadlineJobs, lay_out
+from bidbrain.strategies.deadline import DeadlineTerms
 
 TICK = 10
 

@@ -6,28 +6,26 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+from bidbrain.arrays import Bools
 from bidbrain.backtest.deadline import (
     NOT_RUNNING,
+    ON_DEMAND,
+    SPOT,
+    WAIT,
     AvailabilityHistory,
+    BatchStrategy,
     DeadlineJobs,
+    DeadlineState,
     DeadlineSummary,
+    Greedy,
+    UniformProgress,
     cost_ratios,
     lay_out,
     replay,
     summarize,
-)
-from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import (
-    ON_DEMAND,
-    SPOT,
-    WAIT,
-    BatchStrategy,
-    Bools,
-    DeadlineState,
-    DeadlineTerms,
-    ImpossibleJob,
     within_two_delays,
 )
+from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import assume, given, settings, strategies as st
 
+from bidbrain.arrays import Bools
 from bidbrain.backtest.deadline import AvailabilityHistory, lay_out, replay
 from bidbrain.backtest.deadline_decided import decided
-from bidbrain.strategies.deadline_job import Bools, DeadlineTerms, ImpossibleJob
+from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from pricing_data.units import HOUR, MINUTE
 from tests.bidbrain.backtest.batch_deadline import Deadline
 from tests.bidbrain.backtest.deadlines import patterns, ratios

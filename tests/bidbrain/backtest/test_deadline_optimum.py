@@ -6,10 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from bidbrain.backtest.deadline import cost_ratios, lay_out, optimal, replay
+from bidbrain.arrays import Bools
+from bidbrain.backtest.deadline import (
+    ON_DEMAND,
+    SPOT,
+    WAIT,
+    BatchStrategy,
+    Greedy,
+    UniformProgress,
+    cost_ratios,
+    lay_out,
+    optimal,
+    replay,
+)
 from bidbrain.backtest.deadline_optimum import CheapestSchedule, cheapest
-from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, BatchStrategy, Bools, DeadlineTerms, ImpossibleJob
+from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from tests.bidbrain.backtest.batch_deadline import Deadline
 from tests.bidbrain.backtest.deadlines import TICK, bill, history, patterns, ratios
 

@@ -12,7 +12,7 @@ from bidbrain.backtest.frontier import points, settings_of
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import billing_rule
-from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

@@ -10,7 +10,7 @@ import pytest
 
 from bidbrain.backtest.bound import UnitPrices, cheapest_work
 from bidbrain.backtest.frontier import FrontierPoint, judge
-from bidbrain.backtest.robustness import ConfidenceInterval
+from bidbrain.backtest.results import ConfidenceInterval
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.strategies.base import Offer
 from pricing_data.market import Market

@@ -9,7 +9,7 @@ from bidbrain.backtest.run import backtest, portions
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.recovery import Checkpointing, mean_time_to_failure
+from bidbrain.strategies.inputs import Checkpointing, mean_time_to_failure
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

@@ -9,16 +9,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bidbrain.backtest.evictions import ByAvailability, ByHazard, EvictionModel
-from bidbrain.backtest.run import backtest, run_of
-from bidbrain.backtest.scenario import Scenario
-from bidbrain.backtest.setup import set_up_in
+from bidbrain.backtest.run import backtest, run_of, set_up_in
+from bidbrain.backtest.scenario import ByAvailability, ByHazard, EvictionModel, Scenario
 from bidbrain.billing import End, billing_rule, billing_rules
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay, Mortality
 from bidbrain.replay.run import Run, Tenure
 from bidbrain.strategies.base import Decision, Rent, Situation
-from bidbrain.strategies.recovery import Recovery
+from bidbrain.strategies.inputs import Recovery
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND

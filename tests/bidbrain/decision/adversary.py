@@ -27,10 +27,8 @@ from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
-from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_job import DeadlineTerms, ImpossibleJob
-from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.recovery import Checkpointing, Recovery
+from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
+from bidbrain.strategies.inputs import Checkpointing, Recovery, StrategyInputs
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.registry import set_up
 from bidbrain.values import Overheads

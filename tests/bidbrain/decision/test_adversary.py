@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bidbrain.replay.job import run_job
-from bidbrain.strategies.on_demand import AlwaysOnDemand
+from bidbrain.strategies.standard import AlwaysOnDemand
 from tests.bidbrain.decision.adversary import case_of, cases, late_without_guard, missed, single_pool
 
 

@@ -11,12 +11,10 @@ import pytest
 
 from bidbrain.billing import billing_rule
 from bidbrain.decision.mixture_solver import Schedule
-from bidbrain.decision.mixture_strategy import Mixed
-from bidbrain.decision.mixture_terms import Aim, Mixing, TypeQuota
+from bidbrain.decision.mixture_strategy import Aim, Mixed, Mixing, TypeQuota
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
-from bidbrain.replay.run import ReplayedJob, Run
-from bidbrain.replay.spending import ReplayedBudget
+from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.decision.integer_program import IntegerProgram
 from bidbrain.decision.mixture_solver import SharedQuota
-from bidbrain.decision.whole_machines import MachineClaim, fairest
+from bidbrain.decision.whole_machines import IntegerProgram, MachineClaim, fairest
 
 
 @pytest.mark.parametrize("seed", range(14))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
 from bidbrain.eviction.calibration import CalibrationPlan, Predicted, calibrate, score
+from bidbrain.eviction.crossing import Bid, BidAbove, FixedBid
 from pricing_data.catalog import Catalog
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.series import PriceSeries

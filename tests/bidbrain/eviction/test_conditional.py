@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.eviction.alternatives import LEARNERS
-from bidbrain.eviction.bids import BidAbove, FixedBid
 from bidbrain.eviction.conditional import brier, fit
+from bidbrain.eviction.crossing import BidAbove, FixedBid
 from bidbrain.eviction.panel import CrossingPanel
 from pricing_data.units import DAY, HOUR, MINUTE
 from tests.bidbrain.eviction.worlds import START, flat, memoryless, moody
@@ -62,10 +61,9 @@ def test_a_bid_always_or_never_crossed_gets_the_share() -> None:
     assert fit(always, START + 7 * DAY, rng).method == "own share"
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-def test_every_learner_predicts_probabilities(name: str) -> None:
+def test_the_trees_predict_probabilities() -> None:
     panel, until = moody_panel(8), START + 6 * DAY
-    model = fit(panel, until, np.random.default_rng(0), LEARNERS[name])
+    model = fit(panel, until, np.random.default_rng(0))
     rows = panel.rows(*panel.starts_between(until, until + DAY))
     predicted = model.predict(rows)
     assert predicted.shape == rows.times.shape

@@ -1,3 +1,5 @@
+"""The median of many spans equals that of the points in them."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.crossing import CrossingHistory, median_of_spans
 from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -142,3 +144,16 @@ def test_only_a_price_strictly_above_the_bid_evicts() -> None:
     history = CrossingHistory(known, 20 * SECOND)
     assert history.at_delta(parse_usd("0.2")).share == 0
     assert history.at_delta(parse_usd("0.2") - 1).share == pytest.approx(20 / 80)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_median_divides_the_spans_into_halves(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, widest = int(rng.integers(1, 400)), int(rng.choice([1, 30, 5_000, 3_600_000_000]))
+    low = rng.integers(0, 4 * widest, size)
+    high = low + rng.integers(1, widest + 1, size)
+    median = median_of_spans(low, high)
+    below = np.clip(median - low, 0, high - low).sum()
+    assert below == pytest.approx((high - low).sum() / 2, rel=1e-9)
+    if median > low.min() + 1:  # the lowest such point: nothing is left out in a gap before it
+        assert np.clip(median - 0.5 - low, 0, high - low).sum() < below

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
-from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.crossing import Bid, BidAbove, CrossingHistory, FixedBid
 from bidbrain.eviction.estimate import NO_HAZARD, Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure

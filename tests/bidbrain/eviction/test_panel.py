@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.eviction.bids import BadBid, Bid, BidAbove, FixedBid
-from bidbrain.eviction.crossing import CrossingHistory
-from bidbrain.eviction.panel import CrossingPanel
-from bidbrain.eviction.path import FEATURES, PricePath
+from bidbrain.eviction.crossing import BadBid, Bid, BidAbove, CrossingHistory, FixedBid
+from bidbrain.eviction.panel import FEATURES, CrossingPanel, PricePath
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, Span
 from tests.bidbrain.eviction.worlds import START, moody

@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from bidbrain.billing import billing_rule
-from bidbrain.eviction.hazard import Hazard
-from bidbrain.eviction.regime import PRIOR
+from bidbrain.eviction.hazard import PRIOR, Hazard
 from bidbrain.eviction.survival import Exposure
-from bidbrain.forecast.calibrated import PastOutcomes, calibrated, pinball
-from bidbrain.forecast.forecast import forecast
-from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, Spread
+from bidbrain.forecast.forecast import PastOutcomes, Trials, calibrated, forecast, is_better, pinball
+from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, MarketBill, Spread
 from bidbrain.forecast.windows import PastMarket, Played, clearly_costs_more, plays
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
+from bidbrain.strategies.inputs import Recovery
 from bidbrain.strategies.known_spells import KnownSpells
-from bidbrain.strategies.recovery import Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -263,3 +261,53 @@ def test_a_play_that_ends_early_costs_more_than_the_most_and_only_then() -> None
 def starts(market: PastMarket) -> list[tuple[int, int]]:
     """Of the plays that decide about a refusal: four of sixteen that are spread over the past."""
     return [(market.first + number * market.span // 16, number) for number in (0, 4, 8, 12)]
+
+
+PAIRED_MARKET = Market("local", "sim-east", "sim-east-a", "c4.xlarge")
+NOISE = np.random.default_rng(5).normal(0.0, 0.2, (2, 16))
+
+
+def trials(usd: float, hours: float, *, span: float = 200.0, plays: int = 16, finished: bool = True) -> Trials:
+    """Plays that share their luck, as those of two decision objects over the same past do."""
+    return Trials(
+        {
+            start: Played(
+                start, (MarketBill(PAIRED_MARKET, 1, usd + NOISE[0, start]),), hours + NOISE[1, start], finished
+            )
+            for start in range(plays)
+        },
+        span,
+    )
+
+
+@pytest.mark.parametrize(
+    ("usd", "hours", "better"),
+    [
+        (8.0, 5.0, True),
+        (10.0, 4.0, True),
+        (8.0, 6.0, False),
+        (12.0, 4.0, False),
+        (10.0, 5.0, False),
+        (9.99, 5.0, False),
+    ],
+)
+def test_better_is_cheaper_or_faster_and_no_worse(usd: float, hours: float, better: bool) -> None:
+    assert is_better(trials(usd, hours), trials(10.0, 5.0)) is better
+
+
+def test_a_difference_that_chance_explains_does_not_count() -> None:
+    shuffled = Trials({15 - start: play for start, play in trials(9.9, 5.0).played.items()}, 200.0)
+    assert not is_better(shuffled, trials(10.0, 5.0))
+
+
+def test_plays_that_overlap_tell_too_little() -> None:
+    assert not is_better(trials(8.0, 5.0, span=15.0), trials(10.0, 5.0, span=15.0))
+
+
+def test_only_plays_from_the_same_moments_are_compared() -> None:
+    assert is_better(trials(8.0, 5.0, plays=8), trials(10.0, 5.0))
+    assert not is_better(trials(8.0, 5.0, plays=3), trials(10.0, 5.0))
+
+
+def test_a_job_that_does_not_finish_is_not_better() -> None:
+    assert not is_better(trials(5.0, 5.0, finished=False), trials(10.0, 5.0))

@@ -11,9 +11,8 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
-from bidbrain.strategies.odds import Odds
-from bidbrain.strategies.proteus import JobCosts, Proteus
-from bidbrain.strategies.recovery import AGILE, Recovery
+from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
 from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
 from bidbrain.values import Overheads

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.backtest.run import run_strategy
+from bidbrain.backtest.run import inputs_of, run_strategy, set_up_in
 from bidbrain.backtest.scenario import BadScenario, Scenario
-from bidbrain.backtest.setup import inputs_of, set_up_in
 from bidbrain.replay import pace
 from bidbrain.replay.pace import PastJobs
 from bidbrain.strategies.base import Decision, Situation, Strategy

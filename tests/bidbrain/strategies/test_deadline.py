@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bench.deadline_prior import counted, fit_rates, likelihood
-from bidbrain.strategies.deadline import HOPE_MARGIN
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineState, DeadlineTerms
-from bidbrain.strategies.deadline_plan import NET_DELAYS, PlanGrid, SpellChain, spell_chain, thresholds
+from bidbrain.arrays import Bools
+from bidbrain.backtest.deadline import ON_DEMAND, SPOT, WAIT, DeadlineState
+from bidbrain.strategies.deadline import (
+    HOPE_MARGIN,
+    NET_DELAYS,
+    DeadlineTerms,
+    PlanGrid,
+    SpellChain,
+    spell_chain,
+    thresholds,
+)
 from bidbrain.strategies.deadline_spells import (
     AGES,
     CLASSES,

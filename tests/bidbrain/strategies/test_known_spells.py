@@ -9,8 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from bidbrain.eviction.hazard import Hazard, RateEvidence, evidence_of_spans
-from bidbrain.eviction.regime import PRIOR
+from bidbrain.eviction.hazard import PRIOR, Hazard, RateEvidence, evidence_of_spans
 from bidbrain.eviction.survival import Exposure
 from bidbrain.strategies.deadline_spells import CLASSES
 from bidbrain.strategies.known_spells import (

@@ -11,10 +11,10 @@ from hypothesis import given, strategies as st
 from bidbrain.billing import billing_rule, billing_rules
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import AgeProfile, Exposure
-from bidbrain.strategies.among_open import AmongOpen
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.price_capacity import LOOK_WHEN_FULL, LOOK_WITH_ROOM, PriceCapacity, Prospects
 from bidbrain.strategies.proteus import JobCosts
+from bidbrain.strategies.registry import AmongOpen
 from pricing_data.units import HOUR, MINUTE
 from tests.pricing_data.histories import START, market
 

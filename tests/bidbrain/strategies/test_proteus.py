@@ -6,9 +6,17 @@ from hypothesis import given, strategies as st
 
 from bidbrain import cost
 from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
-from bidbrain.strategies.fixed_bid import fixed_bid
-from bidbrain.strategies.odds import HIGHEST_DELTA, LOWEST_DELTA, Odds, bid_deltas
-from bidbrain.strategies.proteus import AllocationTerms, JobCosts, Proteus, _total, _with
+from bidbrain.strategies.proteus import (
+    HIGHEST_DELTA,
+    LOWEST_DELTA,
+    AllocationTerms,
+    JobCosts,
+    Odds,
+    Proteus,
+    _total,
+    _with,
+    bid_deltas,
+)
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 from tests.bidbrain.backtest.worlds import BASELINE, offer, restless
@@ -130,7 +138,7 @@ def test_with_a_full_room_the_next_decision_is_before_the_next_hour_ends() -> No
 
 
 def test_a_fixed_bid_never_bids_anything_else() -> None:
-    strategy = fixed_bid(OFFERS, ODDS, APPLICATION, LOWEST_DELTA)
+    strategy = Proteus(OFFERS, ODDS, APPLICATION, deltas=(LOWEST_DELTA,), name="fixed-bid:0.0001")
     bought = [action for action in strategy.decide(situation()).actions if isinstance(action, Rent)]
     assert bought
     assert {rent.bid for rent in bought} <= {PRICE + LOWEST_DELTA, 4 * PRICE + LOWEST_DELTA}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bidbrain.backtest.setup import inputs_of
+from bidbrain.backtest.run import inputs_of
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, NEEDS_ARGUMENT, known
 from bidbrain.strategies.registry import BadStrategy, set_up
 from tests.bidbrain.backtest.test_run import scenario
 
-ARGUMENTS = {"fixed-bid": "0.0001", "price-capacity": "3", "lookahead": "12.5", "lookahead-present": "12.5"}
+ARGUMENTS = {"fixed-bid": "0.0001", "price-capacity": "3", "lookahead": "12.5"}
 INPUTS = inputs_of(scenario(), "us-east-1a")
 
 

@@ -142,7 +142,7 @@ def test_a_command_resumes_from_its_checkpoint_on_other_machines(tmp_path: Path,
         "outputs: {result: results}",
         "data: {ratings: ratings}",
         "setup: test -f $DATA_RATINGS/part && echo prepared",
-        'strategy: "fixed-bid:0.0001"',
+        "strategy: proteus",
         words="100 stay",
     )
     ended = spotctl("launch", path, "--yes", "--json")

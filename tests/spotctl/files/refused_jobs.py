@@ -212,19 +212,27 @@ ADDED = [
     ),
     (
         "strategy: proteous",
-        "10: strategy: unknown value 'proteous' (did you mean proteus?); expected one of auto, on-demand, sta",
+        "10: strategy: unknown value 'proteous' (did you mean proteus?); expected one of auto, on-demand, tie",
     ),
     (
         "strategy: fixed-bid",
-        "10: strategy: 'fixed-bid' needs an argument; expected one of auto, on-demand, standard+checkpoint, s",
+        "10: strategy: fixed-bid is no choice for a job any more: others cost less; write strategy: proteus",
+    ),
+    (
+        "strategy: standard+agileml",
+        "10: strategy: standard+agileml is no choice for a job any more: others cost less; write strategy: auto",
+    ),
+    (
+        "strategy: lookahead-present:2",
+        "10: strategy: lookahead-present is no choice for a job any more: others cost less; write strategy: lookahead",
     ),
     (
         "strategy: lookahead:soon",
-        "10: strategy: 'lookahead:soon' has an argument that does not fit; expected one of auto, on-demand, s",
+        "10: strategy: 'lookahead:soon' has an argument that does not fit; expected one of auto, on-demand, t",
     ),
     (
         "strategy: bound",
-        "10: strategy: unknown value 'bound'; expected one of auto, on-demand, standard+checkpoint, standard+",
+        "10: strategy: unknown value 'bound'; expected one of auto, on-demand, tierml, proteus, price-capacit",
     ),
     ("env: [A]", "10: env: expected a mapping, found a list; write env: {LOG_LEVEL: info}"),
     (

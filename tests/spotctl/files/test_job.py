@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, timedelta, timezone, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -173,12 +174,18 @@ def test_a_deadline_is_the_next_such_moment(
     assert due.moment(parse_time(now), zone) == parse_time(moment)
 
 
-def test_every_strategy_of_bidbrain_may_be_named_and_no_other() -> None:
+def test_every_strategy_of_a_job_may_be_named_and_no_other() -> None:
     drawn = [name for name in STRATEGIES if name not in (spec.AUTO, strategies.DEADLINE, strategies.REGIONS)]
-    named = {name: "fixed-bid:0.001" if name == "fixed-bid" else name for name in drawn}
-    assert all(strategies.known(name) for name in named.values())
-    for name in named.values():
+    assert all(strategies.known(name) for name in drawn)
+    for name in drawn:
         assert loads(f"{TRAINING}strategy: {name}\n", Path("job.yaml")).strategy == name
+
+
+def test_a_run_of_an_earlier_version_keeps_a_strategy_that_no_file_may_name() -> None:
+    job = loads(TRAINING, Path("job.yaml"))
+    for name in ("standard+checkpoint", "fixed-bid:0.001", "lookahead-present:2"):
+        earlier = replace(job, strategy=name)
+        assert restored(written(earlier), Path("log")) == earlier
 
 
 def test_a_restored_job_needs_no_code_any_more(folder: Path) -> None:

@@ -125,7 +125,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         hours=draw(st.none() | spans),
         budget=draw(budgets if needs_money else st.none() | budgets),
         throughputs={name: draw(st.floats(1e-6, 1e12)) for name in rented.types},
-        strategy=draw(st.sampled_from(["auto", "price-capacity:3", "fixed-bid:0.0001", "lookahead:0"])),
+        strategy=draw(st.sampled_from(["auto", "price-capacity:3", "lookahead:0.0001", "lookahead:0"])),
         notify=draw(
             st.builds(
                 spec.Notify, st.none() | st.sampled_from(["https://example.com/hook?a=b", "http://127.0.0.1:8000/"])

@@ -67,7 +67,6 @@ def situation(plan: JobPlan, now: int, *holdings: Holding, spot: int = 4 * CENT)
         decider.most_nu,
         plan.built.work_left,
         deadline=decider.deadline,
-        path=lambda _: None,
     )
 
 

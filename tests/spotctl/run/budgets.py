@@ -20,8 +20,7 @@ import numpy as np
 
 from bidbrain.billing import BillingRule, End, Life, billing_rule
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
-from bidbrain.strategies.on_demand import AlwaysOnDemand
-from bidbrain.strategies.standard import Standard
+from bidbrain.strategies.standard import AlwaysOnDemand, Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE

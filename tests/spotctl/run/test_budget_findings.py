@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import billing_rule
-from bidbrain.decision.allowance import Allowance
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.limits import MachineLimits
+from bidbrain.decision.limits import Allowance, MachineLimits
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from bidbrain.eviction.regime import PRIOR
+from bidbrain.eviction.hazard import PRIOR
 from bidbrain.strategies.base import Decision, Situation
 from bidbrain.strategies.deadline_spells import AGES, CLASSES
 from pricing_data.units import HOUR, MINUTE

@@ -11,7 +11,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.on_demand import AlwaysOnDemand
+from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE

@@ -10,8 +10,7 @@ from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Situation
-from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_job import DeadlineTerms
+from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
 from pricing_data.market import Market

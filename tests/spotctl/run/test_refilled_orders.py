@@ -9,8 +9,7 @@ import pytest
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent, Strategy
-from bidbrain.strategies.on_demand import AlwaysOnDemand
-from bidbrain.strategies.standard import Standard
+from bidbrain.strategies.standard import AlwaysOnDemand, Standard
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity

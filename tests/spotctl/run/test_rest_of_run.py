@@ -27,7 +27,7 @@ JOB = {
     "stop": {"clocks": 480},
     "resources": {"clouds": ["local"], "types": ["c4.2xlarge"], "machines": "4..6"},
     "throughputs": {"c4.2xlarge": 6},
-    "strategy": "standard+agileml",
+    "strategy": "tierml",
     "budget": "80 USD",
     "local": {"speed": 600, "start": "2026-01-15T00:10:00Z"},
 }

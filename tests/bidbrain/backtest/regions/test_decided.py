@@ -9,11 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from bidbrain.arrays import Bools
 from bidbrain.backtest.regions.decided import DecidedRegions
 from bidbrain.backtest.regions.policies import ELASTIC_NAMES, played
-from bidbrain.backtest.regions.record import Bools
-from bidbrain.backtest.regions.replay import Field, JobOutcome, play
-from bidbrain.backtest.regions.rules import Window
+from bidbrain.backtest.regions.replay import Field, JobOutcome, Window, play
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known
 from tests.bidbrain.backtest.regions.worlds import flapping, window

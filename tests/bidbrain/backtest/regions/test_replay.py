@@ -10,8 +10,7 @@ import pytest
 
 from bidbrain.backtest.regions.optimum import BestSchedule
 from bidbrain.backtest.regions.policies import NAMES, played
-from bidbrain.backtest.regions.record import region_of
-from bidbrain.backtest.regions.replay import Field, Whereabouts, play
+from bidbrain.backtest.regions.replay import Field, Whereabouts, play, region_of
 from pricing_data.units import HOUR
 from tests.bidbrain.backtest.regions.worlds import flapping, window
 

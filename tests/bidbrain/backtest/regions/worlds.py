@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.backtest.regions.record import Bools, ZonesRecord
-from bidbrain.backtest.regions.rules import Moving, RegionJob, Rules, Window
+from bidbrain.arrays import Bools
+from bidbrain.backtest.regions.replay import Moving, RegionJob, Rules, Window, ZonesRecord
 from pricing_data.units import HOUR, MINUTE
 
 ZONES = ("us-east-1a", "us-east-1b", "us-west-2a", "eu-west-1a")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidbrain.eviction.regime import PRIOR
+from bidbrain.eviction.hazard import PRIOR
 from pricing_data.library import Library
 from pricing_data.market import Market
 from pricing_data.store import PriceStore

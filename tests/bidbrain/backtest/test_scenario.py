@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.backtest.evictions import BadEvictions, ByAvailability, ByHazard, ScenarioSpans, deal
+from bidbrain.backtest.scenario import BadEvictions, ByAvailability, ByHazard, ScenarioSpans, deal
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality

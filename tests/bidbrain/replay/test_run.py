@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bidbrain.billing import End, Life, billing_rule, billing_rules, usd
-from bidbrain.replay.spending import ReplayedBudget
+from bidbrain.replay.run import ReplayedBudget
 from bidbrain.strategies.base import Holding, Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.forecast.drawn_spells import drawn_capacity
+from bidbrain.forecast.windows import drawn_capacity
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from pricing_data.units import DAY, HOUR
 

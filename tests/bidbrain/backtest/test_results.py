@@ -8,13 +8,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
-from bidbrain.backtest.robustness import OVERHEADS, differences, mean_interval, variants
+from bidbrain.backtest.results import (
+    OVERHEADS,
+    BacktestSummary,
+    JobResult,
+    cheapest,
+    differences,
+    mean_interval,
+    variants,
+)
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.scenario import BadScenario
 from bidbrain.billing import billing_rules
-from bidbrain.strategies.default import BIDDING, TODAY, default_for
 from bidbrain.strategies.names import known
+from bidbrain.strategies.registry import BIDDING, TODAY, default_for
 from pricing_data.units import DAY, HOUR
 from tests.bidbrain.backtest.test_run import scenario
 from tests.pricing_data.histories import START
