@@ -20,11 +20,11 @@ from scipy.optimize import linprog
 
 from bench.gavel import problem, with_entities
 from bench.harness import Row, shown, table, times_faster
+from bidbrain.arrays import Floats
 from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.decision.whole_machines import MachineClaim, fairest
-from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies import min_cost_slo, policy_named
-from bidbrain.gavel.policies.lateness import lateness
+from bidbrain.gavel.policies.deadline_packing import lateness
 from bidbrain.gavel.problem import AllocationProblem
 from bidbrain.gavel.shares import equal_throughput
 
@@ -83,7 +83,7 @@ class DirectProgram:
     """
 
     matrix: sparse.csc_matrix
-    most: FloatArray
+    most: Floats
     unit: float
 
     @classmethod
@@ -103,7 +103,7 @@ class DirectProgram:
         matrix = sparse.csc_matrix(sparse.vstack([level, time, limit]))
         return cls(matrix, np.concatenate([np.zeros(count), np.ones(count), workers]), unit)
 
-    def cone(self) -> tuple[sparse.csc_matrix, FloatArray, FloatArray]:
+    def cone(self) -> tuple[sparse.csc_matrix, Floats, Floats]:
         """With bounds as rows, and the costs of columns."""
         columns = self.matrix.shape[1]
         rows = sparse.csc_matrix(sparse.vstack([self.matrix, -sparse.eye_array(columns)]))

@@ -25,8 +25,15 @@ from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRule
 from bidbrain.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import SimulationSummary, summarize
-from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
-from bidbrain.gavel.workload import Arrivals, ClusterWorkload, Throughputs, generate
+from bidbrain.gavel.workload import (
+    Arrivals,
+    ClusterSimulation,
+    ClusterWorkload,
+    Sharing,
+    SimulationSettings,
+    Throughputs,
+    generate,
+)
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from spotctl.show.plots import BLUE, GREEN, save_plot
 

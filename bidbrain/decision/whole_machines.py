@@ -14,8 +14,8 @@ import highspy
 import numpy as np
 from highspy import HighsModelStatus, HighsVarType
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.decision.mixture_solver import SharedQuota
-from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import SolverFailed
 
 _MOST_NODES = (2_000, 20_000)
@@ -52,7 +52,7 @@ class IntegerProgram:
         """Adds a row; `values` are by column."""
         self._rows.append((values, lower, upper))
 
-    def best(self, gain: Mapping[int, float], start: FloatArray | None = None) -> FloatArray | None:
+    def best(self, gain: Mapping[int, float], start: Floats | None = None) -> Floats | None:
         """The columns' values with the highest gain; None if no values satisfy all rows. The search begins with the
         values of `start`, which satisfy all rows.
 
@@ -117,13 +117,13 @@ class MachineClaim:
     needs: tuple[tuple[tuple[float, ...], float], ...] = ()
 
 
-def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> IntArray | None:
+def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> Ints | None:
     """The machines of each kind (columns) for each job (rows); None if the quotas do not hold all at the same time."""
     return _fairest(tuple(claims), tuple(quotas))
 
 
 @lru_cache(_KEPT)
-def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> IntArray | None:
+def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> Ints | None:
     division = _Division.of(claims, quotas)
     alone = {claim: value_alone(claim, quotas) or 1.0 for claim in dict.fromkeys(claims)}
     shares = [
@@ -192,7 +192,7 @@ class _Division:
         behind = {column: -share for column, share in second.items()}
         self.program.row(first | behind, lower=0.0)
 
-    def raise_smallest(self, shares: Sequence[dict[int, float]], count: int, known: FloatArray) -> FloatArray:
+    def raise_smallest(self, shares: Sequence[dict[int, float]], count: int, known: Floats) -> Floats:
         """Makes the sum of the `count` smallest shares as large as possible, and requires so much from then on. Returns
         the columns' values; `known` are those of a division that holds so far.
 
@@ -213,7 +213,7 @@ class _Division:
         self.program.row(gain, lower=sum(value * x[column] for column, value in gain.items()) - _ROUNDING)
         return x
 
-    def machines(self, x: FloatArray) -> IntArray:
+    def machines(self, x: Floats) -> Ints:
         """The machines by job and kind."""
         machines = np.zeros((len(self.counts), self.kinds), dtype=np.int64)
         for m, held in enumerate(self.counts):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import BoolArray, FloatArray
 from bidbrain.gavel.workload import Throughputs
 
 _MOST_RANKS = 8
@@ -30,11 +30,11 @@ class BadFingerprint(BidBrainError):
 class LowRankModel:
     """The low-rank model of some rows: their mean, the directions in which they differ (columns of W), the noise."""
 
-    mean: FloatArray
-    directions: FloatArray
+    mean: Floats
+    directions: Floats
     noise: float
 
-    def completed(self, row: FloatArray) -> FloatArray:
+    def completed(self, row: Floats) -> Floats:
         """The row with its gaps (NaN) filled by their expectation given its other entries."""
         known = ~np.isnan(row)
         filled = row.copy()
@@ -51,11 +51,11 @@ class LowRankModel:
 class CompletedRow:
     """A completed row, with measured entries unchanged, and the rank of the model that completed it."""
 
-    values: FloatArray
+    values: Floats
     rank: int
 
 
-def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
+def estimate(references: Floats, measured: Floats) -> CompletedRow:
     """Completes a new job's row from the references' rows; NaN marks unmeasured entries in both.
 
     The rank is the one with the lowest error on the references themselves, each left out in turn with the same gaps.
@@ -71,7 +71,7 @@ def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
     return CompletedRow(values, rank)
 
 
-def filled(rows: FloatArray, rank: int) -> FloatArray:
+def filled(rows: Floats, rank: int) -> Floats:
     """Rows with their gaps filled from each other, alternating between fitting the model and filling until it
     converges."""
     gaps = np.isnan(rows)
@@ -90,7 +90,7 @@ def filled(rows: FloatArray, rank: int) -> FloatArray:
     return current
 
 
-def _checked(references: FloatArray, measured: FloatArray) -> FloatArray:
+def _checked(references: Floats, measured: Floats) -> Floats:
     if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
         raise BadFingerprint(
             f"references of shape {references.shape} and a row of {measured.shape}: at least three references"
@@ -101,19 +101,19 @@ def _checked(references: FloatArray, measured: FloatArray) -> FloatArray:
     return filled(references, min(2, references.shape[0] - 2))
 
 
-def _model(rows: FloatArray, rank: int) -> LowRankModel:
+def _model(rows: Floats, rank: int) -> LowRankModel:
     """Maximum likelihood: the leading directions, and the mean of the other variances as noise."""
     mean = rows.mean(axis=0)
     return _truncated(mean, *_spectrum(rows - mean), rank)
 
 
-def _spectrum(centered: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _spectrum(centered: Floats) -> tuple[Floats, Floats]:
     """Variances and directions (rows) of centered rows, the largest first."""
     _, singular, directions = np.linalg.svd(centered, full_matrices=False)
     return singular**2 / centered.shape[0], directions
 
 
-def _truncated(mean: FloatArray, variances: FloatArray, directions: FloatArray, rank: int) -> LowRankModel:
+def _truncated(mean: Floats, variances: Floats, directions: Floats, rank: int) -> LowRankModel:
     total = float(variances.sum())
     noise = float(variances[rank:].sum()) / max(1, mean.size - rank)
     noise = max(noise, _LEAST_NOISE * total)
@@ -121,7 +121,7 @@ def _truncated(mean: FloatArray, variances: FloatArray, directions: FloatArray, 
     return LowRankModel(mean, directions[:rank].T * kept, noise)
 
 
-def _left_out_errors(references: FloatArray, known: BoolArray, ranks: Sequence[int]) -> FloatArray:
+def _left_out_errors(references: Floats, known: Bools, ranks: Sequence[int]) -> Floats:
     """Root mean square error by rank on the gaps, with each reference in turn as the new job."""
     squares = np.zeros(len(ranks))
     for i, row in enumerate(references):
@@ -143,23 +143,23 @@ class References:
     Pairs are expressed as shares of each job's throughput alone: 1 means that the other job does not slow it down.
     """
 
-    alone: FloatArray
-    together: FloatArray
+    alone: Floats
+    together: Floats
 
     @property
-    def shares(self) -> FloatArray:
+    def shares(self) -> Floats:
         """A row per job: its own share with each other job on each type, then the other job's share."""
         return np.array([shares_of(self.alone[i], self.alone, self.together[i]) for i in range(len(self.alone))])
 
 
-def shares_of(alone: FloatArray, others_alone: FloatArray, together: FloatArray) -> FloatArray:
+def shares_of(alone: Floats, others_alone: Floats, together: Floats) -> Floats:
     """A job's row from its pairs (other job, type, 2) with the references; NaN where nothing was measured."""
     own = _ratio(together[:, :, 0], np.broadcast_to(alone, others_alone.shape))
     other = _ratio(together[:, :, 1], others_alone)
     return np.concatenate((own.ravel(), other.ravel()))
 
 
-def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray) -> FloatArray:
+def pairs_of_new(references: References, alone: Floats, measured: Floats) -> Floats:
     """A new job's throughputs in pairs with every reference (other job, type, 2), from a few measured pairs.
 
     `measured` has that shape, with NaN for unmeasured pairs. The new job's throughputs alone help too, because jobs
@@ -174,7 +174,7 @@ def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray
     return np.where(np.isnan(measured), pairs, measured)
 
 
-def _alone_columns(references: FloatArray, new: FloatArray, weight: float) -> tuple[FloatArray, FloatArray]:
+def _alone_columns(references: Floats, new: Floats, weight: float) -> tuple[Floats, Floats]:
     """Throughputs alone as further columns: logarithms, each with the average weight of a share."""
     logs, row = _logs(references), _logs(new)
     mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
@@ -182,12 +182,12 @@ def _alone_columns(references: FloatArray, new: FloatArray, weight: float) -> tu
     return (logs - mean) * scale, (row - mean) * scale
 
 
-def _logs(throughputs: FloatArray) -> FloatArray:
+def _logs(throughputs: Floats) -> Floats:
     """Logarithms; NaN where nothing was measured, or where a job cannot run."""
     return np.log(throughputs, out=np.full(throughputs.shape, np.nan), where=throughputs > 0)
 
 
-def _ratio(together: FloatArray, alone: FloatArray) -> FloatArray:
+def _ratio(together: Floats, alone: Floats) -> Floats:
     """Shares; 0 where a job cannot run alone either, NaN where it was not measured."""
     shares = np.divide(together, alone, out=np.zeros(together.shape), where=alone > 0)
     return np.where(np.isnan(together) | np.isnan(alone), np.nan, shares)
@@ -217,7 +217,7 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
     return replace(throughputs, together=believed)
 
 
-def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> BoolArray:
+def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bools:
     """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and jobs of one kind."""
     kinds, _, types = shape
     if kinds < 4 or not 0 < measured <= (kinds - 1) * types:

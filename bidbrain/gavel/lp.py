@@ -7,8 +7,8 @@ import highspy
 import numpy as np
 from highspy import HighsBasisStatus, HighsModelStatus
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray, IntArray
 
 Label = Callable[[int], str]
 
@@ -54,20 +54,20 @@ class ConstraintRows:
     """Constraints of one kind, `lower <= sum of values x <= upper` per row; `label(i)` describes row i in words."""
 
     label: Label
-    rows: IntArray
-    columns: IntArray
-    values: FloatArray
-    lower: FloatArray
-    upper: FloatArray
+    rows: Ints
+    columns: Ints
+    values: Floats
+    lower: Floats
+    upper: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class LinearProgram:
     """Maximize `gain x` over `lower <= x <= upper` under rows, which are numbered consecutively across kinds."""
 
-    gain: FloatArray
-    lower: FloatArray
-    upper: FloatArray
+    gain: Floats
+    lower: Floats
+    upper: Floats
     rows: tuple[ConstraintRows, ...]
 
 
@@ -83,16 +83,16 @@ class SimplexBasis:
 class LpSolution:
     """An optimal point, its value, and the gain from one more unit of each row's bound."""
 
-    x: FloatArray
+    x: Floats
     value: float
-    prices: FloatArray = field(repr=False)
+    prices: Floats = field(repr=False)
 
 
-def at_most(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, upper: FloatArray) -> ConstraintRows:
+def at_most(label: Label, rows: Ints, columns: Ints, values: Floats, upper: Floats) -> ConstraintRows:
     return ConstraintRows(label, rows, columns, values, np.full(len(upper), -INF), upper)
 
 
-def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, lower: FloatArray) -> ConstraintRows:
+def at_least(label: Label, rows: Ints, columns: Ints, values: Floats, lower: Floats) -> ConstraintRows:
     return ConstraintRows(label, rows, columns, values, lower, np.full(len(lower), INF))
 
 
@@ -116,7 +116,11 @@ class Solver:
             self._highs.setOptionValue("simplex_strategy", _DUAL_SIMPLEX)
         self._highs.passModel(_model(program))
         if start is not None:
-            self._highs.setBasis(_highs_basis(start))
+            basis = highspy.HighsBasis()
+            basis.col_status, basis.row_status = start.columns, start.rows
+            # The basis is from another program, so the solver may have to repair it.
+            basis.valid = basis.alien = True
+            self._highs.setBasis(basis)
 
     def optimum(self) -> LpSolution:
         self._highs.run()
@@ -139,7 +143,7 @@ class Solver:
         basis = self._highs.getBasis()
         return SimplexBasis(basis.col_status, basis.row_status)
 
-    def set_gain(self, gain: FloatArray) -> None:
+    def set_gain(self, gain: Floats) -> None:
         self._highs.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), gain)
 
     def set_column(self, column: int, lower: float, upper: float = INF) -> None:
@@ -152,7 +156,7 @@ class Solver:
     def set_entry(self, row: int, column: int, value: float) -> None:
         self._highs.changeCoeff(row, column, value)
 
-    def add_columns(self, gain: FloatArray, columns: IntArray, rows: IntArray, values: FloatArray) -> None:
+    def add_columns(self, gain: Floats, columns: Ints, rows: Ints, values: Floats) -> None:
         """Adds columns with values from 0 up, their entries in the order of columns (counted from 0)."""
         count = len(gain)
         starts = np.searchsorted(columns, np.arange(count)).astype(np.int32)
@@ -189,7 +193,7 @@ class GrowingSolver:
     The optimum is that of the whole program. Columns outside the core have the range from 0 to infinity.
     """
 
-    def __init__(self, program: LinearProgram, core: IntArray) -> None:
+    def __init__(self, program: LinearProgram, core: Ints) -> None:
         self._gain = program.gain
         offsets = np.cumsum([0, *(len(kind.upper) for kind in program.rows)])
         row = np.concatenate([kind.rows + at for kind, at in zip(program.rows, offsets[:-1], strict=True)])
@@ -204,7 +208,7 @@ class GrowingSolver:
         self._inside = core
         self._solver = Solver(_restricted(program, core, self._place))
 
-    def set_gain(self, gain: FloatArray) -> None:
+    def set_gain(self, gain: Floats) -> None:
         """Replaces the objective, over all columns."""
         self._gain = gain
         self._solver.set_gain(gain[self._inside])
@@ -231,7 +235,7 @@ class GrowingSolver:
             most = len(solution.prices)
             self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])
 
-    def _enter(self, columns: IntArray) -> None:
+    def _enter(self, columns: Ints) -> None:
         lengths = self._starts[columns + 1] - self._starts[columns]
         number = np.repeat(np.arange(len(columns)), lengths)
         entry = (
@@ -242,7 +246,7 @@ class GrowingSolver:
         self._inside = np.concatenate([self._inside, columns])
 
 
-def _restricted(program: LinearProgram, core: IntArray, place: IntArray) -> LinearProgram:
+def _restricted(program: LinearProgram, core: Ints, place: Ints) -> LinearProgram:
     kinds = []
     for kind in program.rows:
         kept = place[kind.columns] >= 0
@@ -266,11 +270,3 @@ def _model(program: LinearProgram) -> highspy.HighsLp:
     model.a_matrix_.index_ = np.concatenate([kind.columns for kind in kinds])[order]
     model.a_matrix_.value_ = np.concatenate([kind.values for kind in kinds])[order]
     return model
-
-
-def _highs_basis(start: SimplexBasis) -> highspy.HighsBasis:
-    basis = highspy.HighsBasis()
-    basis.col_status, basis.row_status = start.columns, start.rows
-    # The basis is from another program, so the solver may have to repair it.
-    basis.valid = basis.alien = True
-    return basis

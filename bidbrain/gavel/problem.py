@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray, IntArray
 
 ENTITY_POLICIES = ("fairness", "fifo")
 NO_TYPE = -1
@@ -30,8 +30,8 @@ class Cluster:
     """
 
     types: tuple[str, ...]
-    workers: FloatArray
-    usd_per_hour: FloatArray | None = None
+    workers: Floats
+    usd_per_hour: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class ClusterJobs:
     """
 
     ids: tuple[str, ...]
-    throughputs: FloatArray
-    scale: IntArray
-    weight: FloatArray
-    steps: FloatArray
-    elapsed_seconds: FloatArray
-    slo_seconds: FloatArray
-    arrival: FloatArray
+    throughputs: Floats
+    scale: Ints
+    weight: Floats
+    steps: Floats
+    elapsed_seconds: Floats
+    slo_seconds: Floats
+    arrival: Floats
     entity: tuple[str | None, ...]
-    isolated_seconds: FloatArray | None = None
-    begun: IntArray | None = None
+    isolated_seconds: Floats | None = None
+    begun: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Pairs:
     Both have the same scale.
     """
 
-    members: IntArray
-    throughputs: FloatArray
+    members: Ints
+    throughputs: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class Pieces:
     """Pieces of time as columns: a row of X (a job or a pair) runs on a type from `start` to `end`, in seconds from
     now, for a share of that time."""
 
-    row: IntArray
-    type: IntArray
-    start: FloatArray
-    end: FloatArray
-    share: FloatArray
+    row: Ints
+    type: Ints
+    start: Floats
+    end: Floats
+    share: Floats
 
     @classmethod
     def joined(cls, parts: "Sequence[Pieces]") -> "Pieces":
@@ -122,11 +122,11 @@ class ClusterAllocation:
     may cost more than the best one, which would take too long to find.
     """
 
-    shares: FloatArray
-    effective_throughput: FloatArray
+    shares: Floats
+    effective_throughput: Floats
     objective: float
     infeasible: tuple[str, ...] = ()
-    hours: FloatArray | None = None
+    hours: Floats | None = None
     cost_usd: float | None = None
     pieces: Pieces | None = None
     exact: bool = True

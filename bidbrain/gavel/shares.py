@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel.lp import ConstraintRows, at_most
 from bidbrain.gavel.problem import AllocationProblem
 
@@ -19,9 +19,9 @@ class ShareColumns:
     """The columns of a problem: `row` and `type` of each, and the workers that one unit of it holds."""
 
     problem: AllocationProblem
-    row: IntArray
-    type: IntArray
-    held: FloatArray
+    row: Ints
+    type: Ints
+    held: Floats
 
     @classmethod
     def of(cls, problem: AllocationProblem) -> "ShareColumns":
@@ -42,7 +42,7 @@ class ShareColumns:
         return int(np.searchsorted(self.row, len(self.problem.jobs.ids)))
 
     @cached_property
-    def progress(self) -> tuple[IntArray, IntArray, FloatArray]:
+    def progress(self) -> tuple[Ints, Ints, Floats]:
         """Effective throughput as entries (job, column, throughput); a pair's column counts for both of its jobs."""
         jobs, problem, alone = len(self.problem.jobs.ids), self.problem, self.alone
         job, column = self.row[:alone], np.arange(alone)
@@ -56,14 +56,14 @@ class ShareColumns:
             np.concatenate([throughput, problem.pairs.throughputs[pair, kind].T.ravel()]),
         )
 
-    def most(self) -> FloatArray:
+    def most(self) -> Floats:
         """The largest throughput of each job, alone or in a pair; scales its row of a program."""
         job, _, throughput = self.progress
         most = np.zeros(len(self.problem.jobs.ids))
         np.maximum.at(most, job, throughput)
         return most
 
-    def best(self, price: FloatArray | None = None) -> FloatArray:
+    def best(self, price: Floats | None = None) -> Floats:
         """The largest throughput of each job alone, per price if prices are given; in pairs if it never runs alone."""
         alone = best_throughput(self.problem, price)
         job, column, throughput = self.progress
@@ -105,13 +105,13 @@ class ShareColumns:
             for rows in self.limits()
         )
 
-    def placed(self, x: FloatArray) -> FloatArray:
+    def placed(self, x: Floats) -> Floats:
         """The values of the columns as a matrix, rows of X by types."""
         matrix = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
         matrix[self.row, self.type] = x[: self.count]
         return matrix
 
-    def matrix(self, x: FloatArray) -> FloatArray:
+    def matrix(self, x: Floats) -> Floats:
         """X from the values of the columns."""
         return np.clip(self.placed(x), 0.0, 1.0) + 0.0
 
@@ -120,7 +120,7 @@ def rows_of(problem: AllocationProblem) -> int:
     return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
 
 
-def scale_of_rows(problem: AllocationProblem) -> FloatArray:
+def scale_of_rows(problem: AllocationProblem) -> Floats:
     """Workers that each row of X holds while it runs."""
     scale = problem.jobs.scale.astype(np.float64)
     if problem.pairs is None:
@@ -128,13 +128,13 @@ def scale_of_rows(problem: AllocationProblem) -> FloatArray:
     return np.concatenate([scale, scale[problem.pairs.members[:, 0]]])
 
 
-def runnable(problem: AllocationProblem) -> BoolArray:
+def runnable(problem: AllocationProblem) -> Bools:
     """Where a job can run alone: it makes progress there, and there are enough workers."""
     jobs = problem.jobs
     return np.asarray((jobs.throughputs > 0) & (jobs.scale[:, None] <= problem.cluster.workers))
 
 
-def runnable_pairs(problem: AllocationProblem) -> BoolArray:
+def runnable_pairs(problem: AllocationProblem) -> Bools:
     """Where both jobs of a pair make progress."""
     if problem.pairs is None:
         return np.zeros((0, len(problem.cluster.types)), dtype=bool)
@@ -142,7 +142,7 @@ def runnable_pairs(problem: AllocationProblem) -> BoolArray:
     return np.asarray((problem.pairs.throughputs > 0).all(axis=2) & enough)
 
 
-def performing(problem: AllocationProblem) -> BoolArray:
+def performing(problem: AllocationProblem) -> Bools:
     """Where a pair does more than its jobs would by taking turns: its normalized throughputs add up to more than 1.
 
     Other pairs can be left out of any program without loss, because taking turns gives both jobs as much.
@@ -155,7 +155,7 @@ def performing(problem: AllocationProblem) -> BoolArray:
     return np.asarray(runnable_pairs(problem) & (ratio.sum(axis=2) > 1))
 
 
-def effective_throughput(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
+def effective_throughput(problem: AllocationProblem, shares: Floats) -> Floats:
     """Progress per second of each job under X, alone and in its pairs."""
     jobs = problem.jobs
     alone = shares[: len(jobs.ids)]
@@ -166,7 +166,7 @@ def effective_throughput(problem: AllocationProblem, shares: FloatArray) -> Floa
     return np.asarray(throughput)
 
 
-def equal_throughput(problem: AllocationProblem) -> FloatArray:
+def equal_throughput(problem: AllocationProblem) -> Floats:
     """throughput(m, X_equal): a job's time spread over the cluster in proportion to its workers; zero if it runs
     nowhere."""
     workers = problem.cluster.workers
@@ -175,7 +175,7 @@ def equal_throughput(problem: AllocationProblem) -> FloatArray:
     return np.asarray(usable @ (workers / total) if total > 0 else np.zeros(len(usable)))
 
 
-def best_throughput(problem: AllocationProblem, price: FloatArray | None = None) -> FloatArray:
+def best_throughput(problem: AllocationProblem, price: Floats | None = None) -> Floats:
     """throughput(m, X_fastest): on the fastest type that a job can run on alone; with prices, the most per price."""
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     return np.asarray((usable if price is None else usable / price).max(axis=1, initial=0.0))

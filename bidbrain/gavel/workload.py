@@ -1,16 +1,19 @@
-"""Simulated workloads: measured throughputs per kind of job, and jobs of these kinds that arrive over time."""
+"""Simulated workloads: throughputs per kind of job, jobs that arrive over time, and the cluster that they run on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray, IntArray
-from bidbrain.gavel.problem import Entity
+from bidbrain.gavel.problem import Cluster, Entity
+
+_MOST_ROUNDS = 10_000_000
+
 
 # Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator splits the
 # middle between two and four as two to three.
@@ -40,8 +43,8 @@ class Throughputs:
 
     types: tuple[str, ...]
     kinds: tuple[JobKind, ...]
-    alone: FloatArray
-    together: FloatArray
+    alone: Floats
+    together: Floats
 
     def on(self, types: Sequence[str]) -> Throughputs:
         """Restricts the table to these worker types, in this order."""
@@ -69,25 +72,25 @@ class ClusterWorkload:
 
     throughputs: Throughputs
     names: tuple[str, ...]
-    kind: IntArray
-    steps: FloatArray
-    arrival: FloatArray
-    weight: FloatArray
-    slo_factor: FloatArray
+    kind: Ints
+    steps: Floats
+    arrival: Floats
+    weight: Floats
+    slo_factor: Floats
     owner: tuple[str, ...] = ()
     entities: tuple[Entity, ...] = ()
 
     @property
-    def rates(self) -> FloatArray:
+    def rates(self) -> Floats:
         """Steps per second of each job, alone on each type."""
         return self.throughputs.alone[self.kind]
 
     @property
-    def scale(self) -> IntArray:
+    def scale(self) -> Ints:
         """Number of workers that each job holds while it runs."""
         return np.array([kind.scale for kind in self.throughputs.kinds], dtype=np.int64)[self.kind]
 
-    def alone_seconds(self) -> FloatArray:
+    def alone_seconds(self) -> Floats:
         """Duration of each job alone on its fastest type."""
         best = self.rates.max(axis=1, initial=0.0)
         return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
@@ -116,6 +119,71 @@ class ClusterWorkload:
 
 
 @dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """How a cluster is run. Allocations are computed when jobs come or go, at most once in `allocation_seconds`.
+
+    Defaults are the published simulator's: rounds of six minutes, at least 1,920 s between allocations, free moves.
+    """
+
+    round_seconds: float = 360.0
+    allocation_seconds: float = 1920.0
+    checkpoint_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Which pairs may share workers: those that together do more than `gain` times the work of one alone.
+
+    Only the best `partners` of each job count: the rest rarely get time, and the number of pairs grows quadratically.
+    `believed` are the throughputs that the scheduler assumes for pairs; None means the true ones.
+    """
+
+    gain: float = 1.1
+    partners: int = 4
+    believed: Throughputs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSimulation:
+    """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy until then."""
+
+    workload: ClusterWorkload
+    cluster: Cluster
+    measured: range
+    settings: SimulationSettings = field(default_factory=SimulationSettings)
+    sharing: Sharing | None = None
+
+    def __post_init__(self) -> None:
+        jobs = len(self.workload.names)
+        if not self.measured or self.measured.start < 0 or self.measured.stop > jobs:
+            raise BadWorkload(
+                f"jobs {self.measured.start}:{self.measured.stop} are outside the workload of {jobs} jobs"
+            )
+        if self.workload.throughputs.types != self.cluster.types:
+            raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
+        self._check_lengths()
+        fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
+        stuck = np.flatnonzero(~fits.any(axis=1))
+        if stuck.size:
+            kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
+            raise BadWorkload(
+                f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
+                " more run on no type of this cluster; add workers to a type that they run on"
+            )
+
+    def _check_lengths(self) -> None:
+        """Refuses jobs with an implausible number of rounds: the input must be wrong."""
+        rounds = self.workload.alone_seconds() / self.settings.round_seconds
+        endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MOST_ROUNDS))
+        if endless.size:
+            m = int(endless[0])
+            raise BadWorkload(
+                f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.settings.round_seconds:g} s where"
+                f" it is fastest, more than {_MOST_ROUNDS:,}; use fewer steps or longer rounds"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Arrivals:
     """Random arrivals: the mean seconds between two (0: all at once), and whether some jobs are distributed."""
 
@@ -130,16 +198,20 @@ def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int
     """
     times, sizes, kinds, lengths = (np.random.default_rng([seed, stream]) for stream in range(4))
     gaps = times.exponential(1.0, count) * arrivals.mean_seconds
-    scale = SCALES[_drawn(SCALE_ODDS, sizes.random(count))] if arrivals.multiple else np.ones(count, dtype=np.int64)
+    drawn = np.searchsorted(np.cumsum(SCALE_ODDS)[:-1], sizes.random(count), side="right")
+    scale = SCALES[drawn] if arrivals.multiple else np.ones(count, dtype=np.int64)
     kind = _kinds(throughputs, scale, kinds.random(count))
     rate = throughputs.alone[kind, throughputs.reference]
-    steps = np.maximum(np.floor(rate * _durations(lengths.random((count, 2)))), 1.0)
+    uniform = lengths.random((count, 2))
+    low, high = np.where(uniform[:, :1] < SHORT_ODDS, SHORT, LONG).T
+    seconds = 60.0 * 10.0 ** (low + (high - low) * uniform[:, 1])
+    steps = np.maximum(np.floor(rate * seconds), 1.0)
     names = tuple(str(number) for number in range(count))
     arrival = np.cumsum(gaps) - (gaps[0] if count else 0.0)
     return ClusterWorkload(throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf))
 
 
-def _kinds(throughputs: Throughputs, scale: IntArray, uniform: FloatArray) -> IntArray:
+def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
     """A kind for each job, uniform among those measured at its scale on the reference type."""
     measured = throughputs.alone[:, throughputs.reference] > 0
     kinds = np.empty(len(scale), dtype=np.int64)
@@ -152,13 +224,3 @@ def _kinds(throughputs: Throughputs, scale: IntArray, uniform: FloatArray) -> In
         wanted = scale == workers
         kinds[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
     return kinds
-
-
-def _durations(uniform: FloatArray) -> FloatArray:
-    """Seconds from two uniform numbers per job: the range, and the position in it."""
-    low, high = np.where(uniform[:, :1] < SHORT_ODDS, SHORT, LONG).T
-    return np.asarray(60.0 * 10.0 ** (low + (high - low) * uniform[:, 1]))
-
-
-def _drawn(odds: FloatArray, uniform: FloatArray) -> IntArray:
-    return np.searchsorted(np.cumsum(odds)[:-1], uniform, side="right")

@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.decision.mixture_solver import (
     KindOption,
     MixtureTerms,
@@ -17,7 +18,6 @@ from bidbrain.decision.mixture_solver import (
 from bidbrain.decision.mixture_strategy import Aim, Mixing
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.hazard import Hazard, family_of, in_force
-from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.inputs import mean_time_to_failure
@@ -26,7 +26,7 @@ from bidbrain.values import Overheads
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.reservations import Reservation
@@ -80,7 +80,7 @@ class _FittingKinds:
     job: Job
     eligible: Eligible
     rates: Mapping[str, TypeSpeed]
-    nu: FloatArray
+    nu: Floats
     kinds: list[int]
 
 
@@ -92,8 +92,8 @@ class KindColumns:
     numbers: tuple[int, ...]
     kinds: tuple[MachineKind, ...]
     rows: tuple[tuple[int, ...], ...]
-    usd_per_hour: FloatArray
-    useful: FloatArray
+    usd_per_hour: Floats
+    useful: Floats
     quotas: tuple[QuotaGroup, ...]
 
 
@@ -110,9 +110,9 @@ class KindPrices:
     """By kind: dollars per hour in its best market, the share of the time that evictions leave there, and the standing
     cost per hour (reliable machines, the value of time). Further, how long changes of machines take."""
 
-    usd_per_hour: FloatArray
-    useful: FloatArray
-    standing_usd_per_hour: FloatArray
+    usd_per_hour: Floats
+    useful: Floats
+    standing_usd_per_hour: Floats
     overheads: Overheads
 
 
@@ -230,7 +230,7 @@ def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> Spotct
     )
 
 
-def _worth_examining(kinds: Ints, nu: FloatArray, lowest: Ints, most: int) -> list[int]:
+def _worth_examining(kinds: Ints, nu: Floats, lowest: Ints, most: int) -> list[int]:
     per_work = lowest[kinds] / nu[kinds]
     cheapest = kinds[np.argsort(per_work, kind="stable")[:most]]
     fastest = kinds[np.lexsort((per_work, -nu[kinds]))[:_FASTEST]]
@@ -402,7 +402,7 @@ def _effective_spot(facts: PlanningFacts, row: int, listed: int) -> tuple[float,
     return (effective_usd_per_hour(usd, share) if share > 0 else inf), share
 
 
-def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> FloatArray:
+def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> Floats:
     """The cost of the reliable machines per hour in the region of each kind."""
     prices = {}
     for j, kind in enumerate(columns.kinds):
@@ -546,7 +546,7 @@ def _option(
     return MachineOption(home, (*sorted(used), *sorted(corners - used)), len(used), aim, schedule)
 
 
-def _single_kinds(job: Demand, share: JobShare, caps: IntArray) -> list[MachineOption]:
+def _single_kinds(job: Demand, share: JobShare, caps: Ints) -> list[MachineOption]:
     """The kinds that are fast enough by themselves, best first."""
     aim = aim_of(job)
     possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
@@ -555,12 +555,12 @@ def _single_kinds(job: Demand, share: JobShare, caps: IntArray) -> list[MachineO
     return [MachineOption(j, aim=aim) for j in sorted(possible, key=order)]
 
 
-def _cheapest_kind(job: Demand, share: JobShare, caps: IntArray) -> list[MachineOption]:
+def _cheapest_kind(job: Demand, share: JobShare, caps: Ints) -> list[MachineOption]:
     possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
     return [MachineOption(min(possible, key=lambda j: share.usd_per_work[j]), aim=aim_of(job))] if possible else []
 
 
-def _in_time(job: Demand, j: int, caps: IntArray) -> bool:
+def _in_time(job: Demand, j: int, caps: Ints) -> bool:
     return not job.hurries or float(caps[j] * job.nu[j]) * job.hours_left >= job.amount
 
 
@@ -573,7 +573,7 @@ def best_first(
 
 
 def mixture_terms(
-    job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup], usd_per_hour: FloatArray | None = None
+    job: Demand, place: Ints, caps: Ints, groups: Sequence[QuotaGroup], usd_per_hour: Floats | None = None
 ) -> MixtureTerms:
     """The terms of mixtures of all columns; only those of one region can be rented together."""
     here = np.isin(np.arange(len(job.nu)), place) & (job.nu > 0)

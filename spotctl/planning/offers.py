@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.gavel.arrays import IntArray
+from bidbrain.arrays import Ints
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
 from pricing_data.errors import UnknownPrice
 from pricing_data.market import LINUX, Market, api_region
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import PriceSeries
 from pricing_data.spelling import closest, mistyped
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
@@ -237,7 +237,7 @@ def age_text(micros: int) -> str:
     return f"{days:.0f} days" if days >= 2 else f"{micros / HOUR:.0f} hours"
 
 
-def places(kinds: Sequence[MachineKind]) -> list[IntArray]:
+def places(kinds: Sequence[MachineKind]) -> list[Ints]:
     """The columns of each region; all machines of a job are in one, because they communicate with each other."""
     grouped: dict[tuple[str, str], list[int]] = {}
     for j, kind in enumerate(kinds):

@@ -8,9 +8,9 @@ from itertools import chain
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.decision.limits import CommonQuota
 from bidbrain.eviction.hazard import family_of
-from bidbrain.gavel.arrays import FloatArray
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import Catalog, InstanceType
@@ -60,10 +60,10 @@ class QuotaGroup:
     """An amount that several kinds share, and its use by one machine of each kind (0 for kinds that do not count)."""
 
     quota: Quota
-    per_machine: FloatArray
+    per_machine: Floats
     most: float
 
-    def machines(self, unlimited: float) -> FloatArray:
+    def machines(self, unlimited: float) -> Floats:
         """The most machines of each kind, if it had the whole amount."""
         uses = self.per_machine
         return np.where(uses > 0, np.floor(self.most / np.where(uses > 0, uses, 1.0) + _ROUNDING), unlimited)
@@ -190,7 +190,7 @@ def quota_groups(
     kinds: Sequence[MachineKind], machines: Sequence[InstanceType | None], quotas: Sequence[Quota]
 ) -> list[QuotaGroup]:
     """The groups of kinds that share an amount, by quota and region."""
-    used: dict[Quota, FloatArray] = {}
+    used: dict[Quota, Floats] = {}
     for quota in quotas:
         for j, (kind, machine) in enumerate(zip(kinds, machines, strict=True)):
             if quota.covers(kind.cloud, kind.region, family_of(kind.type), kind.type):

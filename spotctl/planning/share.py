@@ -12,9 +12,9 @@ from math import inf
 
 import numpy as np
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.decision.mixture_solver import Mixture, SharedQuota, highest_rate
 from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
-from bidbrain.gavel.arrays import FloatArray, IntArray
 from pricing_data.units import counted, usd_text
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
@@ -99,7 +99,7 @@ def _lacking(demand: Demand, quotas: Sequence[QuotaShare], columns: KindColumns)
 def shares_of(
     demand: Sequence[Demand],
     kinds: Sequence[MachineKind],
-    usd_per_hour: FloatArray,
+    usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
     startup_hours: float = 0.0,
 ) -> list[JobShare]:
@@ -131,13 +131,13 @@ def shares_of(
     return shares
 
 
-def _most_used(group: QuotaGroup, job: Demand, caps: IntArray) -> float:
+def _most_used(group: QuotaGroup, job: Demand, caps: Ints) -> float:
     """The most that a job's machines could use of a quota."""
     uses = caps * group.per_machine
     return min(float(uses.sum()), job.most * float(group.per_machine[caps > 0].max(initial=0.0)), group.most)
 
 
-def _require_affordable(job: Demand, policy: str, usd_per_hour: FloatArray) -> None:
+def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
     """Raises OverBudget if the work costs more than the budget even on the cheapest machines."""
     if policy != Objective.MAKESPAN_WITHIN_BUDGET or job.budget_usd is None or job.work.assumed:
         return
@@ -149,18 +149,18 @@ def _require_affordable(job: Demand, policy: str, usd_per_hour: FloatArray) -> N
         )
 
 
-def _caps(job: Demand, workers: FloatArray) -> IntArray:
-    caps: IntArray = np.where(job.nu > 0, np.minimum(job.most, workers), 0.0).astype(np.int64)
+def _caps(job: Demand, workers: Floats) -> Ints:
+    caps: Ints = np.where(job.nu > 0, np.minimum(job.most, workers), 0.0).astype(np.int64)
     return np.maximum(caps, _reserved(job))
 
 
-def _reserved(job: Demand) -> IntArray:
+def _reserved(job: Demand) -> Ints:
     """The machines of each kind that need no quota."""
-    usable: IntArray = np.where(job.nu > 0, np.minimum(job.most, job.reserved or 0), 0).astype(np.int64)
+    usable: Ints = np.where(job.nu > 0, np.minimum(job.most, job.reserved or 0), 0).astype(np.int64)
     return usable
 
 
-def _within_groups(caps: IntArray, groups: Sequence[QuotaGroup]) -> IntArray:
+def _within_groups(caps: Ints, groups: Sequence[QuotaGroup]) -> Ints:
     """Caps that quotas allow."""
     for group in groups:
         caps = np.minimum(caps, group.machines(np.inf)).astype(np.int64)
@@ -194,15 +194,13 @@ def _effective_objective(job: Demand) -> Objective:
     return job.objective
 
 
-def _usd_per_work(job: Demand, usd_per_hour: FloatArray) -> FloatArray:
+def _usd_per_work(job: Demand, usd_per_hour: Floats) -> Floats:
     infinite = np.full(len(usd_per_hour), np.inf)
     np.divide(usd_per_hour, job.nu, out=infinite, where=job.nu > 0)
     return infinite
 
 
-def _require_possible(
-    job: Demand, kinds: Sequence[MachineKind], workers: FloatArray, groups: Sequence[QuotaGroup]
-) -> None:
+def _require_possible(job: Demand, kinds: Sequence[MachineKind], workers: Floats, groups: Sequence[QuotaGroup]) -> None:
     caps = _caps(job, workers)
     by_quota = (_fastest(job, place, caps, groups) for place in places(kinds))
     possible = [mixture for mixture in (*by_quota, _fastest_reserved(job)) if mixture is not None]
@@ -230,7 +228,7 @@ def _require_possible(
         )
 
 
-def _fastest(job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup]) -> Mixture | None:
+def _fastest(job: Demand, place: Ints, caps: Ints, groups: Sequence[QuotaGroup]) -> Mixture | None:
     """The fastest machines of a region; a gang's are of one kind."""
     if not job.gang:
         return highest_rate(mixture_terms(job, place, caps, groups))
@@ -257,7 +255,7 @@ def _fastest_reserved(job: Demand) -> Mixture | None:
 def turns_of(
     jobs: Sequence[Demand],
     kinds: Sequence[MachineKind],
-    usd_per_hour: FloatArray,
+    usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
     *,
     startup_hours: float,
@@ -308,7 +306,7 @@ def _least_hours(job: Demand) -> float:
 def _turns_in(
     order: Sequence[int],
     claim: Callable[[int, float], MachineClaim],
-    lasts: Callable[[int, FloatArray], float],
+    lasts: Callable[[int, Floats], float],
     groups: Sequence[QuotaGroup],
     *,
     overtakes: bool,
@@ -358,7 +356,7 @@ def _free(groups: Sequence[QuotaGroup], running: dict[int, Turn]) -> list[Shared
 
 
 def _claim(
-    job: Demand, at: float, kinds: Sequence[MachineKind], usd_per_hour: FloatArray, *, by_price: bool
+    job: Demand, at: float, kinds: Sequence[MachineKind], usd_per_hour: Floats, *, by_price: bool
 ) -> MachineClaim:
     usable = np.flatnonzero(job.nu > 0)
     value = job.nu / np.maximum(usd_per_hour, 1e-9) if by_price and np.isfinite(usd_per_hour[usable]).any() else job.nu
@@ -375,7 +373,7 @@ def _claim(
     return MachineClaim(tuple((value / value.max()).tolist()), least, max(job.most, least), tuple(groups), tuple(needs))
 
 
-def _hours(job: Demand, held: FloatArray) -> float:
+def _hours(job: Demand, held: Floats) -> float:
     """How long the work takes on some machines; infinite if its length is unknown."""
     rate = float(job.nu @ held)
     if job.work.assumed or rate <= 0:

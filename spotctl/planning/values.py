@@ -8,6 +8,7 @@ import numpy as np
 
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import ModelProfile
+from bidbrain.arrays import Floats
 from bidbrain.cost import CostPerWork
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
@@ -16,7 +17,6 @@ from bidbrain.decision.mixture_strategy import Aim, phases_text
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import KnownPast
-from bidbrain.gavel.arrays import FloatArray
 from bidbrain.strategies.base import Decision, Offer, Rent
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
@@ -134,7 +134,7 @@ class Demand:
 
     name: str
     objective: Objective
-    nu: FloatArray
+    nu: Floats
     least: int
     most: int
     work: JobLength
@@ -227,7 +227,7 @@ class JobShare:
     caps: tuple[int, ...]
     quotas: tuple[int, ...]
     short: tuple[bool, ...]
-    usd_per_work: FloatArray
+    usd_per_work: Floats
     turn: Turn
     lacking: Mapping[int, str] = field(default_factory=dict)
 

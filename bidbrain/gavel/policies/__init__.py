@@ -2,20 +2,13 @@
 
 from collections.abc import Callable
 
-from bidbrain.gavel.policies.agnostic import Agnostic
 from bidbrain.gavel.policies.allox import AlloX
 from bidbrain.gavel.policies.base import Policy, UnknownPolicy, Warm
-from bidbrain.gavel.policies.baselines import Isolated, Proportional
-from bidbrain.gavel.policies.budget import MakespanWithinBudget
-from bidbrain.gavel.policies.finish_time import FinishTimeFairness
+from bidbrain.gavel.policies.baselines import Agnostic, Isolated, Proportional, RandomPacking
+from bidbrain.gavel.policies.fairness import FinishTimeFairness, Makespan, MaxMinFairness
 from bidbrain.gavel.policies.hierarchical import Hierarchical
-from bidbrain.gavel.policies.linear import MaxThroughput
-from bidbrain.gavel.policies.makespan import Makespan
-from bidbrain.gavel.policies.max_min import MaxMinFairness
-from bidbrain.gavel.policies.min_cost import MinCost
+from bidbrain.gavel.policies.linear import Fifo, MakespanWithinBudget, MaxThroughput, MinCost, ShortestJobFirst
 from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
-from bidbrain.gavel.policies.ordered import Fifo, ShortestJobFirst
-from bidbrain.gavel.policies.random_packing import RandomPacking
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "max-min-fairness": MaxMinFairness,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, BadProblem, ClusterAllocation
 from bidbrain.gavel.shares import rows_of, runnable
@@ -45,7 +45,7 @@ class AlloX:
         return allocation(problem, shares, (total + float(duration[stay, begun[stay]].sum())) / len(runs))
 
 
-def _matched(duration: FloatArray, workers: IntArray, arrival: FloatArray) -> tuple[IntArray, IntArray, float]:
+def _matched(duration: Floats, workers: Ints, arrival: Floats) -> tuple[Ints, Ints, float]:
     """The jobs that come first in their queues, their types, and the sum of completion times."""
     from scipy.optimize import linear_sum_assignment
 

@@ -4,8 +4,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
 from bidbrain.gavel.shares import effective_throughput, equal_throughput, nowhere, runnable, scale_of_rows
 
@@ -43,7 +43,7 @@ class Policy(Protocol):
 
 def allocation(
     problem: AllocationProblem,
-    shares: FloatArray,
+    shares: Floats,
     objective: float,
     infeasible: tuple[str, ...] = (),
     notes: dict[str, float] | None = None,
@@ -55,7 +55,7 @@ def allocation(
     )
 
 
-def with_least_throughput(problem: AllocationProblem, shares: FloatArray) -> ClusterAllocation:
+def with_least_throughput(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
     """Builds an allocation whose objective is the least weighted normalized throughput, as in max-min fairness."""
     equal = problem.jobs.weight * equal_throughput(problem)
     runs = equal > 0
@@ -71,7 +71,7 @@ def require_steps(problem: AllocationProblem, policy: str) -> None:
         raise BadProblem(f"job {name!r}: steps: missing: {policy} needs the remaining steps of every job")
 
 
-def require_prices(problem: AllocationProblem, policy: str) -> FloatArray:
+def require_prices(problem: AllocationProblem, policy: str) -> Floats:
     """The prices of all types; refuses missing ones."""
     price = problem.cluster.usd_per_hour
     if price is None:
@@ -83,7 +83,7 @@ def require_prices(problem: AllocationProblem, policy: str) -> FloatArray:
     return price
 
 
-def usd_per_hour(problem: AllocationProblem, shares: FloatArray) -> float | None:
+def usd_per_hour(problem: AllocationProblem, shares: Floats) -> float | None:
     """Cost per hour of the workers held under X; None without prices."""
     if problem.cluster.usd_per_hour is None:
         return None

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import INF, CannotHold, LinearProgram, Solver, at_least, at_most
 from bidbrain.gavel.problem import Pieces
 
@@ -40,12 +40,12 @@ class DeadlineBatch:
     run)."""
 
     names: tuple[str, ...]
-    left: FloatArray
-    alone: FloatArray
-    scale: FloatArray
+    left: Floats
+    alone: Floats
+    scale: Floats
     types: tuple[str, ...]
-    workers: FloatArray
-    usd_per_second: FloatArray
+    workers: Floats
+    usd_per_second: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class DeadlinePlan:
     """Seconds of each job on each type, the initial rates (X), the cost, when which job runs where, and whether no plan
     costs less."""
 
-    seconds: FloatArray
-    rates: FloatArray
+    seconds: Floats
+    rates: Floats
     usd: float
     pieces: Pieces
     exact: bool = True
@@ -64,16 +64,16 @@ class DeadlinePlan:
 class _IntervalColumns:
     """Places for work: a job on a type in an interval, `span` of whose length lies before the job's deadline."""
 
-    job: IntArray
-    type: IntArray
-    interval: IntArray
-    start: FloatArray
-    span: FloatArray
-    length: FloatArray
-    alone: FloatArray
+    job: Ints
+    type: Ints
+    interval: Ints
+    start: Floats
+    span: Floats
+    length: Floats
+    alone: Floats
 
     @classmethod
-    def of(cls, batch: DeadlineBatch, ends: FloatArray) -> "_IntervalColumns":
+    def of(cls, batch: DeadlineBatch, ends: Floats) -> "_IntervalColumns":
         starts = np.concatenate([[0.0], ends[:-1]])
         within = batch.left[:, None] > starts
         span = np.minimum(batch.left[:, None], ends) - starts
@@ -86,7 +86,7 @@ class _IntervalColumns:
 class InfeasibleDeadlines(CannotHold):
     """Not all deadlines can be kept; `done` is the finished share of each job's work when their sum is largest."""
 
-    def __init__(self, done: FloatArray) -> None:
+    def __init__(self, done: Floats) -> None:
         super().__init__("not all deadlines can be kept together: give some jobs more time, or add workers")
         self.done = done
 
@@ -129,7 +129,7 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
 class _Least:
     """A solution, and its cost."""
 
-    x: FloatArray
+    x: Floats
     usd: float
 
 
@@ -149,12 +149,12 @@ def _least(batch: DeadlineBatch, columns: _IntervalColumns, program: LinearProgr
     return _Least(x, float(cost @ np.maximum(x, 0.0)))
 
 
-def _usd(batch: DeadlineBatch, columns: _IntervalColumns) -> FloatArray:
+def _usd(batch: DeadlineBatch, columns: _IntervalColumns) -> Floats:
     """The cost of all of a job's work in each column."""
     return np.asarray(batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone)
 
 
-def _most_done(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns) -> FloatArray:
+def _most_done(batch: DeadlineBatch, ends: Floats, columns: _IntervalColumns) -> Floats:
     program = _program(batch, ends, columns, columns.length)
     work, *others = program.rows
     most = at_most(work.label, work.rows, work.columns, work.values, work.lower)
@@ -164,7 +164,7 @@ def _most_done(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns
     return np.bincount(columns.job, most_done.x, len(batch.left)).astype(np.float64)
 
 
-def _program(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, over: FloatArray) -> LinearProgram:
+def _program(batch: DeadlineBatch, ends: Floats, columns: _IntervalColumns, over: Floats) -> LinearProgram:
     """Columns are shares of a job's work; rows are its work, its time in each interval, and the workers in each
     interval.
 
@@ -194,12 +194,12 @@ def _program(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, 
     return LinearProgram(-cost / cost.max(), np.zeros(count), np.full(count, INF), (work, time, workers))
 
 
-def _rates(columns: _IntervalColumns, x: FloatArray) -> FloatArray:
+def _rates(columns: _IntervalColumns, x: Floats) -> Floats:
     """X of the columns if every job runs evenly in its time of an interval."""
     return np.asarray(x * columns.alone / columns.span)
 
 
-def _held(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, rates: FloatArray) -> FloatArray:
+def _held(batch: DeadlineBatch, ends: Floats, columns: _IntervalColumns, rates: Floats) -> Floats:
     """Workers of each type held at the beginning of each interval, when the number is highest."""
     cell = columns.interval * len(batch.types) + columns.type
     held = np.bincount(cell, batch.scale[columns.job] * rates, len(ends) * len(batch.types))
@@ -207,7 +207,7 @@ def _held(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, rat
 
 
 def _plan(
-    batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray, laid_out: dict[int, Pieces]
+    batch: DeadlineBatch, columns: _IntervalColumns, x: Floats, rates: Floats, laid_out: dict[int, Pieces]
 ) -> DeadlinePlan:
     seconds, opening = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
     np.add.at(seconds, (columns.job, columns.type), x * columns.alone)
@@ -224,12 +224,12 @@ def _plan(
 
 def _cuts(
     batch: DeadlineBatch,
-    ends: FloatArray,
+    ends: Floats,
     columns: _IntervalColumns,
-    x: FloatArray,
-    rates: FloatArray,
-    crowded: IntArray,
-) -> tuple[FloatArray, dict[int, Pieces]]:
+    x: Floats,
+    rates: Floats,
+    crowded: Ints,
+) -> tuple[Floats, dict[int, Pieces]]:
     """Deadlines at which crowded intervals have to be split, and the pieces of those that can be laid out, for which it
     sets `rates`."""
     cuts, laid_out = [np.zeros(0)], {}
@@ -250,18 +250,18 @@ class _IntervalWork:
     The `ends` of its parts are the deadlines within it; `until` is the part by whose end each job has to be done.
     """
 
-    job: IntArray
-    type: IntArray
-    seconds: FloatArray
-    scale: FloatArray
-    until: IntArray
-    ends: FloatArray
-    lengths: FloatArray
-    workers: FloatArray
+    job: Ints
+    type: Ints
+    seconds: Floats
+    scale: Floats
+    until: Ints
+    ends: Floats
+    lengths: Floats
+    workers: Floats
 
     @classmethod
     def of(
-        cls, batch: DeadlineBatch, columns: _IntervalColumns, ends: FloatArray, there: IntArray, x: FloatArray
+        cls, batch: DeadlineBatch, columns: _IntervalColumns, ends: Floats, there: Ints, x: Floats
     ) -> "_IntervalWork":
         """The work of some columns of one interval."""
         job, k = columns.job[there], int(columns.interval[there[0]])
@@ -273,7 +273,7 @@ class _IntervalWork:
         seconds, scale = x * columns.alone[there], batch.scale[job]
         return cls(job, columns.type[there], seconds, scale, until[:-1], parts + (end - length), lengths, batch.workers)
 
-    def overfull(self) -> FloatArray:
+    def overfull(self) -> Floats:
         """For each type, the end until which its workers are most overloaded, if there is one."""
         worst = []
         for j, workers in enumerate(self.workers.tolist()):
@@ -284,7 +284,7 @@ class _IntervalWork:
                 worst.append(self.ends[excess[:-1].argmax()])
         return np.array(worst)
 
-    def placed(self) -> tuple[FloatArray, FloatArray, Pieces]:
+    def placed(self) -> tuple[Floats, Floats, Pieces]:
         """Deadlines that no layout keeps, and otherwise the rates in the first part, and all pieces."""
         parts = len(self.ends)
         if parts > _MOST_LAYOUT_PARTS:
@@ -315,7 +315,7 @@ class _IntervalWork:
             return self._evenly(), first, laid_out
         return self.ends[inside], first, laid_out
 
-    def _evenly(self) -> FloatArray:
+    def _evenly(self) -> Floats:
         """Some of the ends, evenly spread."""
         inside = len(self.ends) - 1
         return self.ends[np.linspace(0, inside - 1, min(_MOST_CUTS, inside)).astype(np.int64)]

@@ -6,12 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.policies.lift_paired import progress_rows
+from bidbrain.gavel.policies.lift import progress_rows
 from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
-from bidbrain.gavel.policies.water_filling import LevelDemand, Queue
 from bidbrain.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
 from bidbrain.gavel.shares import ShareColumns, equal_throughput, rows_of, runnable
 
@@ -54,7 +53,76 @@ class Hierarchical:
         return allocation(problem, filling.shares, first)
 
 
-def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> list[Queue]:
+@dataclass(frozen=True, slots=True)
+class LevelDemand:
+    """Each job's progress must be at least `base + slope t`; `full` are jobs that make their most by then."""
+
+    base: Floats
+    slope: Floats
+    full: Bools
+
+
+@dataclass(slots=True)
+class Queue:
+    """An entity's jobs by arrival, as rows of the program: the progress per unit of level, and which can still rise.
+
+    All rising jobs share one level: that of the entity, or of its earliest job. Its weight is divided among the rising
+    jobs by their weights. A job rises until workers do not suffice, or until its progress is `most`: what it makes if
+    it runs all the time on the fastest type that is not exhausted.
+    """
+
+    entity: Entity
+    rows: Ints
+    weight: Floats
+    need: Floats
+    open: Bools
+    most: Floats
+    level: float = 0.0
+
+    def fill_times(self) -> tuple[Ints, Floats]:
+        """The open jobs (positions) in the order in which they make their most, and when, if workers suffice."""
+        places, top = np.flatnonzero(self.open), (self.most / self.need)[self.open]
+        weight = self.weight[places]
+        if self.entity.policy == "fifo":
+            rise = top - np.where(np.arange(len(top)) == 0, self.level, 0.0)
+            return places, np.cumsum(np.maximum(rise, 0.0) * weight) / self.entity.weight
+        order = np.argsort(top, kind="stable")
+        rise = np.diff(np.maximum(top[order], self.level), prepend=self.level)
+        rest = np.cumsum(weight[order][::-1])[::-1]
+        return places[order], np.cumsum(rise * rest) / self.entity.weight
+
+    def demand(self, demand: LevelDemand, after: float) -> None:
+        """Sets the demand of the open jobs in the time that follows `after`, until the next of them makes its
+        most."""
+        places, times = self.fill_times()
+        done = int(np.searchsorted(times, after, side="right"))
+        full = self.rows[places[:done]]
+        demand.base[full], demand.slope[full], demand.full[full] = self.most[places[:done]], 0.0, True
+        waiting = places[done:]
+        if not len(waiting):
+            return
+        fifo = self.entity.policy == "fifo"
+        rising = waiting[:1] if fifo else waiting
+        rate = self.entity.weight / float(self.weight[rising].sum())
+        begin = float(times[done - 1]) if done else 0.0
+        level = 0.0 if fifo and done else self.level
+        if done and not fifo:
+            last = places[done - 1]
+            level = max(level, float(self.most[last] / self.need[last]))
+        rows, need = self.rows[rising], self.need[rising]
+        demand.base[rows], demand.slope[rows] = need * (level - rate * begin), need * rate
+        rows = self.rows[waiting[len(rising) :]]
+        demand.base[rows] = demand.slope[rows] = 0.0
+
+    def close(self, level: Floats, stuck: Bools, most: Floats) -> None:
+        """Stuck jobs stay where they are; the others go on from their levels. The arrays are over all rows."""
+        self.most = most[self.rows]
+        self.open = self.open & ~stuck[self.rows]
+        rest = np.flatnonzero(self.open)[:1]
+        self.level = float((level[self.rows[rest]] / self.need[rest]).sum())
+
+
+def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]:
     known = {entity.name: entity for entity in problem.entities}
     members: dict[str | None, list[int]] = {}
     for row, m in enumerate(jobs.tolist()):
@@ -80,9 +148,9 @@ class _Rise:
     """When it ends, X, the loss of time per unit of each job's level, and the most that each job can still reach."""
 
     time: float
-    shares: FloatArray
-    prices: FloatArray
-    most: FloatArray
+    shares: Floats
+    prices: Floats
+    most: Floats
 
 
 class _RiseProgram(Protocol):
@@ -92,16 +160,16 @@ class _RiseProgram(Protocol):
     def priced(self) -> bool:
         """Whether workers have prices that can exclude levels."""
 
-    def excludes(self, level: FloatArray) -> bool:
+    def excludes(self, level: Floats) -> bool:
         """Whether the last prices prove that these levels cannot be reached."""
 
-    def times_reached(self, level: FloatArray) -> float:
+    def times_reached(self, level: Floats) -> float:
         """How many times these levels can be reached."""
 
-    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+    def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
         """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
 
-    def settle(self, stuck: BoolArray) -> None:
+    def settle(self, stuck: Bools) -> None:
         """These jobs stay on the levels of the last rise."""
 
 
@@ -136,7 +204,7 @@ class _Filling:
         self._program.settle(~np.isin(np.arange(len(stuck)), self._open()))
         return min(float(events[0]), rise.time)
 
-    def _last(self, events: FloatArray) -> int:
+    def _last(self, events: Floats) -> int:
         """The last event for which workers suffice, or -1."""
         low, high = -1, len(events)
         while high - low > 1:
@@ -147,7 +215,7 @@ class _Filling:
             low, high = (at, high) if suffices else (low, at)
         return low
 
-    def _next(self, events: FloatArray, low: int, high: int) -> tuple[int, int]:
+    def _next(self, events: Floats, low: int, high: int) -> tuple[int, int]:
         """The event to try next, and the first that is excluded: the last one before it, if prices say which."""
         if not self._program.priced:
             return (low + high) // 2, high
@@ -158,11 +226,11 @@ class _Filling:
             begin, end = (begin, middle) if excluded else (middle, end)
         return end - 1, end
 
-    def _level(self, time: float) -> FloatArray:
+    def _level(self, time: float) -> Floats:
         at = self._demand(time)
         return np.asarray(_kept(at) + at.slope * time)
 
-    def _open(self) -> IntArray:
+    def _open(self) -> Ints:
         return np.concatenate([queue.rows[queue.open] for queue in self._queues])
 
     def _demand(self, after: float) -> LevelDemand:
@@ -186,7 +254,7 @@ class _Filling:
         )
 
 
-def _kept(at: LevelDemand) -> FloatArray:
+def _kept(at: LevelDemand) -> Floats:
     """The base levels, less what rounding may take from those that do not rise."""
     return np.where(at.slope > 0, at.base, at.base * _KEPT)
 
@@ -198,33 +266,33 @@ class _Alone:
     on the remaining types. Stuck jobs for which no other mix is as good keep their shares.
     """
 
-    def __init__(self, problem: AllocationProblem, jobs: IntArray) -> None:
+    def __init__(self, problem: AllocationProblem, jobs: Ints) -> None:
         can = runnable(problem)
         usable = np.where(can, problem.jobs.throughputs, 0.0)[jobs]
         self._jobs, self._shares = jobs, np.zeros(can.shape)
         self._progress = usable / usable.max(axis=1, keepdims=True)
         self._held, self._workers = problem.jobs.scale[jobs].astype(np.float64), problem.cluster.workers
         self._rows, self._free = np.arange(len(jobs)), np.ones(can.shape[1], dtype=bool)
-        self._prices: FloatArray | None = None
+        self._prices: Floats | None = None
         self._last: Sifted | None = None
 
     @property
     def priced(self) -> bool:
         return self._prices is not None
 
-    def excludes(self, level: FloatArray) -> bool:
+    def excludes(self, level: Floats) -> bool:
         assert self._prices is not None
         worth = float(self._prices @ self._workers)
         return excess(self._groups, level[self._rows], self._prices) > _EXCLUDED * worth
 
-    def times_reached(self, level: FloatArray) -> float:
+    def times_reached(self, level: Floats) -> float:
         level = level[self._rows]
         if not level.any():
             return np.inf
         nothing = 0.0 * level
         return self._sift(LevelObjective(nothing, level, nothing, float(level.sum())), 1.0).z
 
-    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+    def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
         """As `_RiseProgram`."""
         gain = float(slope.sum())
         sifted = self._last = self._sift(
@@ -239,7 +307,7 @@ class _Alone:
             most = np.where(self._free, self._progress, 0.0).max(axis=1)
         return _Rise(sifted.z if gain else time, self._shares, prices, most)
 
-    def settle(self, stuck: BoolArray) -> None:
+    def settle(self, stuck: Bools) -> None:
         assert self._last is not None
         fixed = stuck[self._rows] & ~self._last.tied
         rows = self._rows[fixed]
@@ -263,7 +331,7 @@ class _Paired:
 
     priced = False
 
-    def __init__(self, columns: ShareColumns, jobs: IntArray) -> None:
+    def __init__(self, columns: ShareColumns, jobs: Ints) -> None:
         self._columns, self._z = columns, columns.count
         count, base = len(jobs), columns.count + 1
         levels = progress_rows(columns, columns.most(), jobs, np.ones(count), np.full(count, self._z))
@@ -277,16 +345,16 @@ class _Paired:
         program = LinearProgram(nothing, nothing, np.full(base + 1, INF), (levels, *columns.limits()))
         self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), [self._z, base]))
 
-    def excludes(self, _level: FloatArray) -> bool:
+    def excludes(self, _level: Floats) -> bool:
         return False
 
-    def times_reached(self, level: FloatArray) -> float:
+    def times_reached(self, level: Floats) -> float:
         if not level.any():
             return np.inf
         self._set(level, 0.0 * level)
         return self._times(INF)
 
-    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+    def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
         """As `_RiseProgram`. Base levels that the solver's tolerance has lost are lowered."""
         self._set(base, slope)
         self._solver.set_column(self._z + 1, self._times(1.0) * _FULL, 1.0)
@@ -295,10 +363,10 @@ class _Paired:
         prices, shares = np.abs(solution.prices[: len(base)]), self._columns.matrix(solution.x)
         return _Rise(float(solution.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base)))
 
-    def settle(self, _stuck: BoolArray) -> None:
+    def settle(self, _stuck: Bools) -> None:
         """As `_RiseProgram`."""
 
-    def _set(self, base: FloatArray, slope: FloatArray) -> None:
+    def _set(self, base: Floats, slope: Floats) -> None:
         for row, (a, b) in enumerate(zip(base.tolist(), slope.tolist(), strict=True)):
             self._solver.set_entry(row, self._z, -b)
             self._solver.set_entry(row, self._z + 1, -a)

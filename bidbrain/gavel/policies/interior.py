@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel.lp import SolverFailed
 
 EXACT, ROUGH = 1e-10, 1e-4
@@ -34,11 +34,11 @@ class CenterProgram:
     `can` says where a job can run, `held` how many workers it holds, `workers` how many there are of each type.
     """
 
-    progress: FloatArray
-    can: BoolArray
-    need: FloatArray
-    held: FloatArray
-    workers: FloatArray
+    progress: Floats
+    can: Bools
+    need: Floats
+    held: Floats
+    workers: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Center:
     progress."""
 
     z: float
-    shares: FloatArray
-    prices: FloatArray
+    shares: Floats
+    prices: Floats
 
 
 def center(program: CenterProgram, gap: float) -> Center:
@@ -73,7 +73,7 @@ def center(program: CenterProgram, gap: float) -> Center:
     return Center(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
 
 
-def with_free_workers(shares: FloatArray, progress: FloatArray, held: FloatArray, workers: FloatArray) -> FloatArray:
+def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: Floats) -> Floats:
     """Gives free workers to jobs with idle time, the fastest there first, so that no worker is idle that any job could
     use."""
     shares = shares.copy()
@@ -94,7 +94,7 @@ class _Point:
     what a share loses, and the prices of time, of levels, of workers, and of z.
     """
 
-    def __init__(self, program: CenterProgram, need: FloatArray) -> None:
+    def __init__(self, program: CenterProgram, need: Floats) -> None:
         can, workers = program.can.T, np.where(program.workers > 0, program.workers, 1.0)
         self._types, self._jobs = can.shape
         self._end = (self._types + 2) * self._jobs
@@ -125,14 +125,14 @@ class _Point:
         self.y[self._end : -1], self.w[self._end : -1] = 1 - _sum(self._part * even, 1), 1.0 / types
         self.y[-1], self.w[-1] = z, float(self._need @ w[-1]) - 1
 
-    def of_jobs(self, entries: FloatArray) -> FloatArray:
+    def of_jobs(self, entries: Floats) -> Floats:
         """The columns by jobs of a vector like y, as a view."""
         return entries[: self._end].reshape(-1, self._jobs)
 
-    def shares(self) -> FloatArray:
+    def shares(self) -> Floats:
         return np.ascontiguousarray(self.of_jobs(self.y * self.counts)[: self._types].T)
 
-    def level_prices(self) -> FloatArray:
+    def level_prices(self) -> Floats:
         return np.asarray(self.of_jobs(self.w)[-1])
 
     def gap(self) -> float:
@@ -159,7 +159,7 @@ class _Point:
         self.w = w + _length(dw, w) * dw
 
 
-def _length(change: FloatArray, at: FloatArray) -> float:
+def _length(change: Floats, at: Floats) -> float:
     """How much of a step keeps all entries positive, or nearly all of the way to where one ends."""
     return _TO_BOUNDARY / max(-float((change / at).min()), _TO_BOUNDARY)
 
@@ -173,10 +173,10 @@ class _Places:
     the price of time, and the price of progress: entries are those of pairs, then the diagonal, then the last two rows.
     """
 
-    first: IntArray
-    second: IntArray
-    without: FloatArray
-    entries: IntArray
+    first: Ints
+    second: Ints
+    without: Floats
+    entries: Ints
 
 
 @cache
@@ -200,7 +200,7 @@ class _Constants:
     answer to a higher level.
     """
 
-    def __init__(self, progress: FloatArray, part: FloatArray, need: FloatArray) -> None:
+    def __init__(self, progress: Floats, part: Floats, need: Floats) -> None:
         (types, jobs), columns = progress.shape, len(progress) + 2
         self.places, self.need, self.taken = _places(columns), need, -part[:, None]
         first, second, pairs = self.places.first, self.places.second, len(self.places.first)
@@ -233,7 +233,7 @@ class _Newton:
     few array operations, because with a hundred jobs their number is what takes time.
     """
 
-    def __init__(self, fixed: _Constants, y: FloatArray, w: FloatArray, counts: FloatArray) -> None:
+    def __init__(self, fixed: _Constants, y: Floats, w: Floats, counts: Floats) -> None:
         (columns, jobs), places = fixed.idle.shape, fixed.places
         pairs, end = len(places.first), fixed.idle.size
         self._ratio = y / w
@@ -253,9 +253,7 @@ class _Newton:
         self._move = entries.take(places.entries[:columns], 0)
         self._follow, self._tail, self._solved = self._shared(fixed, entries, sums[-2:])
 
-    def _shared(
-        self, fixed: _Constants, entries: FloatArray, answer: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _shared(self, fixed: _Constants, entries: Floats, answer: Floats) -> tuple[Floats, Floats, Floats]:
         """How columns follow prices and level; the same for free workers and z; the inverse of the system of these."""
         (columns, jobs), end = fixed.idle.shape, fixed.idle.size
         types = columns - 2
@@ -272,12 +270,12 @@ class _Newton:
         tail[-1] = 1.0
         return flat[:, :end], tail, np.linalg.inv(system).astype(np.float64, copy=False)
 
-    def ahead(self) -> FloatArray:
+    def ahead(self) -> Floats:
         """The change of y in a step straight toward the optimum: there all prices only pay for the higher level."""
         solved = self._solved[:, -1]
         return np.concatenate([solved @ self._follow, self._tail * solved])
 
-    def step(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def step(self, q: Floats) -> tuple[Floats, Floats]:
         """The changes of y and w for which each `w dy / y + dw` is `q`."""
         end = self._follow.shape[1]
         right = self._follow @ q[:end]

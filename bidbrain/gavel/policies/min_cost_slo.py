@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.gavel.policies.deadline_packing import packed
+from bidbrain.gavel.policies.deadline_packing import lateness, packed
 from bidbrain.gavel.policies.deadline_plan import (
     DeadlineBatch,
     DeadlinePlan,
@@ -15,7 +15,6 @@ from bidbrain.gavel.policies.deadline_plan import (
     NoExactPlan,
     cheapest,
 )
-from bidbrain.gavel.policies.lateness import lateness
 from bidbrain.gavel.policies.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.gavel.shares import ShareColumns, rows_of, runnable
@@ -78,12 +77,12 @@ def batch_of(problem: AllocationProblem) -> DeadlineBatch:
     return DeadlineBatch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
 
 
-def _part(batch: DeadlineBatch, of: IntArray) -> DeadlineBatch:
+def _part(batch: DeadlineBatch, of: Ints) -> DeadlineBatch:
     names = tuple(batch.names[m] for m in of.tolist())
     return replace(batch, names=names, left=batch.left[of], alone=batch.alone[of], scale=batch.scale[of])
 
 
-def _kept(batch: DeadlineBatch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
+def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """The jobs whose deadlines are kept together, their plan, and what the others would take."""
     if len(hurried) <= _MOST_ONE_BY_ONE:
         return kept_one_by_one(batch, hurried)
@@ -102,9 +101,7 @@ def _kept(batch: DeadlineBatch, hurried: IntArray) -> tuple[IntArray, DeadlinePl
     return hurried[kept], plan, said
 
 
-def _with_more(
-    batch: DeadlineBatch, kept: IntArray, plan: DeadlinePlan, done: FloatArray
-) -> tuple[IntArray, DeadlinePlan]:
+def _with_more(batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Floats) -> tuple[Ints, DeadlinePlan]:
     """Tries again to place jobs that did not fit, closest misses first: an exact program may move the others."""
     out = np.setdiff1d(np.arange(len(batch.left)), kept)
     for m in out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN].tolist():
@@ -114,7 +111,7 @@ def _with_more(
     return kept, plan
 
 
-def kept_one_by_one(batch: DeadlineBatch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
+def kept_one_by_one(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """Exact: gives up no deadline that could be kept together with the others."""
     plan, lacking = None, np.zeros(len(batch.left))
     kept = hurried
@@ -157,7 +154,7 @@ def _crowded_out(batch: DeadlineBatch, m: int, done: float) -> str:
     )
 
 
-def _in_what_is_free(problem: AllocationProblem, shares: FloatArray, unhurried: IntArray) -> FloatArray:
+def _in_what_is_free(problem: AllocationProblem, shares: Floats, unhurried: Ints) -> Floats:
     """X of the jobs without deadlines: where they are cheapest, on the workers that the others leave."""
     jobs, cluster = problem.jobs, problem.cluster
     used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel.lp import (
     AT_LOWER,
     AT_UPPER,
@@ -51,23 +51,23 @@ class Groups:
     stages leave. `cost` is what a group pays for all of the time on each type.
     """
 
-    progress: FloatArray
-    held: FloatArray
-    workers: FloatArray
-    stage: IntArray | None = None
-    cost: FloatArray | None = None
+    progress: Floats
+    held: Floats
+    workers: Floats
+    stage: Ints | None = None
+    cost: Floats | None = None
 
-    def part(self, of: IntArray) -> "Groups":
+    def part(self, of: Ints) -> "Groups":
         share = self.held[of].sum() / self.held.sum()
         stage = None if self.stage is None else self.stage[of]
         cost = None if self.cost is None else self.cost[of]
         return Groups(self.progress[of], self.held[of], self.workers * share, stage, cost)
 
-    def at_stages(self, values: FloatArray) -> FloatArray:
+    def at_stages(self, values: Floats) -> Floats:
         """Each group's row of values that are given by stage and type."""
         return values if self.stage is None else values.reshape(-1, self.progress.shape[1])[self.stage]
 
-    def used(self, shares: FloatArray, of: BoolArray) -> FloatArray:
+    def used(self, shares: Floats, of: Bools) -> Floats:
         """The workers that some groups use, by stage and type."""
         held = (self.held * of)[:, None] * shares
         if self.stage is None:
@@ -81,12 +81,12 @@ class Groups:
 class LevelObjective:
     """Maximize `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
 
-    base: FloatArray
-    slope: FloatArray
-    gain: FloatArray
+    base: Floats
+    slope: Floats
+    gain: Floats
     gain_z: float
 
-    def part(self, of: IntArray) -> "LevelObjective":
+    def part(self, of: Ints) -> "LevelObjective":
         """The objective of some of the groups, with their part of `gain_z`."""
         share = self.slope[of].sum() / self.slope.sum() if self.gain_z else 1.0
         return LevelObjective(self.base[of], self.slope[of], self.gain[of], self.gain_z * share)
@@ -96,7 +96,7 @@ class LevelObjective:
 class PriceStart:
     """Prices of workers, and z, at the optimum of a similar program; `close` if only few groups differ."""
 
-    prices: FloatArray
+    prices: Floats
     z: float
     close: bool = True
 
@@ -107,10 +107,10 @@ class Sifted:
     which groups have several best mixes."""
 
     z: float
-    shares: FloatArray
-    prices: FloatArray
-    level_prices: FloatArray
-    tied: BoolArray
+    shares: Floats
+    prices: Floats
+    level_prices: Floats
+    tied: Bools
 
     def start(self) -> PriceStart:
         """Where a similar program may start."""
@@ -124,7 +124,10 @@ def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = N
 
 def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> Sifted:
     count, sieve = len(groups.held), _Sieve(groups, objective)
-    undecided = _undecided_of(groups) if count > _SOLVED_WHOLE else count
+    undecided = count
+    if count > _SOLVED_WHOLE:
+        # With stages, prices of a sample say less.
+        undecided = max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
     while undecided < count:
         try:
             return sieve.solve(sieve.closest(undecided, start), start)
@@ -132,12 +135,6 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
             # There may be no solution with the others where they are, although the program has one.
             undecided *= 4
     return sieve.solve(np.arange(count), start)
-
-
-def _undecided_of(groups: Groups) -> int:
-    """How many groups are undecided at first: with stages, prices of a sample say less."""
-    count = len(groups.held)
-    return max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
 
 
 def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart | None) -> PriceStart:
@@ -160,7 +157,7 @@ def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart |
     return start
 
 
-def excess(groups: Groups, level: FloatArray, prices: FloatArray) -> float:
+def excess(groups: Groups, level: Floats, prices: Floats) -> float:
     """The least cost of the workers for these levels at these prices, minus the price of all workers there are.
 
     A positive excess proves that workers do not suffice.
@@ -171,7 +168,7 @@ def excess(groups: Groups, level: FloatArray, prices: FloatArray) -> float:
     )
 
 
-def times_reached(groups: Groups, level: FloatArray) -> float:
+def times_reached(groups: Groups, level: Floats) -> float:
     """How many times their levels the groups can reach."""
     if not level.any():
         return np.inf
@@ -186,12 +183,12 @@ class _Mixes:
     Type 0 is to idle, the others count from 1. The time on `fast` is `at_zero + per_z z`.
     """
 
-    slow: IntArray
-    fast: IntArray
-    at_zero: FloatArray
-    per_z: FloatArray
+    slow: Ints
+    fast: Ints
+    at_zero: Floats
+    per_z: Floats
 
-    def shares(self, types: int) -> tuple[FloatArray, FloatArray]:
+    def shares(self, types: int) -> tuple[Floats, Floats]:
         """Shares of time (groups by types) at z = 0, and per unit of z."""
         every = np.arange(len(self.slow))
         at_zero, per_z = np.zeros((len(every), types + 1)), np.zeros((len(every), types + 1))
@@ -222,7 +219,7 @@ class _Sieve:
         self._width = self._reach[:, self._high] - self._reach[:, self._low]
         self._usable = (self._width > 0) & self._can[:, self._low] & self._can[:, self._high]
 
-    def closest(self, count: int, start: PriceStart) -> IntArray:
+    def closest(self, count: int, start: PriceStart) -> Ints:
         """The groups to which it matters least which mix they have, for the workers they hold."""
         value = self._values(start)
         two = np.partition(value, value.shape[1] - 2, axis=1)[:, -2:]
@@ -230,7 +227,7 @@ class _Sieve:
             lead = np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
         return np.argsort(lead, kind="stable")[:count]
 
-    def solve(self, undecided: IntArray, start: PriceStart) -> Sifted:
+    def solve(self, undecided: Ints, start: PriceStart) -> Sifted:
         """The optimum, beginning with these undecided groups."""
         decided = np.ones(len(self._every), dtype=bool)
         decided[undecided] = False
@@ -243,11 +240,11 @@ class _Sieve:
                 return sifted
             decided &= ~wrong
 
-    def least_cost(self, prices: FloatArray) -> float:
+    def least_cost(self, prices: Floats) -> float:
         """The cost of the cheapest mixes that reach the levels of `z = 0`."""
         return -float(self._values(PriceStart(prices, 0.0)).max(axis=1).sum())
 
-    def _values(self, start: PriceStart) -> FloatArray:
+    def _values(self, start: PriceStart) -> Floats:
         """The value of each mix of two and each single type; minus infinity where it does not fit the level."""
         level, points = self._levels(start.z)[:, None], self._points(start.prices)
         low = self._reach[:, self._low]
@@ -257,10 +254,10 @@ class _Sieve:
         alone = np.where(self._single & (level <= self._reach), points, -np.inf)
         return np.hstack([np.where(fits, value, -np.inf), alone])
 
-    def _levels(self, z: float) -> FloatArray:
+    def _levels(self, z: float) -> Floats:
         return np.asarray(np.minimum(self._objective.base + self._objective.slope * z, self._most))
 
-    def _points(self, prices: FloatArray) -> FloatArray:
+    def _points(self, prices: Floats) -> Floats:
         """The value of all time on each type."""
         groups = self._groups
         values = self._objective.gain[:, None] * self._reach
@@ -277,7 +274,7 @@ class _Sieve:
         at_zero = np.where(slow != fast, (self._objective.base - reach) / width, 1.0)
         return _Mixes(slow, fast, at_zero, np.where(slow != fast, self._objective.slope / width, 0.0))
 
-    def _wrong(self, mixes: _Mixes, start: PriceStart) -> BoolArray:
+    def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
         """The groups whose mix is not the best, or not possible."""
         points, best = self._points(start.prices), self._values(start).max(axis=1)
         part = mixes.at_zero + mixes.per_z * start.z
@@ -291,7 +288,7 @@ class _Sieve:
             | short
         )
 
-    def _with(self, mixes: _Mixes, decided: BoolArray, start: PriceStart) -> Sifted:
+    def _with(self, mixes: _Mixes, decided: Bools, start: PriceStart) -> Sifted:
         """The optimum if the decided groups keep their mixes."""
         types = self._groups.progress.shape[1]
         at_zero, per_z = mixes.shares(types)
@@ -313,7 +310,7 @@ class _Sieve:
         level_prices[undecided] = np.abs(solution.prices[: len(undecided)])
         return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(PriceStart(prices, z)))
 
-    def _tied(self, start: PriceStart) -> BoolArray:
+    def _tied(self, start: PriceStart) -> Bools:
         """The groups that another mix suits as well as the best."""
         value, level = self._values(start), self._levels(start.z)[:, None]
         # A mix that needs all of the time on its fast type is no other than that type alone.
@@ -324,7 +321,7 @@ class _Sieve:
         good = value >= most - _EQUAL_VALUE * np.abs(most)
         return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
 
-    def _program(self, of: IntArray, left: FloatArray, per_z: FloatArray) -> LinearProgram:
+    def _program(self, of: Ints, left: Floats, per_z: Floats) -> LinearProgram:
         """Columns are the undecided groups' shares, then z, then what each stage leaves to the next; rows their levels
         and times, then the workers by stage and type."""
         groups, objective = self._groups, self._objective
@@ -349,20 +346,18 @@ class _Sieve:
             left,
         )
         own = 0.0 if groups.cost is None else groups.cost[of]
+        rising = objective.slope > 0
+        room = (self._most - objective.base)[rising] / objective.slope[rising]
+        # There the first group reaches its most, running all the time.
+        most_z = max(0.0, float(room.min())) if rising.any() else 0.0
         gain = np.concatenate(
             [(progress * objective.gain[of][:, None] - own).ravel(), [objective.gain_z], 0.0 * passed]
         )
-        upper = np.concatenate([np.where(progress > 0, INF, 0.0).ravel(), [self._ceiling()], np.full(len(passed), INF)])
+        upper = np.concatenate([np.where(progress > 0, INF, 0.0).ravel(), [most_z], np.full(len(passed), INF)])
         return LinearProgram(gain, np.zeros(len(gain)), upper, (level, time, workers))
 
-    def _ceiling(self) -> float:
-        """The z at which the first group reaches its most, running all the time."""
-        rising = self._objective.slope > 0
-        room = self._most[rising] - self._objective.base[rising]
-        return max(0.0, float((room / self._objective.slope[rising]).min())) if rising.any() else 0.0
 
-
-def _basis(slow: IntArray, fast: IntArray, prices: FloatArray, types: int) -> SimplexBasis:
+def _basis(slow: Ints, fast: Ints, prices: Floats, types: int) -> SimplexBasis:
     """The basis in which the groups have their mixes, and types with a price are used up."""
     groups = len(slow)
     basic = np.zeros((groups, types + 1), dtype=bool)

@@ -6,11 +6,10 @@ from math import isfinite
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.effective_price import Movement
-from bidbrain.gavel.pricing.board import PriceBoard
-from bidbrain.gavel.pricing.strategies import PlacementRule, TrainingCost, TrainingJobs, follow, stay
+from bidbrain.gavel.pricing.strategies import PlacementRule, PriceBoard, TrainingCost, TrainingJobs, follow, stay
 
 
 class NoOffer(BidBrainError):
@@ -108,7 +107,7 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
     return answers
 
 
-def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) -> FloatArray:
+def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) -> Floats:
     """Throughput of each job type on each offer that the strategy may use; 0 on the others."""
     rates = np.array(
         [
@@ -135,7 +134,7 @@ def _course(board: PriceBoard, strategy: PlacementRule, runs: TrainingJobs, move
     return (follow if strategy.moves else stay)(board, runs, movement)
 
 
-def _fitting(costs: Sequence[FloatArray]) -> int:
+def _fitting(costs: Sequence[Floats]) -> int:
     """Number of starts before the first that leads any strategy beyond the end of the prices.
 
     Dropping single starts instead would favor those in which no slow, cheap machine was chosen.
@@ -156,7 +155,7 @@ def _summary(
     days: float,
     strategy: PlacementRule,
     course: TrainingCost,
-    start: FloatArray,
+    start: Floats,
     base: float,
 ) -> PricedJob:
     offers = [board.offers[first] for first in course.first]

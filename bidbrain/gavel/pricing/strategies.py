@@ -1,19 +1,141 @@
-"""Where a job runs: on one offer to the end, or on whichever is cheapest as prices change (Figure 6.5).
+"""The prices of accelerators over time, and where a job runs (Figure 6.5).
 
-Everything is per accelerator; a job's rate on an offer is its throughput there times the share of time that is not
-wasted. Jobs are columns, because a strategy is evaluated from many starts.
+A job stays on one offer to the end, or follows whichever is cheapest as prices change. Everything is per accelerator; a
+job's rate on an offer is its throughput there times the share of time that is not wasted. Jobs are columns, because a
+strategy is evaluated from many starts.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.arrays import Floats, Ints
+from bidbrain.errors import TooLittleHistory
 from bidbrain.gavel.effective_price import Movement
-from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard
+from pricing_data.catalog import InstanceType
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time
 
 # A job may end beyond the prices by this fraction, which is rounding.
 _ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorOffer:
+    """A market of machines with accelerators. The price of one accelerator is its share of the machine's price.
+
+    This price holds for a job that uses all accelerators of a machine, or where other jobs use the rest (Figure 6.4).
+    `useful_share` is the share of paid time that evictions do not waste.
+    """
+
+    market: Market
+    accelerator: str
+    accelerators: int
+    useful_share: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.market} ({self.accelerators}x{self.accelerator})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PriceBoard:
+    """An accelerator-hour of offer `o` costs `usd[o, i]` from `hours[i]` after `begin` on, until `end`."""
+
+    offers: tuple[AcceleratorOffer, ...]
+    begin: int
+    end: int
+    hours: Floats
+    usd: Floats
+    paid_before: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        spans = np.diff(self.hours)
+        paid = np.concatenate((np.zeros((len(self.offers), 1)), np.cumsum(self.usd[:, :-1] * spans, axis=1)), axis=1)
+        object.__setattr__(self, "paid_before", paid)
+
+    @property
+    def span(self) -> float:
+        """Hours from begin to end."""
+        return (self.end - self.begin) / HOUR
+
+    def moment(self, hours: Floats) -> Ints:
+        """Index of the price in force at each time."""
+        return (np.searchsorted(self.hours, hours, side="right") - 1).astype(np.int64)
+
+    def price(self, offers: Ints, hours: Floats) -> Floats:
+        """Dollars per accelerator-hour of each offer at each time."""
+        return np.asarray(self.usd[offers, self.moment(hours)], dtype=np.float64)
+
+    def paid(self, offers: Ints, start: Floats, stop: Floats) -> Floats:
+        """Dollars for an accelerator of each offer held from start to stop."""
+        return self._paid_until(offers, stop) - self._paid_until(offers, start)
+
+    def _paid_until(self, offers: Ints, hours: Floats) -> Floats:
+        at = self.moment(hours)
+        total: Floats = self.paid_before[offers, at] + self.usd[offers, at] * (hours - self.hours[at])
+        return total
+
+
+def board_of(
+    histories: Sequence[PriceSeries],
+    machine: Callable[[Market], InstanceType],
+    useful_share: Callable[[Market], float] = lambda _: 1.0,
+) -> PriceBoard:
+    """The board of the markets with prices over a common span; `machine` says what each market offers.
+
+    Among all spans with prices from every cloud, it uses the one that maximizes (markets with prices throughout) x
+    time, so that a market that began late or ended early does not shorten the span of all others.
+    """
+    begin, end = _common_span(histories)
+    known = [series for series in histories if series.first <= begin and series.last >= end]
+    windows = [series.window(begin, end) for series in known]
+    changes = [window.times[1:][np.diff(window.prices) != 0] for window in windows]
+    moments = np.unique(np.concatenate((np.array([begin], dtype=np.int64), *changes)))
+    # A change at the very end would hold for no time.
+    moments = moments[moments < end]
+    offers = []
+    for series in known:
+        kind = machine(series.market)
+        assert kind.accelerator is not None
+        offers.append(AcceleratorOffer(series.market, kind.accelerator, kind.accelerators, useful_share(series.market)))
+    usd = np.array(
+        [
+            window.prices[np.searchsorted(window.times, moments, side="right") - 1]
+            / (NANOS_PER_DOLLAR * offer.accelerators)
+            for window, offer in zip(windows, offers, strict=True)
+        ]
+    )
+    return PriceBoard(tuple(offers), begin, end, (moments - begin) / HOUR, usd)
+
+
+def left_out(histories: Sequence[PriceSeries], board: PriceBoard) -> list[Market]:
+    """The markets whose history does not cover the board."""
+    held = {offer.market for offer in board.offers}
+    return [series.market for series in histories if series.market not in held]
+
+
+def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
+    clouds = sorted({series.market.cloud for series in histories})
+    begins = np.array([series.first for series in histories], dtype=np.int64)
+    ends = np.array([series.last for series in histories], dtype=np.int64)
+    cloud = np.array([clouds.index(series.market.cloud) for series in histories])
+    best, span = 0.0, None
+    for begin in np.unique(begins):
+        candidates = np.unique(ends[(begins <= begin) & (ends > begin)])
+        covers = (begins <= begin)[:, None] & (ends[:, None] >= candidates)
+        whole = np.all([covers[cloud == code].any(axis=0) for code in range(len(clouds))], axis=0)
+        areas = np.where(whole, covers.sum(axis=0) * (candidates - begin).astype(np.float64), 0.0)
+        if areas.size and areas.max() > best:
+            best, span = float(areas.max()), (int(begin), int(candidates[areas.argmax()]))
+    if span is None:
+        spans = ", ".join(
+            f"{name} {format_time(int(begins[cloud == code].min()))} to {format_time(int(ends[cloud == code].max()))}"
+            for code, name in enumerate(clouds)
+        )
+        raise TooLittleHistory(f"the price histories have no time in common: {spans or 'none is given'}")
+    return span
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +182,12 @@ class TrainingJobs:
     there.
     """
 
-    start: FloatArray
-    work: FloatArray
-    rates: FloatArray
+    start: Floats
+    work: Floats
+    rates: Floats
 
     @property
-    def hours_per_step(self) -> FloatArray:
+    def hours_per_step(self) -> Floats:
         """The inverse of the rates: infinite where a job may not run."""
         endless = np.full(self.rates.shape, np.inf)
         return np.asarray(np.divide(1.0, self.rates, out=endless, where=self.rates > 0), dtype=np.float64)
@@ -78,11 +200,11 @@ class TrainingCost:
     `usd` and `stop` are NaN where a job would have run beyond the end of the prices.
     """
 
-    usd: FloatArray
-    moved_usd: FloatArray
-    stop: FloatArray
-    moves: IntArray
-    first: IntArray
+    usd: Floats
+    moved_usd: Floats
+    stop: Floats
+    moves: Ints
+    first: Ints
 
 
 def stay(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
@@ -121,7 +243,9 @@ class _Walk:
         clouds = sorted({offer.market.cloud for offer in offers})
         self.cloud_of = np.array([clouds.index(offer.market.cloud) for offer in offers])
         self.checkpoint = _checkpoint_costs(offers, movement)
-        self.data_by_held = _dataset_costs(clouds, movement)
+        # The cost of moving the dataset to each cloud, by the set of clouds (as bits) that already have it.
+        sets = [[cloud for bit, cloud in enumerate(clouds) if mask >> bit & 1] for mask in range(1 << len(clouds))]
+        self.data_by_held = np.array([[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets])
         count = runs.start.size
         self.left = runs.work.copy()
         self.busy = np.zeros(count)
@@ -144,7 +268,7 @@ class _Walk:
         usd = np.where(np.isnan(self.stop), np.nan, self.usd)
         return TrainingCost(usd, self.moved, self.stop, self.moves, self.index[self.first])
 
-    def _look(self, jobs: IntArray, usd_per_hour: FloatArray, steps: FloatArray) -> None:
+    def _look(self, jobs: Ints, usd_per_hour: Floats, steps: Floats) -> None:
         """Compares all offers for jobs that must choose, and only the offers that became cheaper for all others.
 
         A move that was not worthwhile is even less so with less work left, until a price changes: the current one
@@ -153,19 +277,16 @@ class _Walk:
         """
         fresh = self.at[jobs] < 0
         everything = fresh | (steps[self.at[jobs]] > 0)
-        self._start(jobs[fresh], usd_per_hour)
+        new = jobs[fresh]
+        data = self.data_by_held[self.held[new]][:, self.cloud_of]
+        best = (self.left[new, None] * self.pace[new] * usd_per_hour + data).argmin(axis=1)
+        self.first[new] = best
+        self._settle(new, best, data[np.arange(new.size), best])
         fallen = np.flatnonzero(steps < 0)
         self._consider(jobs[everything & ~fresh], np.arange(usd_per_hour.size), usd_per_hour)
         self._consider(jobs[~everything], fallen, usd_per_hour)
 
-    def _start(self, jobs: IntArray, usd_per_hour: FloatArray) -> None:
-        """Starts these jobs where that is cheapest."""
-        data = self.data_by_held[self.held[jobs]][:, self.cloud_of]
-        best = (self.left[jobs, None] * self.pace[jobs] * usd_per_hour + data).argmin(axis=1)
-        self.first[jobs] = best
-        self._settle(jobs, best, data[np.arange(jobs.size), best])
-
-    def _consider(self, jobs: IntArray, offers: IntArray, usd_per_hour: FloatArray) -> None:
+    def _consider(self, jobs: Ints, offers: Ints, usd_per_hour: Floats) -> None:
         """Moves these jobs to the best of these offers if the rest costs less there, move included."""
         if jobs.size == 0 or offers.size == 0:
             return
@@ -182,13 +303,13 @@ class _Walk:
         self.busy[jobs[going]] = self.move_hours
         self._settle(jobs[going], offers[best[going]], moved[rows, best][going])
 
-    def _settle(self, jobs: IntArray, offers: IntArray, moved_usd: FloatArray) -> None:
+    def _settle(self, jobs: Ints, offers: Ints, moved_usd: Floats) -> None:
         self.at[jobs] = offers
         self.usd[jobs] += moved_usd
         self.moved[jobs] += moved_usd
         self.held[jobs] |= 1 << self.cloud_of[offers]
 
-    def _run(self, jobs: IntArray, usd_per_hour: FloatArray, begin: float, end: float) -> None:
+    def _run(self, jobs: Ints, usd_per_hour: Floats, begin: float, end: float) -> None:
         """Runs these jobs from the later of `begin` and their start, to `end` or their own end."""
         start = np.maximum(self.runs.start[jobs], begin)
         pace, price = self.pace[jobs, self.at[jobs]], usd_per_hour[self.at[jobs]]
@@ -202,18 +323,12 @@ class _Walk:
         self.stop[jobs[done]] = (start + spent)[done]
 
 
-def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> FloatArray:
+def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> Floats:
     """Cost of a checkpoint from each offer to each other; computed once per place."""
     places = {(offer.market.cloud, offer.market.region, offer.market.zone): offer.market for offer in offers}
     markets = list(places.values())
     place_of = {place: i for i, place in enumerate(places)}
     costs = np.array([[movement.checkpoint_usd(source, target) for target in markets] for source in markets])
     at = np.array([place_of[offer.market.cloud, offer.market.region, offer.market.zone] for offer in offers])
-    chosen: FloatArray = costs[np.ix_(at, at)]
+    chosen: Floats = costs[np.ix_(at, at)]
     return chosen
-
-
-def _dataset_costs(clouds: list[str], movement: Movement) -> FloatArray:
-    """Cost of moving the dataset to each cloud, by the set of clouds (as bits) that already have it."""
-    sets = [[cloud for bit, cloud in enumerate(clouds) if mask >> bit & 1] for mask in range(1 << len(clouds))]
-    return np.array([[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets])

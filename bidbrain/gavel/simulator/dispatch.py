@@ -6,14 +6,12 @@ from typing import Protocol
 
 import numpy as np
 
-from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
-from bidbrain.gavel.policies.agnostic import Agnostic
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.policies.baselines import Isolated, Proportional, isolated_shares
+from bidbrain.gavel.policies.baselines import Agnostic, Isolated, Proportional, isolated_shares
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterJobs, Pairs
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
-from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing
-from bidbrain.gavel.workload import ClusterWorkload, Throughputs
+from bidbrain.gavel.workload import ClusterSimulation, ClusterWorkload, Sharing, Throughputs
 
 # Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
@@ -29,8 +27,8 @@ class ClusterState:
     """The cluster at the start of a round: active jobs, their remaining steps, and whether jobs came or went."""
 
     now: float
-    active: IntArray
-    steps_left: FloatArray
+    active: Ints
+    steps_left: Floats
     changed: bool
 
 
@@ -48,7 +46,7 @@ class Dispatcher(Protocol):
     def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now, possibly none."""
 
-    def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
+    def book_round(self, seconds: Floats, finished: Ints) -> None:
         """Reports how long each candidate ran in the round that ended, and which jobs finished."""
 
 
@@ -93,7 +91,9 @@ class ByShares:
         self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
         # Half a round, so that a share with nothing received yet does not have infinite priority.
         self._head_start = settings.round_seconds / 2
-        self._grant = _Grant.of(*_nothing(), scenario.cluster.workers)
+        nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+        among = RoundCandidates(nobody, nobody, nobody, nobody)
+        self._grant = _Grant.of(among, nothing, nothing, scenario.cluster.workers)
         self._chosen = np.zeros(0, dtype=np.int64)
         self._since, self._waits_from, self._stale = -np.inf, -np.inf, True
         self.allocations = 0
@@ -113,7 +113,7 @@ class ByShares:
             chosen = self._choose()
         return chosen
 
-    def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
+    def book_round(self, seconds: Floats, finished: Ints) -> None:
         """Books the time and removes finished jobs."""
         self._grant.book(self._chosen, seconds)
         if finished.size:
@@ -142,15 +142,12 @@ class ByShares:
         self._waits_from = state.now if self.allocations else -np.inf
         self._since, self._stale = state.now, False
         self.allocations += 1
-        self._note(problem, shares, state.active)
-        self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
-
-    def _note(self, problem: AllocationProblem, shares: FloatArray, active: IntArray) -> None:
-        """Notes at what pace jobs would progress in isolation, and the types that they are given all of the time."""
-        alone = shares[: len(active)]
+        # The types that jobs are given all of the time, and at what pace they would progress in isolation.
+        active, alone = state.active, shares[: len(state.active)]
         self._begun[active] = np.where((alone == 1).any(axis=1), alone.argmax(axis=1), NO_TYPE)
         self._pace[active] = (problem.jobs.throughputs * isolated_shares(problem)).sum(axis=1)
         self._steps[active] = problem.jobs.steps
+        self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
 
     def _settle(self, now: float) -> None:
         """Books as owed what single jobs should have received under the ending allocation, and did not."""
@@ -179,17 +176,15 @@ class ByShares:
             self._begun[active],
         )
         sharing = self._scenario.sharing
-        pairs = None if sharing is None else self._pairs(active, sharing)
+        pairs = None
+        if sharing is not None:
+            believed = workload.throughputs if sharing.believed is None else sharing.believed
+            pairs = good_pairs(believed, workload.kind[active], sharing)
         here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
         entities = tuple(entity for entity in workload.entities if entity.name in here)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
 
-    def _pairs(self, active: IntArray, sharing: Sharing) -> Pairs:
-        workload = self._scenario.workload
-        believed = workload.throughputs if sharing.believed is None else sharing.believed
-        return good_pairs(believed, workload.kind[active], sharing)
-
-    def _margin(self, active: IntArray, elapsed: FloatArray, steps_left: FloatArray) -> FloatArray:
+    def _margin(self, active: Ints, elapsed: Floats, steps_left: Floats) -> Floats:
         """How much earlier than its deadline a job is planned to finish: rounds realize a plan up to two rounds late.
 
         At most the job's own reserve, less a little, so that the deadline is not at the very edge.
@@ -198,7 +193,7 @@ class ByShares:
         most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
         return np.asarray(np.clip(_RESERVE_USED * in_hand, 0.0, most))
 
-    def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> "_Grant":
+    def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":
         """A candidate for each type on which a row of X can run; where priorities are equal, those owed most come
         first."""
         first, second = active, np.full(len(active), NO_JOB)
@@ -222,29 +217,23 @@ class ByShares:
         return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)
 
 
-def _pair_gain(throughputs: Throughputs) -> FloatArray:
-    """Combined normalized throughput of two kinds on their best type (kind, kind); zero where they cannot share."""
+def good_pairs(throughputs: Throughputs, kind: Ints, sharing: Sharing) -> Pairs:
+    """For each job its best partners among those with which sharing gains enough."""
     alone, together = throughputs.alone, throughputs.together
     both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
     divisor = np.where(alone > 0, alone, 1.0)
-    gain = together[..., 0] / divisor[:, None] + together[..., 1] / divisor[None, :]
-    return np.asarray(np.where(both, gain, 0.0).max(axis=2, initial=0.0))
-
-
-def good_pairs(throughputs: Throughputs, kind: IntArray, sharing: Sharing) -> Pairs:
-    """For each job its best partners among those with which sharing gains enough."""
-    gain = _pair_gain(throughputs)[np.ix_(kind, kind)]
+    sums = together[..., 0] / divisor[:, None] + together[..., 1] / divisor[None, :]
+    gain = np.where(both, sums, 0.0).max(axis=2, initial=0.0)[np.ix_(kind, kind)]
     np.fill_diagonal(gain, 0.0)
     count = min(sharing.partners, max(len(kind) - 1, 0))
     best = np.argsort(-gain, axis=1, kind="stable")[:, :count]
     wanted = np.zeros(gain.shape, dtype=bool)
     np.put_along_axis(wanted, best, True, axis=1)
     first, second = np.nonzero(np.triu((wanted | wanted.T) & (gain > sharing.gain), k=1))
-    together = throughputs.together[kind[first], kind[second]]
-    return Pairs(np.column_stack([first, second]), together)
+    return Pairs(np.column_stack([first, second]), together[kind[first], kind[second]])
 
 
-def _speed(workload: ClusterWorkload) -> FloatArray:
+def _speed(workload: ClusterWorkload) -> Floats:
     """How fast each type is: its throughput over the fastest one, as a mean over the kinds of jobs that run there."""
     alone = workload.throughputs.alone
     best = alone.max(axis=1, keepdims=True)
@@ -260,27 +249,21 @@ class _Grant:
     """
 
     candidates: RoundCandidates
-    share: FloatArray
-    start: FloatArray
-    received: FloatArray
+    share: Floats
+    start: Floats
+    received: Floats
     choice: RoundChoice
 
     @classmethod
-    def of(cls, candidates: RoundCandidates, share: FloatArray, start: FloatArray, workers: FloatArray) -> "_Grant":
+    def of(cls, candidates: RoundCandidates, share: Floats, start: Floats, workers: Floats) -> "_Grant":
         """The state when an allocation begins."""
         return cls(candidates, share, start, start.copy(), RoundChoice(candidates, workers))
 
-    def book(self, chosen: IntArray, seconds: FloatArray) -> None:
+    def book(self, chosen: Ints, seconds: Floats) -> None:
         """Adds the time that candidates ran."""
         self.received[chosen] += seconds
 
-    def only(self, kept: BoolArray, workers: FloatArray) -> "_Grant":
+    def only(self, kept: Bools, workers: Floats) -> "_Grant":
         """Without the other candidates."""
         among = self.candidates.only(kept)
         return _Grant(among, self.share[kept], self.start[kept], self.received[kept], RoundChoice(among, workers))
-
-
-def _nothing() -> tuple[RoundCandidates, FloatArray, FloatArray]:
-    """The candidates before the first allocation, and their shares and times."""
-    empty = np.zeros(0, dtype=np.int64)
-    return RoundCandidates(empty, empty, empty, empty), np.zeros(0), np.zeros(0)

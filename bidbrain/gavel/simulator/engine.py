@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import ClusterState, Dispatcher
-from bidbrain.gavel.simulator.scenario import ClusterSimulation
+from bidbrain.gavel.workload import ClusterSimulation
 
 ReportFinished = Callable[[int], None]
 # Rounds without any running job after which a dispatcher is taken to be stuck.
@@ -30,12 +30,12 @@ class SimulationOutcome:
     """
 
     scenario: ClusterSimulation
-    finish: FloatArray
-    held_seconds: FloatArray
-    moves: IntArray
-    round_start: FloatArray
-    round_end: FloatArray
-    busy_worker_seconds: FloatArray
+    finish: Floats
+    held_seconds: Floats
+    moves: Ints
+    round_start: Floats
+    round_end: Floats
+    busy_worker_seconds: Floats
     allocations: int
 
     @property
@@ -148,7 +148,7 @@ class _SimulationRun:
         self._accounts.book(job, seats, held, of_seat * chosen.scale, chosen.type)
         self._close(of_seat, finished)
 
-    def _rate(self, chosen: RoundCandidates, paired: IntArray) -> FloatArray:
+    def _rate(self, chosen: RoundCandidates, paired: Ints) -> Floats:
         """Steps per second: of all first jobs, then of their partners."""
         rate = self._rates[chosen.first, chosen.type]
         if not paired.size:
@@ -159,7 +159,7 @@ class _SimulationRun:
         rate[paired] = both[:, 0]
         return np.concatenate([rate, both[:, 1]])
 
-    def _close(self, seconds: FloatArray, finished: IntArray) -> None:
+    def _close(self, seconds: Floats, finished: Ints) -> None:
         start, self._now, self._idle = self._now, self._now + float(np.maximum.reduce(seconds)), 0
         self._rounds.append((start, self._now))
         if finished.size:
@@ -185,15 +185,15 @@ class _Seats:
     def each_round(self) -> int:
         return self.types * (self.jobs + 1)
 
-    def of(self, round_: int, type_: IntArray, mate: IntArray) -> IntArray:
+    def of(self, round_: int, type_: Ints, mate: Ints) -> Ints:
         """The seats of jobs on these types, with these partners."""
         return np.asarray(type_ * (self.jobs + 1) + (mate + (1 + self.each_round * round_)))
 
-    def type(self, seat: IntArray) -> IntArray:
+    def type(self, seat: Ints) -> Ints:
         """The types of workers."""
         return np.asarray(seat // (self.jobs + 1) % self.types)
 
-    def moved(self, last: IntArray, seat: IntArray) -> BoolArray:
+    def moved(self, last: Ints, seat: Ints) -> Bools:
         """Which jobs ran before, and not in the last round on these workers."""
         return np.asarray((last != _NEVER) & (last != seat - self.each_round))
 
@@ -203,13 +203,13 @@ class _Accounts:
 
     def __init__(self, seats: _Seats) -> None:
         self._seats = seats
-        self._job: list[IntArray] = []
-        self._seat: list[IntArray] = []
-        self._held: list[FloatArray] = []
-        self._busy: list[FloatArray] = []
-        self._type: list[IntArray] = []
+        self._job: list[Ints] = []
+        self._seat: list[Ints] = []
+        self._held: list[Floats] = []
+        self._busy: list[Floats] = []
+        self._type: list[Ints] = []
 
-    def book(self, job: IntArray, seat: IntArray, held: FloatArray, busy: FloatArray, type_: IntArray) -> None:
+    def book(self, job: Ints, seat: Ints, held: Floats, busy: Floats, type_: Ints) -> None:
         """Jobs that held seats for some seconds; types that were busy for some worker-seconds."""
         self._job.append(job)
         self._seat.append(seat)
@@ -217,7 +217,7 @@ class _Accounts:
         self._busy.append(busy)
         self._type.append(type_)
 
-    def totals(self) -> tuple[FloatArray, IntArray, FloatArray]:
+    def totals(self) -> tuple[Floats, Ints, Floats]:
         """The seconds that jobs held workers of each type, the moves of jobs, and the busy time in each round."""
         job, seat, types, jobs = (
             np.concatenate(self._job),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.simulator.engine import SimulationOutcome
 
 _SECONDS_PER_HOUR = 3600.0
@@ -136,7 +136,7 @@ def utilization(outcome: SimulationOutcome) -> float:
     return float(outcome.busy_worker_seconds.sum() / there)
 
 
-def finish_time_fairness(outcome: SimulationOutcome) -> FloatArray:
+def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
     """rho: a job's time over its time with an exclusive 1/n of every type while n jobs are active (section 5.4.2).
 
     n is the number of active jobs in this simulation. Infinite for unfinished jobs.
@@ -158,7 +158,7 @@ def finish_time_fairness(outcome: SimulationOutcome) -> FloatArray:
     return rho
 
 
-def _population(outcome: SimulationOutcome) -> tuple[FloatArray, FloatArray]:
+def _population(outcome: SimulationOutcome) -> tuple[Floats, Floats]:
     """Number of active jobs, from each time before the end at which it changed."""
     arrival = outcome.scenario.workload.arrival
     came, went = arrival[arrival < outcome.end], outcome.finish[outcome.finish < outcome.end]
@@ -168,7 +168,7 @@ def _population(outcome: SimulationOutcome) -> tuple[FloatArray, FloatArray]:
     return events[order], there
 
 
-def _costs(outcome: SimulationOutcome) -> FloatArray | None:
+def _costs(outcome: SimulationOutcome) -> Floats | None:
     """Cost of each job's workers while it held them."""
     usd_per_hour = outcome.scenario.cluster.usd_per_hour
     if usd_per_hour is None:

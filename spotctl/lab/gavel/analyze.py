@@ -8,10 +8,8 @@ from pathlib import Path
 
 from bidbrain.gavel.effective_price import EvictionLoss, Movement
 from bidbrain.gavel.pricing.analysis import JobType, PriceComparison, PricedJob, priced
-from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard, board_of, left_out
-from bidbrain.gavel.pricing.published import LIST_TARIFFS_2020
-from bidbrain.gavel.pricing.strategies import ladder
-from bidbrain.gavel.pricing.tables import Figure, claims, speedups, spot_discounts, transfers
+from bidbrain.gavel.pricing.strategies import AcceleratorOffer, PriceBoard, board_of, ladder, left_out
+from bidbrain.gavel.pricing.tables import LIST_TARIFFS_2020, Figure, claims, speedups, spot_discounts, transfers
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows

@@ -15,8 +15,7 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from bidbrain.gavel.pricing.analysis import PricedJob
-from bidbrain.gavel.pricing.published import LENGTH_OF_FIGURE_6_5
-from bidbrain.gavel.pricing.tables import Effective, Figure as PaperFigure, effective_prices
+from bidbrain.gavel.pricing.tables import LENGTH_OF_FIGURE_6_5, Effective, Figure as PaperFigure, effective_prices
 from pricing_data.units import format_time
 from spotctl.lab.gavel.analyze import Analysis
 from spotctl.show.columns import WALL_SECONDS, Column, as_json, save_csv, table

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
 from spotctl.home.errors import BadRequest
 
@@ -162,7 +162,7 @@ def _first_of(error: ValidationError) -> str:
     return f"{where}: {first['msg']}{shown}{unknown}{more}"
 
 
-def _prices(file: ProblemFile, types: Sequence[str]) -> FloatArray | None:
+def _prices(file: ProblemFile, types: Sequence[str]) -> Floats | None:
     if file.prices is None:
         return None
     _known("prices", file.prices, types)
@@ -225,7 +225,7 @@ def _throughput(part: JobPart, name: str) -> float:
     return part.throughputs.get(name, 0.0)
 
 
-def _column(values: Iterable[float]) -> FloatArray:
+def _column(values: Iterable[float]) -> Floats:
     return np.array(list(values), dtype=np.float64)
 
 

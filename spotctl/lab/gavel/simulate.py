@@ -11,11 +11,18 @@ import numpy as np
 from bidbrain.gavel.estimator import BadFingerprint, with_estimated_pairs
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import ENTITY_POLICIES, Cluster, Entity
-from bidbrain.gavel.simulator.budget import WithinBudget
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
-from bidbrain.gavel.simulator.queue import InOrder
-from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
-from bidbrain.gavel.workload import Arrivals, ClusterWorkload, JobKind, Throughputs, generate
+from bidbrain.gavel.simulator.queue import InOrder, WithinBudget
+from bidbrain.gavel.workload import (
+    Arrivals,
+    ClusterSimulation,
+    ClusterWorkload,
+    JobKind,
+    Sharing,
+    SimulationSettings,
+    Throughputs,
+    generate,
+)
 from spotctl.home.errors import BadRequest
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from spotctl.lab.option_values import amounts

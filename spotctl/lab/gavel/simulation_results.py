@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.simulator.results import JobGroup, SimulationSummary, job_results
 from pricing_data.units import usd_text
 from spotctl.show.columns import WALL_SECONDS, Column, as_json, chosen, figures, save_csv
@@ -121,7 +121,7 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
         save_plot(_draw_allocation(outcome), folder / "allocation.png")
 
 
-def draw_completion(hours: Mapping[str, FloatArray]) -> Figure:
+def draw_completion(hours: Mapping[str, Floats]) -> Figure:
     """The share of jobs completed within a number of hours; a line per policy."""
     figure, (axes,) = panels(7, 4)
     for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
@@ -135,9 +135,7 @@ def draw_completion(hours: Mapping[str, FloatArray]) -> Figure:
     return figure
 
 
-def _draw_load(
-    outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: FloatArray
-) -> Figure:
+def _draw_load(outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: Floats) -> Figure:
     """Completion time by the number of jobs in the cluster at arrival; the line is the mean of similar jobs."""
     arrival = outcome.scenario.workload.arrival
     arrived = np.searchsorted(arrival, arrival[measured], side="right")

@@ -5,11 +5,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
+from bidbrain.gavel.rounds import PlannedPiece, timetable
 from bidbrain.gavel.shares import best_throughput
-from bidbrain.gavel.timetable import PlannedPiece, timetable
 from spotctl.lab.gavel.problem_file import EstimatePart, Estimates
 from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import plain_table
@@ -150,7 +150,7 @@ def row_names(problem: AllocationProblem) -> list[str]:
     return [*ids, *(f"{ids[first]}+{ids[second]}" for first, second in members)]
 
 
-def _by_row(problem: AllocationProblem, matrix: FloatArray) -> dict[str, dict[str, float]]:
+def _by_row(problem: AllocationProblem, matrix: Floats) -> dict[str, dict[str, float]]:
     """The entries above zero by type: for every job, and for pairs that have any."""
     jobs, types = len(problem.jobs.ids), problem.cluster.types
     rows = {}

@@ -14,9 +14,9 @@ from itertools import combinations
 import numpy as np
 from scipy import optimize
 
+from bidbrain.arrays import Floats
 from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.decision.whole_machines import MachineClaim, fairest
-from bidbrain.gavel.arrays import FloatArray
 
 SEED = 41
 SECONDS = 120.0
@@ -130,7 +130,7 @@ def worst_of(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> f
         assert sum(bool(held[list(group)].any()) for group in claim.groups) == 1
         gain, rows = _possible([claim], quotas)
         shares.append(float(np.array(claim.value) @ held) / (_largest(gain[0], rows, len(claim.value)) or 1.0))
-    ratios: FloatArray = np.cumsum(sorted(shares)) / np.array(sums)
+    ratios: Floats = np.cumsum(sorted(shares)) / np.array(sums)
     return float(ratios.min())
 
 

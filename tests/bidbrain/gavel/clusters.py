@@ -9,13 +9,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray
-from bidbrain.gavel.policies.agnostic import Agnostic
+from bidbrain.arrays import Floats
 from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.baselines import Agnostic
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
 from bidbrain.gavel.simulator.dispatch import DispatchRules, good_pairs
-from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
-from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
+from bidbrain.gavel.workload import (
+    ClusterSimulation,
+    ClusterWorkload,
+    JobKind,
+    Sharing,
+    SimulationSettings,
+    Throughputs,
+)
 
 
 def workload(
@@ -301,7 +307,7 @@ class _Slow:
         return moved
 
 
-def integrated_fairness(asked: ClusterSimulation, finish: FloatArray, end: float, step: float) -> list[float]:
+def integrated_fairness(asked: ClusterSimulation, finish: Floats, end: float, step: float) -> list[float]:
     """rho of each measured job by walking through time with its share of the cluster."""
     work, workers = asked.workload, asked.cluster.workers
     arrival = work.arrival

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linprog
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.problem import AllocationProblem
 
 
@@ -50,9 +50,7 @@ class Dense:
             [any(b[1] is None for b in self.bounds[m * self.n : (m + 1) * self.n]) for m in range(self.m)]
         )
 
-    def maximum(
-        self, gain: FloatArray, more: FloatArray | None = None, at_most: FloatArray | None = None
-    ) -> float | None:
+    def maximum(self, gain: Floats, more: Floats | None = None, at_most: Floats | None = None) -> float | None:
         """The largest gain under the limits and `more x <= at_most`; None where nothing satisfies them."""
         a = np.hstack([self.limits, np.zeros((len(self.limits), self.extra))])
         b = self.caps
@@ -62,7 +60,7 @@ class Dense:
         assert found.status in {0, 2}, found.message
         return None if found.fun is None else -float(found.fun)
 
-    def least(self, need: FloatArray) -> float:
+    def least(self, need: Floats) -> float:
         """max z with throughput(m, X) >= z need_m, over the jobs that run alone and need something."""
         assert self.extra == 1
         who = self.runs & (need > 0)
@@ -78,7 +76,7 @@ class Dense:
         return float(found / unit)
 
 
-def equal_share(problem: AllocationProblem) -> FloatArray:
+def equal_share(problem: AllocationProblem) -> Floats:
     """throughput(m, X_equal), a job counted only where it fits."""
     jobs, workers = problem.jobs, problem.cluster.workers
     found = np.zeros(len(jobs.ids))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs
 from bidbrain.gavel.shares import scale_of_rows
 
@@ -24,7 +24,7 @@ def problem(
     count, kinds = t.shape
     given = {name: np.asarray(value) for name, value in columns.items()}
 
-    def column(name: str, default: float) -> FloatArray:
+    def column(name: str, default: float) -> Floats:
         return np.asarray(given.get(name, np.full(count, default)), dtype=np.float64)
 
     return AllocationProblem(

@@ -7,10 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bidbrain.gavel.policies.deadline_packing import packed
+from bidbrain.gavel.policies.deadline_packing import FreeTime, lateness, packed
 from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, cheapest
-from bidbrain.gavel.policies.free_time import FreeTime
-from bidbrain.gavel.policies.lateness import lateness
 from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
 from bidbrain.gavel.problem import AllocationProblem
 from tests.bidbrain.gavel.problems import assert_valid, problem

@@ -13,7 +13,7 @@ from bidbrain.gavel.effective_price import (
     Movement,
     effective_usd_per_hour,
 )
-from bidbrain.gavel.pricing.published import LIST_TARIFFS_2020
+from bidbrain.gavel.pricing.tables import LIST_TARIFFS_2020
 from pricing_data.market import Market
 
 HOURS = st.floats(0.0, 2.0)

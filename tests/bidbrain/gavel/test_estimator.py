@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.estimator import (
     BadFingerprint,
     LowRankModel,
@@ -25,7 +25,7 @@ from spotctl.lab.gavel.throughputs_file import read_throughputs
 SEEDS = st.integers(0, 2**32)
 
 
-def low_rank(rng: np.random.Generator, rows: int, columns: int, rank: int, noise: float = 0.0) -> FloatArray:
+def low_rank(rng: np.random.Generator, rows: int, columns: int, rank: int, noise: float = 0.0) -> Floats:
     exact = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns)) + rng.normal(size=columns)
     return np.asarray(exact + noise * rng.normal(size=exact.shape), dtype=np.float64)
 
@@ -102,7 +102,7 @@ def test_gaps_of_references_are_filled_from_the_others(seed: int) -> None:
         (np.array([[1.0, np.nan]] * 4), np.ones(2), "column 1: no reference was measured there"),
     ],
 )
-def test_unusable_rows_are_refused(references: FloatArray, row: FloatArray, message: str) -> None:
+def test_unusable_rows_are_refused(references: Floats, row: Floats, message: str) -> None:
     with pytest.raises(BadFingerprint, match=message):
         estimate(references, row)
 

@@ -10,7 +10,7 @@ import pytest
 from bidbrain.gavel.lp import Solver, SolverFailed
 from bidbrain.gavel.policies import interior, policy_named
 from bidbrain.gavel.policies.interior import EXACT, CenterProgram, center, with_free_workers
-from bidbrain.gavel.policies.level_program import Levels
+from bidbrain.gavel.policies.lift import Levels
 from bidbrain.gavel.problem import AllocationProblem
 from tests.bidbrain.gavel.problems import problem
 

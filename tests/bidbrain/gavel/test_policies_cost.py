@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.lp import CannotHold
 from bidbrain.gavel.policies import Agnostic, Policy, policy_named
-from bidbrain.gavel.policies.budget import MakespanWithinBudget
-from bidbrain.gavel.policies.linear import MaxThroughput
-from bidbrain.gavel.policies.min_cost import MinCost
+from bidbrain.gavel.policies.linear import MakespanWithinBudget, MaxThroughput, MinCost
 from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense
@@ -27,7 +25,7 @@ def test_min_cost_and_max_throughput_are_optima_of_dense_programs(seed: int) -> 
     if seed % 3 == 0:
         asked = with_pairs(asked, rng)
     assert asked.cluster.usd_per_hour is not None
-    prices: tuple[tuple[Policy, FloatArray], ...] = (
+    prices: tuple[tuple[Policy, Floats], ...] = (
         (MinCost(), asked.cluster.usd_per_hour),
         (MaxThroughput(), np.ones(len(asked.cluster.types))),
     )
@@ -77,7 +75,7 @@ def over_all_intervals(asked: AllocationProblem, jobs: list[int]) -> float | Non
     allowed = (
         (t > 0)[:, :, None] & (left[:, None, None] >= ends) & (scale[:, None] <= asked.cluster.workers)[:, :, None]
     )
-    a: list[FloatArray] = []
+    a: list[Floats] = []
     b: list[float] = []
     for i in range(m):
         work = np.zeros(m * n * k)

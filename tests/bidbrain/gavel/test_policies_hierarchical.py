@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
+from bidbrain.gavel.policies.fairness import MaxMinFairness
 from bidbrain.gavel.policies.hierarchical import Hierarchical
-from bidbrain.gavel.policies.max_min import MaxMinFairness
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, of_entities, problem, random_problem, with_pairs
@@ -44,7 +44,7 @@ def test_unused_share_of_an_entity_goes_to_the_others() -> None:
     assert found.shares.sum() == pytest.approx(3.0, abs=1e-6)
 
 
-def lexicographic(asked: AllocationProblem, weight: FloatArray) -> FloatArray:
+def lexicographic(asked: AllocationProblem, weight: Floats) -> Floats:
     """Weighted lexicographic max-min of scale throughput / equal, by fixing in turn the jobs that cannot have more.
 
     One program per job decides whether it can have more.
@@ -69,8 +69,8 @@ def lexicographic(asked: AllocationProblem, weight: FloatArray) -> FloatArray:
 
 
 def _rows(
-    dense: Dense, unit: FloatArray, jobs: list[int], fixed: dict[int, float], level: float | None
-) -> tuple[FloatArray, FloatArray]:
+    dense: Dense, unit: Floats, jobs: list[int], fixed: dict[int, float], level: float | None
+) -> tuple[Floats, Floats]:
     """One row per job: its fixed level, or the common level, which is a variable if it is not given."""
     rows, bounds = [], []
     for m in jobs:

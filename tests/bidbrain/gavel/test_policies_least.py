@@ -9,9 +9,7 @@ import pytest
 
 from bidbrain.gavel.policies import Agnostic, Policy, Warm
 from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.finish_time import FinishTimeFairness
-from bidbrain.gavel.policies.makespan import Makespan
-from bidbrain.gavel.policies.max_min import MaxMinFairness
+from bidbrain.gavel.policies.fairness import FinishTimeFairness, Makespan, MaxMinFairness
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs

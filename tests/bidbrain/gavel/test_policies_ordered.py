@@ -8,12 +8,11 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.policies import POLICIES, UnknownPolicy, policy_named
 from bidbrain.gavel.policies.allox import AlloX
-from bidbrain.gavel.policies.baselines import Isolated, Proportional
-from bidbrain.gavel.policies.ordered import Fifo, ShortestJobFirst
-from bidbrain.gavel.policies.random_packing import RandomPacking
+from bidbrain.gavel.policies.baselines import Isolated, Proportional, RandomPacking
+from bidbrain.gavel.policies.linear import Fifo, ShortestJobFirst
 from bidbrain.gavel.problem import BadProblem, Pairs
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
@@ -53,7 +52,7 @@ def test_the_shortest_job_gets_its_fastest_type_even_if_others_gain_more() -> No
     assert_valid(asked, found)
 
 
-def least_total_completion(duration: FloatArray, workers: list[int]) -> float:
+def least_total_completion(duration: Floats, workers: list[int]) -> float:
     """Tries every assignment of jobs to queues; within a queue the shortest go first."""
     machines = [j for j, count in enumerate(workers) for _ in range(count)]
     least = np.inf

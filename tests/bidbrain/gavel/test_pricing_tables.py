@@ -6,12 +6,19 @@ import pytest
 
 from bidbrain.gavel.effective_price import Movement
 from bidbrain.gavel.pricing.analysis import JobType, PricedJob
-from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard, board_of
-from bidbrain.gavel.pricing.published import LIST_TARIFFS_2020
-from bidbrain.gavel.pricing.tables import claims, effective_prices, mean_usd, speedups, spot_discounts, transfers
+from bidbrain.gavel.pricing.strategies import AcceleratorOffer, PriceBoard, board_of
+from bidbrain.gavel.pricing.tables import (
+    LIST_TARIFFS_2020,
+    claims,
+    effective_prices,
+    mean_usd,
+    speedups,
+    spot_discounts,
+    transfers,
+)
 from pricing_data.market import Market
 from tests.bidbrain.gavel.markets import machine
-from tests.bidbrain.gavel.test_pricing_board import series
+from tests.bidbrain.gavel.test_pricing_strategies import series
 
 
 def board() -> PriceBoard:

@@ -10,12 +10,9 @@ from hypothesis import example, given, settings, strategies as st
 
 from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
 from bidbrain.gavel.policies.baselines import Isolated
-from bidbrain.gavel.policies.finish_time import FinishTimeFairness
+from bidbrain.gavel.policies.fairness import FinishTimeFairness, Makespan, MaxMinFairness
 from bidbrain.gavel.policies.hierarchical import Hierarchical
-from bidbrain.gavel.policies.linear import MaxThroughput
-from bidbrain.gavel.policies.makespan import Makespan
-from bidbrain.gavel.policies.max_min import MaxMinFairness
-from bidbrain.gavel.policies.ordered import Fifo
+from bidbrain.gavel.policies.linear import Fifo, MaxThroughput
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 

@@ -15,16 +15,16 @@ import pytest
 from scipy import sparse
 
 from bench.gavel_simulator import MISLABELED, WAYS
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.fairness import Makespan
 from bidbrain.gavel.policies.linear import most_worth
-from bidbrain.gavel.policies.makespan import Makespan
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.gavel.shares import ShareColumns
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.gavel.simulator.results import summarize
-from bidbrain.gavel.simulator.scenario import ClusterSimulation
+from bidbrain.gavel.workload import ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 
 TYPES, USD_PER_HOUR = ("v100", "p100", "k80"), np.array([0.74, 0.43, 0.135])
@@ -154,7 +154,7 @@ DIFFERENCES = {
 class PublishedRun:
     asked: ClusterSimulation
     figures: Figures
-    completion: FloatArray
+    completion: Floats
 
 
 def published_run(folder: Path, stream: str, policy: str) -> PublishedRun:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from bidbrain.gavel.lp import CannotHold
 from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, excess, sift
 from tests.bidbrain.gavel.dense import Dense
@@ -39,7 +39,7 @@ def whole(asked: Groups, wanted: LevelObjective) -> float | None:
     return dense.maximum(gain, levels, -wanted.base)
 
 
-def value(asked: Groups, wanted: LevelObjective, z: float, shares: FloatArray) -> float:
+def value(asked: Groups, wanted: LevelObjective, z: float, shares: Floats) -> float:
     return float(wanted.gain_z * z + wanted.gain @ (asked.progress * shares).sum(axis=1))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
@@ -18,8 +18,7 @@ from bidbrain.gavel.simulator.dispatch import ByShares, ClusterState, DispatchRu
 from bidbrain.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
-from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
-from bidbrain.gavel.workload import BadWorkload
+from bidbrain.gavel.workload import BadWorkload, ClusterSimulation, Sharing, SimulationSettings
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (
     Fixed,
@@ -235,7 +234,7 @@ class Watched:
         assert (state.steps_left[jobs] > 0).all()
         return chosen
 
-    def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
+    def book_round(self, seconds: Floats, finished: Ints) -> None:
         self.inner.book_round(seconds, finished)
 
 

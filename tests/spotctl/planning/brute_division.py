@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from bidbrain.gavel.arrays import FloatArray
+from bidbrain.arrays import Floats
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.candidates import KindColumns, PlanCandidates
@@ -86,7 +86,7 @@ def case_of(number: int, seed: int = SEED) -> Case:
     return Case(tuple(jobs), columns, float(chance.choice([0.0, 0.0, 0.5])))
 
 
-def _job_of(chance: np.random.Generator, objective: Objective, price: FloatArray) -> Demand:
+def _job_of(chance: np.random.Generator, objective: Objective, price: Floats) -> Demand:
     nu = chance.choice([1.0, 2.0, 3.0, 8.0], len(price)) * (chance.random(len(price)) < 0.8)
     nu[chance.integers(len(price))] += 1.0
     least = int(chance.integers(1, 3))
@@ -114,7 +114,7 @@ def divided(case: Case) -> list[AllocatedJob] | None:
         return None
 
 
-def values(case: Case, job: Demand) -> FloatArray:
+def values(case: Case, job: Demand) -> Floats:
     """The worth of one machine of each kind: work per dollar, or per hour."""
     return job.nu / case.columns.usd_per_hour if job.objective is Objective.MIN_COST else job.nu
 

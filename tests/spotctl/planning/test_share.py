@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.decision.mixture_solver import Schedule
-from bidbrain.gavel.arrays import FloatArray
 from bidbrain.values import Overheads
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
@@ -51,9 +51,7 @@ def limited(quotas: dict[MachineKind, int]) -> list[QuotaGroup]:
     ]
 
 
-def shares(
-    jobs: list[Demand], quotas: dict[MachineKind, int] | None = None, price: FloatArray = PRICE
-) -> list[JobShare]:
+def shares(jobs: list[Demand], quotas: dict[MachineKind, int] | None = None, price: Floats = PRICE) -> list[JobShare]:
     return shares_of(jobs, KINDS, price, limited(quotas or {}))
 
 

@@ -1,20 +1,55 @@
-"""`finish-time-fairness`: limits each job's slowdown relative to a 1/n share (section 5.4.2)."""
+"""Fairness by max-min programs (section 5.4).
+
+`max-min-fairness` shares throughput, `makespan` ends a batch early, and `finish-time-fairness` limits each job's
+slowdown.
+"""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.lp import SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.baselines import isolated_shares
 from bidbrain.gavel.policies.interior import ROUGH
 from bidbrain.gavel.policies.lift import Lifted, lift_least
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
-from bidbrain.gavel.shares import best_throughput
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Pieces
+from bidbrain.gavel.shares import best_throughput, equal_throughput
 
 _REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10
 _MOST_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MaxMinFairness:
+    """Maximizes min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal)."""
+
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+        """The objective is that minimum, over the jobs that run anywhere."""
+        jobs = problem.jobs
+        lifted = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm, gap=ROUGH)
+        return allocation(problem, lifted.shares, lifted.level)
+
+
+@dataclass(frozen=True, slots=True)
+class Makespan:
+    """Minimizes max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need."""
+
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+        """The objective is the makespan in seconds, over the jobs that run anywhere."""
+        require_steps(problem, "makespan")
+        lifted = lift_least(problem, problem.jobs.steps, warm, gap=ROUGH)
+        earliest = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
+        if problem.centered:
+            return earliest
+        # X from now until each job is done, and that of a pair until the makespan.
+        row, kind = np.nonzero(earliest.shares)
+        steps, rate = problem.jobs.steps, earliest.effective_throughput
+        ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
+        ends = np.append(ends, np.full(len(earliest.shares) - len(rate), earliest.objective))
+        pieces = Pieces(row, kind, np.zeros(len(row)), ends[row], earliest.shares[row, kind])
+        return replace(earliest, pieces=pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +82,11 @@ class FinishTimeFairness:
 class _Race:
     """The jobs with steps left that run somewhere: steps, elapsed time, time under a 1/n share, least time left."""
 
-    jobs: IntArray
-    steps: FloatArray
-    elapsed: FloatArray
-    isolated: FloatArray
-    soonest: FloatArray
+    jobs: Ints
+    steps: Floats
+    elapsed: Floats
+    isolated: Floats
+    soonest: Floats
 
     @classmethod
     def of(cls, problem: AllocationProblem) -> "_Race":
@@ -66,7 +101,7 @@ class _Race:
         """A lower bound: the largest rho of any job that has the cluster to itself."""
         return float(((self.elapsed + self.soonest) / self.isolated).max())
 
-    def need(self, rho: float, count: int) -> FloatArray:
+    def need(self, rho: float, count: int) -> Floats:
         """The throughput at which each job's own rho has this value."""
         need = np.zeros(count)
         need[self.jobs] = self.steps / (rho * self.isolated - self.elapsed)
