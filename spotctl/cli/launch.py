@@ -75,7 +75,7 @@ def launch(
     from spotctl.cli import planned_launches, window
     from spotctl.cli.run_lines import RunLines
     from spotctl.cli.runs_here import launch_here
-    from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
+    from spotctl.show.plans import as_json as cluster_tables, as_json as plan_json, tables as plan_tables
 
     jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans

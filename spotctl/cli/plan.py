@@ -59,7 +59,7 @@ def plan(
     from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.local_market import on_one_market
     from spotctl.show.freshness import freshness_remarks
-    from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
+    from spotctl.show.plans import as_json as cluster_tables, as_json as plan_json, tables as plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
         session.answer(json_, cluster_tables.answer(specs[0]), cluster_tables.plan_text(specs[0]))

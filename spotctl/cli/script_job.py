@@ -121,7 +121,7 @@ def _cost(session: Session, request: ScriptRequest, answers: ScriptAnswers) -> s
     from pricing_data.errors import PricingDataError
     from spotctl.home.errors import SpotctlError
     from spotctl.run.start.launch_plans import stored_plans
-    from spotctl.show.plans.restarts import restart_words
+    from spotctl.show.plans.summary import restart_words
 
     try:
         planned = stored_plans([load(request.job)], session.settings, "", "")

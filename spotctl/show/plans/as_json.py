@@ -1,8 +1,11 @@
 """A plan as JSON for `--json`. Keys may be added but never change."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from itertools import accumulate
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
 from spotctl.planning.explain import Way, expected_of
@@ -11,7 +14,10 @@ from spotctl.planning.values import CheckpointInterval, Choice, JobPlan, Planned
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.freshness import freshness_json
 from spotctl.show.phrases import moment
-from spotctl.show.plans.zones import zones_json
+from spotctl.show.plans.tables import zones_json
+
+if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
 
 
 def answers(planned: JobPlans) -> list[dict[str, Any]]:
@@ -242,3 +248,29 @@ def _price_json(price: PriceDate) -> dict[str, Any]:
         "as_of": format_time(price.as_of),
         "source": price.source,  #: where it is from
     }
+
+
+def answer(spec: JobSpec) -> dict[str, Any]:
+    """The plan of a job on Ray in the JSON of `spotctl plan --json`: no machine is chosen, and the job costs nothing.
+
+    Fields:
+        job: name of the job
+        cluster: Ray cluster on which it trains
+        cluster -> spotctl.files.job.spec:JobSpec.cluster
+        choice: empty, because nothing is rented
+        expected: forecast of the job
+        expected.cost_usd: 0
+    """
+    return {"job": spec.name, "cluster": spec.cluster, "choice": [], "expected": {"cost_usd": 0.0}}
+
+
+def plan_text(spec: JobSpec) -> str:
+    """The plan of a job on Ray in a line."""
+    return f"{spec.name}: trains on {nodes_text(spec.cluster)}; nothing is rented, so it adds no cost"
+
+
+def nodes_text(cluster: Mapping[str, Any]) -> str:
+    """`1 reliable + 3 transient nodes of the Ray cluster at 10.0.0.4:6379`."""
+    address = cluster["address"]
+    where = f"the Ray cluster at {address}" if address else "the Ray cluster of RAY_ADDRESS, or one on this computer"
+    return f"{cluster['reliable']} reliable + {cluster['transient']} transient nodes of {where}"

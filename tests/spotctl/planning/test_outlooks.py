@@ -16,7 +16,7 @@ from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job, JobPlan
-from spotctl.show.plans.zones import zones_json
+from spotctl.show.plans.tables import zones_json
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
 
