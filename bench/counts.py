@@ -122,8 +122,8 @@ def below(now: Counts, limit: Counts) -> list[str]:
     ]
 
 
-def _better(key: str, one: float, other: float) -> bool:
-    return one > other if key == "lines_per_statement" else one < other
+def _better(key: str, value: float, other: float) -> bool:
+    return value > other if key == "lines_per_statement" else value < other
 
 
 def lowered(root: Path, may_raise: bool = False) -> list[str]:

@@ -29,8 +29,8 @@ def surface_of(root: Path) -> Surface:
     """Loads the command line of a checkout in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(root)}
     words = [sys.executable, "-P", __file__]
-    found = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
-    return Surface(**json.loads(found))
+    printed = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
+    return Surface(**json.loads(printed))
 
 
 def _counted() -> dict[str, int]:
@@ -40,9 +40,13 @@ def _counted() -> dict[str, int]:
 
     leaves = list(_leaves(get_command(app), hidden=False))
     shown = [
-        one for command, hidden in leaves if not hidden for one in command.params if not getattr(one, "hidden", False)
+        parameter
+        for command, hidden in leaves
+        if not hidden
+        for parameter in command.params
+        if not getattr(parameter, "hidden", False)
     ]
-    kinds = [one.param_type_name for one in shown if one.name != "help"]
+    kinds = [parameter.param_type_name for parameter in shown if parameter.name != "help"]
     return {
         "commands": sum(not hidden for _, hidden in leaves),
         "hidden": sum(hidden for _, hidden in leaves),
@@ -56,8 +60,8 @@ def _leaves(command: Any, hidden: bool) -> Iterator[tuple[Any, bool]]:  # noqa: 
     inner = getattr(command, "commands", {}).values()
     if not inner:
         yield command, hidden
-    for one in inner:
-        yield from _leaves(one, hidden)
+    for subcommand in inner:
+        yield from _leaves(subcommand, hidden)
 
 
 if __name__ == "__main__":
