@@ -105,7 +105,7 @@ def limits(root: Path) -> dict[str, Counts]:
 
 
 def above(now: Counts, limit: Counts) -> list[str]:
-    """What is worse than its limit: more things, or denser code."""
+    """The counts that are worse than their limits: more things, or denser code."""
     return [
         f"{key} is {asdict(now)[key]}, the limit {value}"
         for key, value in asdict(limit).items()
@@ -114,7 +114,7 @@ def above(now: Counts, limit: Counts) -> list[str]:
 
 
 def below(now: Counts, limit: Counts) -> list[str]:
-    """What is better than its limit, which can be lowered."""
+    """The counts that are better than their limits, which can be lowered."""
     return [
         f"{key} is {asdict(now)[key]}, the limit {value}"
         for key, value in asdict(limit).items()

@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Surface:
-    """What the help of all commands shows."""
+    """The numbers of commands, options and arguments that the help shows."""
 
     commands: int
     hidden: int
