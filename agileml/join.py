@@ -2,7 +2,7 @@
 
     python -m agileml.join HOST:PORT --secret-file FILE [--reliable] [--name NAME]
 
-HOST:PORT is where `spotctl lab train --engine attach --listen HOST:PORT` waits for nodes; FILE holds the same secret.
+HOST:PORT is where `spotctl lab train --engine attach --address HOST:PORT` waits for nodes; FILE holds the same secret.
 The node needs nothing else of the job: it receives the trainer's code. SIGTERM warns the job that this machine will be
 taken away; the node hands over what it holds and exits. Standard error is the node's log.
 

@@ -96,8 +96,9 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
     limit = f"{shown(seconds(lambda: _numpy_stats(arrays), runs=3))}; limit {shown(MOST_STATS_SECONDS)}"
     what = "the same again, against plain numpy on arrays in memory"
     rows.append(Row(what, shown(everything), limit, times_faster(everything, MOST_STATS_SECONDS)))
-    command = [str(Path(sys.executable).with_name("spotctl")), "--home", str(store.root.parent), "prices", "stats"]
-    what = "processor time of `spotctl lab prices stats`"
+    program = str(Path(sys.executable).with_name("spotctl"))
+    command = [program, "--home", str(store.root.parent), "lab", "prices", "ls", "--stats"]
+    what = "processor time of `spotctl lab prices ls --stats`"
     from_prices = min(processor_seconds(command) for _ in range(3))
     rows.append(Row(f"{what} from all prices, as with `--last`", shown(from_prices), "-"))
     kept = seconds(Library(store).keep_statistics, runs=1)

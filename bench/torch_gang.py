@@ -201,8 +201,8 @@ def from_blob_store(port: int) -> EventCost:
         three.kill(0, 1, 2)
         stored = StoredCheckpoints(place, 0)
         names = [str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()]
-        digests = stored.put_files("run.1", 1, kept, names)
-        stored.put_record(CheckpointRecord("run.1", 1, 0.1, 1, CHECKPOINT_SECONDS), names, digests)
+        stored.put_files("run.1", 1, kept, names)
+        stored.put_record(CheckpointRecord("run.1", 1, 0.1, 1, CHECKPOINT_SECONDS), names)
         # Machines that are new: nothing is on their disks.
         copied = time.time() - at
         for machine in (0, 1):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 JSON_COMMANDS = {
-    "init first.yaml": "spotctl.cli.jobfile:init",
+    "init first.yaml": "spotctl.cli.init:init",
     "plan examples/quickstart.yaml --explain": "spotctl.cli.plan:plan",
     "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plans.as_json:answers",
     "launch job.yaml --yes": "spotctl.log.ledger.final_figures:final_figures",
@@ -22,7 +22,6 @@ JSON_COMMANDS = {
     "exec napping -- true": "spotctl.cli.remote:exec_",
     "ssh napping": "spotctl.cli.remote:ssh",
     "stop napping": "spotctl.cli.returning:stop",
-    "down greeting": "spotctl.cli.returning:stop",
     "gc": "spotctl.cli.returning:gc",
     "report cost": "spotctl.show.costs.answers:as_json",
     "report reconcile --bill bill.csv": "spotctl.show.costs.bills.views:as_json",
@@ -33,52 +32,56 @@ JSON_COMMANDS = {
     "nightly ls": "spotctl.cli.nightly:list_",
     "nightly rm greeting": "spotctl.cli.nightly:rm",
     "doctor": "spotctl.cli.doctor.views:to_json",
-    "lab prices sources": "spotctl.cli.prices.sources:sources",
+    "lab prices sources": "spotctl.cli.prices.fetch:sources",
     "lab prices ls local/sim-east/*/c4.*": "spotctl.show.prices.answers:MARKETS",
     "prices show local/sim-east/sim-east-b/c4.2xlarge": "spotctl.show.prices.answers:MARKET",
-    "lab prices stats local/sim-east/*/c4.*": "spotctl.show.prices.answers:STATISTICS",
+    "lab prices ls local/sim-east/*/c4.* --stats": "spotctl.show.prices.answers:STATISTICS",
     "lab prices plot local/sim-east/*/c4.2xlarge --last 7d --out prices.svg": "spotctl.show.prices.answers:PICTURE",
-    "lab prices gaps": "spotctl.show.prices.answers:GAPS",
+    "lab prices ls --gaps": "spotctl.show.prices.answers:GAPS",
     "prices best --vcpus 8": "spotctl.lab.best.results:BEST",
-    "lab prices egress aws/us-east-1 gcp/us-central1 --gb 500": "spotctl.cli.prices.egress:egress",
+    "lab prices egress aws/us-east-1 gcp/us-central1 --gb 500": "spotctl.cli.prices.markets:egress",
     "lab prices sql 'select market, max(usd_per_hour) as highest from prices group by 1"
-    " limit 2'": "spotctl.cli.prices.sql:sql",
-    "lab prices export local/sim-east/*/c4.* --out prices.csv": "spotctl.cli.prices.export:export",
+    " limit 2'": "spotctl.cli.prices.markets:sql",
+    "lab prices export local/sim-east/*/c4.* --out prices.csv": "spotctl.cli.prices.markets:export",
     "prices import prices.csv history.csv": "spotctl.show.prices.answers:FILES",
     "lab prices correct aws/us-east-1/us-east-1a/c5.large 2025-03-01T05:00:00Z 0.93"
     " --reason typo": "spotctl.show.prices.answers:CORRECTION",
-    "lab prices corrections": "spotctl.show.prices.answers:CORRECTIONS",
-    "lab prices check": "spotctl.show.prices.answers:CHECKED",
+    "lab prices correct --list": "spotctl.show.prices.answers:CORRECTIONS",
+    "lab prices ls --check": "spotctl.show.prices.answers:CHECKED",
     "lab prices backup prices-backup": "spotctl.cli.prices.upkeep:backup",
-    "lab prices watch aws/us-east-1 --below 99 --no-fetch": "spotctl.lab.best.results:WATCH",
-    "lab prices snapshot make --cloud aws --day 2025-03-01 --out shared": "spotctl.cli.prices.snapshot:make",
-    "lab prices snapshot add shared/aws-2025-03-01.parquet": "spotctl.cli.prices.snapshot:add",
+    "prices best aws/us-east-1 --below 99 --no-fetch": "spotctl.lab.best.results:WATCH",
+    "lab prices snapshot --cloud aws --day 2025-03-01 --out shared": "spotctl.cli.prices.upkeep:snapshot",
     "lab beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001": "spotctl.lab.beta.results:ESTIMATE",
-    "lab beta plot local/sim-east/sim-east-b/c4.2xlarge --out beta.svg": "spotctl.lab.beta.results:CURVE",
+    "lab beta show local/sim-east/sim-east-b/c4.2xlarge --plot beta.svg": "spotctl.lab.beta.results:ESTIMATE_AND_CURVE",
     "lab beta calibrate local/sim-east/sim-east-b/c4.2xlarge": "spotctl.lab.beta.results:CALIBRATION",
     "lab backtest run examples/backtest_local.yaml --workers 1": "spotctl.lab.backtest.strategies:RESULTS",
-    "lab backtest compare examples/backtest_local.yaml --schemes proteus --against standard+agileml"
-    " --workers 1": "spotctl.lab.backtest.strategies:COMPARISON",
-    "lab backtest frontier examples/backtest_local.yaml --schemes on-demand,lookahead --cuts 1"
+    "lab backtest run examples/backtest_local.yaml --schemes proteus --against standard+agileml"
+    " --workers 1": "spotctl.lab.backtest.strategies:RESULTS_AND_DIFFERENCES",
+    "lab backtest run examples/backtest_local.yaml --frontier --schemes on-demand,lookahead --cuts 1"
     " --workers 1": "spotctl.lab.backtest.frontier:FRONTIER",
     "lab backtest deadline --traces trace.json --hours 4 --slack 1.5"
     " --starts 2": "spotctl.lab.backtest.deadline:DEADLINE",
     "lab backtest regions regions.yaml": "spotctl.lab.backtest.regions:REGIONS",
-    "lab train mf --engine sim --nodes 1+3 --clocks 3": "spotctl.cli.train:train",
+    "lab train mf --engine sim --nodes 1+3 --clocks 3": "spotctl.cli.lab.train:train",
     "lab gavel solve problem.json --policy min-cost": "spotctl.lab.gavel.solution:SOLUTION",
     "lab gavel simulate --arrivals poisson:900 --jobs 2:6 --throughputs throughputs.json"
     " --cluster v100=1,k80=2 --policy max-min-fairness": "spotctl.lab.gavel.simulation_results:SIMULATION",
-    "lab gavel analyze --prices gpus.csv --throughputs throughputs.json --days 0.5"
-    " --starts 1": "spotctl.lab.gavel.price_results:ANALYSIS",
+    "lab gavel analyze prices.yaml": "spotctl.lab.gavel.price_results:ANALYSIS",
     "lab parallel profile mlp --microbatch 8,16": "agileml.pipeline.measure.profiler:profiles_to_json",
     "lab parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64": "spotctl.lab.parallel:PLAN",
     "lab parallel simulate plan.json --batches 2 --trace trace.json": "spotctl.lab.parallel:PLAYED",
     "lab parallel train mlp --engine sim --batches 3": "spotctl.lab.parallel:TRAINED",
     "lab parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048"
-    " --devices 32": "spotctl.cli.parallel.transformer:transformer",
+    " --devices 32": "spotctl.cli.lab.parallel:transformer",
 }
 """Commands of a clone without any account, in this order, and what writes the JSON that they print. These functions
 say what its fields mean."""
+
+OTHER_ANSWERS = (
+    *("--dry-run", "--json-lines", "--admit", "--below", "--stats", "--gaps", "--check", "--list"),
+    *("--plot", "--against", "--frontier"),
+)
+"""Options with which a command prints something else."""
 
 RECORDED = Path(__file__).with_name("json_of_clouds.json")
 """Answers of the commands that need a cloud."""
@@ -146,6 +149,7 @@ def files(now: float) -> dict[str, str]:
         ),
         "gpus.csv": _prices(*(f"2025-03-{day},aws,us-east-1,us-east-1a,p3.2xlarge" for day in ("01", "11"))),
         "regions.yaml": REGIONS,
+        "prices.yaml": "{throughputs: throughputs.json, prices: [gpus.csv], days: [0.5], starts: 1}\n",
         "up.csv": "zone,start,gap_seconds,up\n"
         + "".join(f"us-east-1{zone},2025-03-01,600,{up * 36}\n" for zone, up in (("a", "10"), ("b", "01"))),
         "zones.csv": "zone,spot_usd_per_hour,on_demand_usd_per_hour\nus-east-1a,1,3\nus-east-1b,1.1,3\n",

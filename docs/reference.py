@@ -15,12 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from json_commands import CRONTAB, JOB, JSON_COMMANDS, RECORDED, SAME, WRITTEN, files
+from json_commands import CRONTAB, JOB, JSON_COMMANDS, OTHER_ANSWERS, RECORDED, SAME, WRITTEN, files
 from meanings import documented, meanings
 from typer.main import get_command
 
 from spotctl.cli.app import app
-from spotctl.cli.surface import EARLIER
+from spotctl.cli.removed import REMOVED
 from spotctl.files.job.schema import schema
 from spotctl.show.metrics import text as metrics_text
 
@@ -40,13 +40,12 @@ def write(folder: Path) -> None:
 
 
 def commands() -> Iterator[str]:
-    """A section for each command, with its help, arguments and options, and earlier names."""
+    """A section for each command, with its help, arguments and options, and the names that are gone."""
     yield "# Commands\n\nWhat `spotctl COMMAND --help` says, for all commands."
     yield from _commands(_surface(), "spotctl")
-    yield "\n## Earlier names\n\nThey stay, with all their options, answers and exit codes. `spotctl log`"
-    yield "checks and repairs a damaged event log.\n\n| earlier | now |\n| --- | --- |"
-    yield from (f"| `spotctl {name}` | `spotctl {now}` |" for name, now in EARLIER.items())
-    yield "| the other commands of `spotctl prices` | `spotctl lab prices` |"
+    yield "\n## Removed names\n\nA command line with one ends with exit code 2 and a line that says what there is now."
+    yield "\n| removed | now |\n| --- | --- |"
+    yield from (f"| `spotctl {name}` | {f'`spotctl {now}`' if now else 'nothing'} |" for name, now in REMOVED.items())
 
 
 @cache
@@ -219,23 +218,12 @@ def _names_of_commands() -> Iterator[str]:
 
 
 def _heading(command: str) -> str:
-    """The command's words before its arguments; a launch's dry run and its lines have their own."""
+    """The command's words before its arguments, with the options that make it answer something else."""
     words, group, name = command.split(), _surface(), []
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words[0]]
         name.append(words.pop(0))
-    return " ".join(_visible(name) + [word for word in words if word in ("--dry-run", "--json-lines")])
-
-
-def _visible(words: list[str]) -> list[str]:
-    """The words of an analysis under the name that help shows."""
-    outer = _surface()
-    inner = outer.commands["lab"]
-    for word in words:
-        if word not in getattr(inner, "commands", {}):
-            return words
-        outer, inner = outer.commands[word], inner.commands[word]
-    return ["lab", *words] if words else words
+    return " ".join(name + [word for word in words if word in OTHER_ANSWERS])
 
 
 def metrics() -> Iterator[str]:

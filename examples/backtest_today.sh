@@ -9,4 +9,5 @@ fi
 step() { printf '\n$ %s\n' "$*"; "$@"; }
 
 step spotctl lab backtest run examples/backtest_today.yaml
-step spotctl lab backtest compare examples/backtest_today.yaml --schemes price-capacity --cuts 2 --starts 20
+step spotctl lab backtest run examples/backtest_today.yaml --against proteus --schemes price-capacity --cuts 2 \
+  --starts 20

@@ -1,7 +1,7 @@
 """A model of PyTorch for pipeline stages: layers, loss, data and optimizer as one would write them without a pipeline.
 
     pip install 'spotctl[torch]'
-    spotctl lab parallel train examples/pipeline_own_model.py:build --nodes 4 --stages 2 --faults "kill 3, warn 6"
+    spotctl lab parallel train examples/pipeline_own_model.py:build --nodes 4 --split stages=2 --faults "kill 3, warn 6"
 
 Run as a script, it trains in two stages, puts the weights back into the model, and compares with plain PyTorch.
 """
@@ -46,7 +46,7 @@ def bright_spots(number: int, microbatch: int = 16) -> tuple[torch.Tensor, torch
 
 
 def build(microbatch: int) -> PipelineModel:
-    """Read by `spotctl parallel profile` and `train`."""
+    """Read by `spotctl lab parallel profile` and `train`."""
     optimizer = TorchOptimizer(
         partial(torch.optim.AdamW, lr=0.01, weight_decay=0.1),
         partial(torch.optim.lr_scheduler.StepLR, step_size=10, gamma=0.5),

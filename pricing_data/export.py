@@ -130,7 +130,7 @@ def history_frame(table: PriceTable) -> pd.DataFrame:
 def prices_frame(statistics: Iterable[MarketStats], catalog: Catalog) -> pd.DataFrame:
     """Prices, statistics and machines, a row for each market.
 
-    The columns have the names and meanings of `prices stats --json`, besides the parts of a market's name and the
+    The columns have the names and meanings of `prices ls --stats --json`, besides the parts of a market's name and the
     hardware of its machine. Figures that are not known (no on-demand price, an instance type that the catalog does not
     describe) are missing values.
     """

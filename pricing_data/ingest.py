@@ -16,11 +16,13 @@ from pricing_data.errors import BadInput, CloudError, StoreError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import is_region_of
 from pricing_data.series import Recording
+from pricing_data.snapshots import read as read_snapshot
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Source
 from pricing_data.sources.files import BadRow, FileBatch, read
 from pricing_data.store import Committed, PriceStore
 from pricing_data.units import DAY, counted
 
+_SNAPSHOT = "snapshot"
 # All bad rows are counted; each is named, up to a number that still fits into memory.
 MOST_NAMED = 100_000
 
@@ -29,10 +31,10 @@ MOST_NAMED = 100_000
 class FileReport:
     """Counts of a file's rows: used, skipped, bad. `failure` says why the file was rejected, or not read to its end.
 
-    `broken` is the store's error; what was committed before it is kept and counted.
+    `broken` is the store's error; what was committed before it is kept and counted. `file` is its path or address.
     """
 
-    path: Path
+    file: str
     layout: str = ""
     rows: int = 0
     committed: Committed = field(default_factory=Committed)
@@ -70,7 +72,7 @@ def ingest(
     Each batch is committed by itself: a long import that is killed keeps what it committed, and running it again adds
     the rest. A strict import is committed whole or not at all. `layout` is the kind of table the file must contain.
     """
-    report = FileReport(path)
+    report = FileReport(str(path))
     waiting: list[FetchedRows] = []
     recording = Recording()
     try:
@@ -99,6 +101,21 @@ def ingest(
     if report.failure is None and report.broken is None and not report.usable:
         bad = counted(report.skipped, "bad row")
         report.failure = f"no row was imported: {bad}" if report.rows else "contains no rows"
+    return report
+
+
+def ingest_snapshot(store: PriceStore, path: Path) -> FileReport:
+    """Imports a snapshot into the store. It has no rows to skip: it is imported whole or refused."""
+    report = FileReport(str(path), layout=_SNAPSHOT)
+    try:
+        snapshot = read_snapshot(path)
+        report.rows = len(snapshot.table)
+        report.unused = ("signature",) if snapshot.is_signed else ()
+        _commit(store, snapshot.fetched(), report)
+    except BadInput as error:
+        report.failure = str(error)
+    except StoreError as error:
+        report.broken = error
     return report
 
 

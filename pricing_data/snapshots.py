@@ -1,18 +1,16 @@
-"""Snapshots: one cloud's prices of one day in one signed file, to be shared on any web server or bucket.
+"""Snapshots: one cloud's prices of one day in one file, to be shared on any web server or bucket.
 
 A snapshot has the day's changes, the prices in force at its start, and when each market was watched on that day.
-Importing it twice changes nothing, and days that were not shared stay unobserved.
+Importing it twice changes nothing, and days that were not shared stay unobserved. The rules of the server
+or bucket say who may write there: signatures that earlier versions wrote are not checked.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import BadInput, StoreError
@@ -29,12 +27,12 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class PriceSnapshot:
-    """One cloud's prices of one day, and who signed them (a public key in hexadecimal)."""
+    """One cloud's prices of one day. `is_signed` means that an earlier version wrote it, with a signature."""
 
     cloud: str
     day: str
     table: PriceTable
-    signer: str = ""
+    is_signed: bool = False
 
     @property
     def span(self) -> Span:
@@ -44,23 +42,6 @@ class PriceSnapshot:
     def fetched(self) -> FetchedRows:
         """The rows as the store takes them."""
         return FetchedRows(prices=self.table.batch(), watched=self.table.watched)
-
-
-def load_key(path: Path) -> Ed25519PrivateKey:
-    """The key that signs this installation's snapshots; made on first use."""
-    try:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as out:
-                out.touch(mode=0o600)
-                out.write_bytes(Ed25519PrivateKey.generate().private_bytes_raw())
-        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"snapshot key {path} cannot be used ({error}); move it away to make a new one") from error
-
-
-def public_key(key: Ed25519PrivateKey) -> str:
-    return key.public_key().public_bytes_raw().hex()
 
 
 def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
@@ -88,18 +69,17 @@ def _of_day(spans: TimeSpans, day: Span) -> TimeSpans:
     return tuple(span for span in clipped(spans, day.start, day.end) if span.end > span.start or span.start < day.end)
 
 
-def write(snapshot: PriceSnapshot, folder: Path, key: Ed25519PrivateKey) -> Path:
-    """Writes a snapshot as `CLOUD-DAY.parquet`; the same prices and key give the same file."""
+def write(snapshot: PriceSnapshot, folder: Path) -> Path:
+    """Writes a snapshot as `CLOUD-DAY.parquet`; the same prices give the same file."""
     path = folder / f"{snapshot.cloud}-{snapshot.day}.parquet"
     table = snapshot.table
     if not table.markets:
         raise BadInput(f"snapshot: no prices of {snapshot.cloud} were recorded on {snapshot.day}")
-    about = {
+    note = {
         "cloud": snapshot.cloud,
         "day": snapshot.day,
         "watched": [list(map(list, table.watched[market].complete)) for market in table.markets],
     }
-    note = {**about, "signer": public_key(key), "signature": key.sign(_digest(about, table)).hex()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -111,49 +91,34 @@ def write(snapshot: PriceSnapshot, folder: Path, key: Ed25519PrivateKey) -> Path
 
 
 def read(path: Path) -> PriceSnapshot:
-    """A snapshot whose signature fits its content; whether its signer is trusted is for the caller to decide."""
+    """The snapshot in a file, if a store may believe it."""
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise BadInput(f"{path}: is too large to be a snapshot")
+            raise BadInput("is too large to be a snapshot")
         with SegmentFile(path) as file:
-            note = json.loads(file.notes[_NOTE])
-            table = file.read()
-        about = {name: note[name] for name in ("cloud", "day", "watched")}
-        signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(note["signer"]))
-        signer.verify(bytes.fromhex(note["signature"]), _digest(about, table))
-        return _checked(path, about, table, note["signer"])
-    except InvalidSignature:
-        raise BadInput(f"{path}: the signature does not match the content; get the file again") from None
+            return _checked(json.loads(file.notes[_NOTE]), file.read())
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise BadInput(f"cannot be read: {error.strerror or error}") from error
     except (StoreError, KeyError, TypeError, ValueError, IndexError) as error:
         # The cure for a damaged store is none for a file from elsewhere.
         why = " ".join(str(error.__cause__ or error).split())[:200]
-        raise BadInput(f"{path}: is not a snapshot ({why})") from error
+        raise BadInput(f"is not a snapshot ({why})") from error
 
 
-def _checked(path: Path, about: dict[str, Any], table: PriceTable, signer: str) -> PriceSnapshot:
-    """The snapshot, if a store may believe it: a signer can be trusted and still be wrong."""
-    spans = [tuple(Span(*map(int, span)) for span in spans) for spans in about["watched"]]
+def _checked(note: dict[str, Any], table: PriceTable) -> PriceSnapshot:
+    """BadInput: the file has what no snapshot of this day and cloud can have."""
+    spans = [tuple(Span(*map(int, span)) for span in spans) for spans in note["watched"]]
     watched = {market: WatchRecord(complete=whole) for market, whole in zip(table.markets, spans, strict=True)}
-    snapshot = PriceSnapshot(about["cloud"], about["day"], replace(table, watched=watched), signer)
+    snapshot = PriceSnapshot(note["cloud"], note["day"], replace(table, watched=watched), "signature" in note)
     day = snapshot.span
     for market in table.markets:
         Market.of_row(market.cloud, market.region, market.zone, market.instance_type, market.os)
     outside = [span for whole in spans for span in whole if not day.start <= span.start <= span.end <= day.end]
     if outside or any(market.cloud != snapshot.cloud for market in table.markets):
-        raise BadInput(f"{path}: has rows or spans of another day or cloud than {snapshot.cloud} {snapshot.day}")
+        raise BadInput(f"has rows or spans of another day or cloud than {snapshot.cloud} {snapshot.day}")
     histories = list(table)  # each checks that its times increase and its prices are above 0
     if any(series.first < EARLIEST or series.last >= day.end for series in histories):
-        raise BadInput(f"{path}: has prices after {format_time(day.end)}, or before there were spot markets")
+        raise BadInput(f"has prices after {format_time(day.end)}, or before there were spot markets")
     if int(table.prices.max()) > MOST_USD_PER_HOUR * NANOS_PER_DOLLAR:
-        raise BadInput(f"{path}: has a price above {MOST_USD_PER_HOUR} US dollars per hour")
+        raise BadInput(f"has a price above {MOST_USD_PER_HOUR} US dollars per hour")
     return snapshot
-
-
-def _digest(about: dict[str, Any], table: PriceTable) -> bytes:
-    names = [str(market) for market in table.markets]
-    head = json.dumps({**about, "markets": names, "starts": table.starts.tolist()}, sort_keys=True)
-    return hashlib.sha256(
-        head.encode() + table.times.astype("<i8").tobytes() + table.prices.astype("<i8").tobytes()
-    ).digest()

@@ -147,12 +147,12 @@ def test_doctor_checks_the_cloud_and_prints_its_policy(home: Path) -> None:
 
 
 def test_prices_are_stored_listed_and_ranked(home: Path) -> None:
-    listed = spotctl(home, "prices", "ls", "toy").out.split()
+    listed = spotctl(home, "lab", "prices", "ls", "toy").out.split()
     assert len(listed) == 9
     assert "toy/shelf2-south/shelf2-south-a/robot.8" in listed
     best = spotctl(home, "prices", "best", "--cloud", "toy", "--gpu", "V100", "--json").json
     assert {offer["market"].partition("/")[0] for offer in best["offers"]} == {"toy"}
-    assert "public price list" in spotctl(home, "prices", "sources").out
+    assert "public price list" in spotctl(home, "lab", "prices", "sources").out
 
 
 def test_a_plan_chooses_the_cloud(home: Path) -> None:
@@ -299,7 +299,7 @@ def publish(folder: Path, descriptor: str | None) -> None:
     ],
     ids=["no module", "no markets", "another version"],
 )
-@pytest.mark.parametrize("words", [("doctor",), ("prices", "ls"), ("doctor", "--policy", "aws")], ids=" ".join)
+@pytest.mark.parametrize("words", [("doctor",), ("lab", "prices", "ls"), ("doctor", "--policy", "aws")], ids=" ".join)
 def test_a_broken_package_is_named(
     tmp_path: Path, descriptor: str | None, problem: str, words: tuple[str, ...]
 ) -> None:

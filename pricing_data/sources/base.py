@@ -101,7 +101,7 @@ class SourceNeeds:
     """Where the data comes from, and what it is used for."""
 
 
-FILES = SourceNeeds("files", "histories, price lists, snapshots", "", "prices import, prices snapshot add")
+FILES = SourceNeeds("files", "histories, price lists, snapshots", "", "prices import")
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,8 +154,8 @@ def _seal(content: dict[str, Any]) -> str:
 def damaged(path: Path, why: object) -> str:
     """The error message for a file of the store that cannot be parsed."""
     return (
-        f"price store: {path} is damaged ({why}); restore it from a backup (spotctl lab prices check lists all that is"
-        f" damaged), or move {path.parent} away and import again"
+        f"price store: {path} is damaged ({why}); restore it from a backup (spotctl lab prices ls --check lists"
+        f" all that is damaged), or move {path.parent} away and import again"
     )
 
 
@@ -196,7 +196,7 @@ def remove_strays(root: Path, manifest: Manifest) -> None:
     """
     for path in root.iterdir():
         if _TEMPORARY.fullmatch(path.name):
-            # A damaged one names no file; so what it may have named stays, and `spotctl lab prices check` lists it.
+            # A damaged one names no file; so what it may have named stays, and `prices ls --check` lists it.
             with suppress(OSError, StoreError):
                 _undo(root, parsed(path.read_bytes(), path), manifest)
             _delete(path)

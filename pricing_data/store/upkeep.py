@@ -15,7 +15,7 @@ from pricing_data.store.segments import PRICES, SegmentFile
 from pricing_data.units import Span
 
 _RESTORE = "restore it from a backup; without one, move the store's folder away and import and fetch again"
-_SET_ASIDE = "to go on without its prices: spotctl lab prices check --set-aside"
+_SET_ASIDE = "to go on without its prices: spotctl lab prices ls --check --set-aside"
 _AGAIN = "the next import or fetch makes it again"
 _AWAY = "no price is read from it: move it away, or restore the manifest.json that belongs to it"
 

@@ -6,14 +6,13 @@ from one look to the next, or once a copy is overdue; a copy counts if the folde
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 
 from spotctl.agent.data_transfer import FolderListing, listing
 from spotctl.agent.interval import CheckpointPlan, best_interval
-from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints, signing_key
+from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 _NUMBERS_PER_START = 10**6
@@ -24,8 +23,7 @@ _LEAST_SECONDS = 1.0
 
 
 class CheckpointSync:
-    """Copies the checkpoints of one node. `write_seconds` returns the time of a write as the program reports it;
-    `variables` has the value of the policy's `signed_with`."""
+    """Copies the checkpoints of one node. `write_seconds` returns the time of a write as the program reports it."""
 
     def __init__(
         self,
@@ -34,20 +32,15 @@ class CheckpointSync:
         folder: Path,
         plan: Path,
         write_seconds: Callable[[], float | None],
-        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._policy, self._folder, self._plan, self._write_seconds = policy, folder, plan, write_seconds
         self._name, self._foreign = task.name, policy.of_first and task.rank > 0
-        self._own, self._first = (self._stored(rank, variables) for rank in (task.rank, 0))
+        self._own, self._first = (StoredCheckpoints(policy.path, rank) for rank in (task.rank, 0))
         self._number = _NUMBERS_PER_START
         self._copied: FolderListing = ()
         self._seen: FolderListing = ()
         self._copied_at = time.monotonic()
         self._every = inf
-
-    def _stored(self, rank: int, variables: Mapping[str, str]) -> StoredCheckpoints:
-        path, name = self._policy.path, self._policy.signed_with
-        return StoredCheckpoints(path, rank, key=signing_key(name, variables, path, rank))
 
     def restore(self) -> CheckpointRecord | None:
         """Copies back the node's newest checkpoint; a node without one gets the first node's."""
@@ -78,7 +71,7 @@ class CheckpointSync:
         began, number = time.monotonic(), self._number + 1
         names = [name for name, *_ in files]
         try:
-            digests = self._own.put_files(self._name, number, self._folder, names)
+            self._own.put_files(self._name, number, self._folder, names)
         except FileNotFoundError:
             return False
         if listing(self._folder) != files:
@@ -86,7 +79,7 @@ class CheckpointSync:
         seconds = self._write_seconds() or time.monotonic() - began
         size = sum(size for _, size, *_ in files)
         record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
-        self._own.put_record(record, names, digests)
+        self._own.put_record(record, names)
         self._number = number
         self._copied, self._copied_at = files, time.monotonic()
         return True

@@ -145,7 +145,7 @@ class CommandNode:
             progress = LeaseGrantor(Path(lease)).progress() if lease else None
             return None if progress is None else progress.saving_seconds
 
-        return CheckpointSync(policy, self._task, self._checkpoint, self._plan, write_seconds, self._environment)
+        return CheckpointSync(policy, self._task, self._checkpoint, self._plan, write_seconds)
 
     @property
     def _checkpoint(self) -> Path:
@@ -169,7 +169,6 @@ class CommandNode:
         processes = str(max(cards(), 1))
         variables = {**self._environment, PROCESSES_VARIABLE: processes, **self._task.environment, **_data(self._task)}
         if self._task.checkpoint is not None:
-            variables.pop(self._task.checkpoint.signed_with, None)
             every = CheckpointPlanReader(self._plan).every()
             variables |= {CHECKPOINT_VARIABLE: str(self._checkpoint), PLAN_VARIABLE: str(self._plan)}
             variables |= {EVERY_VARIABLE: f"{every:.3f}"}

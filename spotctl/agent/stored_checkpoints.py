@@ -3,12 +3,11 @@
 A checkpoint is its files, one blob each, and a record that is written last: files without a record do not count.
 """
 
-import hashlib
 import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -20,12 +19,11 @@ from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.end_marks import ENDED
 from spotctl.agent.errors import BadCheckpoint
-from spotctl.agent.signatures import DIGEST, Digested, SigningKey
 from spotctl.agent.store_patience import is_temporary
 from spotctl.agent.task import OTHER_NODE
 
 _LOG = logging.getLogger(__name__)
-_FINISHED, _DIGESTS = "finished", "digests"
+_FINISHED = "finished"
 _KEPT_CHECKPOINTS = 2
 """Checkpoints of a node that are kept, in case the newest is damaged."""
 
@@ -43,68 +41,32 @@ class CheckpointRecord:
     every: float
 
 
-@dataclass(frozen=True, slots=True)
-class _WrittenRecord:
-    """A record as it is stored: with the names of the checkpoint's files, and the digests that are signed."""
-
-    checkpoint: CheckpointRecord
-    names: list[str]
-    digests: Mapping[str, str]
-
-    @classmethod
-    def of(cls, content: bytes, key: SigningKey | None) -> "_WrittenRecord":
-        """Unrecoverable: these are not the bytes of a record, or not of one that the key has signed."""
-        try:
-            values = dict(json.loads(content))
-            if key is not None:
-                key.check(values)
-            names, digests = [_inside(str(name)) for name in values["files"]], dict(values.get(_DIGESTS, {}))
-            checkpoint = CheckpointRecord(
-                str(values["by"]),
-                int(values["number"]),
-                float(values["seconds"]),
-                int(values["size"]),
-                float(values["every"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise Unrecoverable("its record is damaged") from error
-        return cls(checkpoint, names, digests)
-
-
 class StoredCheckpoints:
-    """The checkpoints of one node at a job's `checkpoint.path`. With a `key`, only those count that it has signed.
+    """The checkpoints of one node at a job's `checkpoint.path`. Who may write there is for the store's policy to say.
 
     Raises BadCheckpoint if a checkpoint cannot be written, and if all stored checkpoints are damaged.
     """
 
-    def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE, key: SigningKey | None = None) -> None:
-        self._path, self._node, self._key = path, OTHER_NODE.format(rank=rank), key
+    def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE) -> None:
+        self._path, self._node = path, OTHER_NODE.format(rank=rank)
         with _as_bad_checkpoint(path):
             self._store = store_at(path, who)
 
-    def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> dict[str, str]:
-        """Stores the files of a checkpoint; returns digests to sign. FileNotFoundError: a file has been removed."""
-        stem, digests = self._stem(by, number), dict[str, str]()
+    def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> None:
+        """Stores the files of a checkpoint. FileNotFoundError: a file has been removed."""
+        stem = self._stem(by, number)
         try:
             for i, name in enumerate(names):
-                pieces = file_pieces(folder / name)
-                if self._key is None:
-                    self._store.put(f"{stem}.{i}", pieces)
-                else:
-                    self._store.put(f"{stem}.{i}", digested := Digested(pieces))
-                    digests[name] = digested.digest()
+                self._store.put(f"{stem}.{i}", file_pieces(folder / name))
         except FileNotFoundError:
             raise
         except OSError as error:
             raise self._unwritable(error) from error
-        return digests
 
-    def put_record(self, record: CheckpointRecord, names: Sequence[str], digests: Mapping[str, str]) -> None:
+    def put_record(self, record: CheckpointRecord, names: Sequence[str]) -> None:
         """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces."""
         stem = self._stem(record.by, record.number)
         values: dict[str, Any] = {**asdict(record), "files": list(names)}
-        if self._key is not None:
-            values = self._key.signed({**values, _DIGESTS: digests})
         try:
             self._store.put(f"{stem}.record", [json.dumps(values).encode()])
             self._drop_old(stem)
@@ -118,7 +80,7 @@ class StoredCheckpoints:
             return None
         try:
             with _as_bad_checkpoint(self._path):
-                return self._record(stems[-1]).checkpoint
+                return self._record(stems[-1])[0]
         except Unrecoverable as error:
             raise BadCheckpoint(str(error)) from error
 
@@ -140,24 +102,35 @@ class StoredCheckpoints:
         return None
 
     def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
-        written = self._record(stem)
+        record, names = self._record(stem)
         new = folder.with_name(f".{folder.name}")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        for i, name in enumerate(written.names):
+        for i, name in enumerate(names):
             fetch_file(self._store, f"{stem}.{i}", new / name)
-            if self._key is not None and _digest_of(new / name) != written.digests.get(name):
-                raise Unrecoverable(f"{name} is not the file that was signed")
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
-        return written.checkpoint
+        return record
 
-    def _record(self, stem: str) -> _WrittenRecord:
-        written = _WrittenRecord.of(b"".join(self._store.get(f"{stem}.record")), self._key)
-        if self._stem(written.checkpoint.by, written.checkpoint.number) != stem:
+    def _record(self, stem: str) -> tuple[CheckpointRecord, list[str]]:
+        """A checkpoint's record, and the names of its files. Unrecoverable: it is damaged, or another one's."""
+        content = b"".join(self._store.get(f"{stem}.record"))
+        try:
+            values = dict(json.loads(content))
+            names = [_inside(str(name)) for name in values["files"]]
+            record = CheckpointRecord(
+                str(values["by"]),
+                int(values["number"]),
+                float(values["seconds"]),
+                int(values["size"]),
+                float(values["every"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unrecoverable("its record is damaged") from error
+        if self._stem(record.by, record.number) != stem:
             # An old checkpoint under a higher number would be the newest for ever.
             raise Unrecoverable("its record is that of another checkpoint")
-        return written
+        return record, names
 
     def _complete(self) -> list[str]:
         """The checkpoints that have a record, oldest first."""
@@ -179,13 +152,6 @@ class StoredCheckpoints:
 
     def _stem(self, by: str, number: int) -> str:
         return f"{self._node}/{number:012d}-{by}"
-
-
-def signing_key(name: str, values: Mapping[str, str], path: str, rank: int) -> SigningKey | None:
-    """The key of a node's checkpoints, from the variable with its name; None if that is empty."""
-    if name and not values.get(name):
-        raise BadCheckpoint(f"{path}: {name}, which signs checkpoints, is empty")
-    return SigningKey(name, values[name], f"{path} {rank}") if name else None
 
 
 def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE) -> None:
@@ -224,11 +190,6 @@ def _inside(name: str) -> str:
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(name)
     return name
-
-
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, DIGEST).hexdigest()
 
 
 def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:

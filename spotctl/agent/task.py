@@ -17,8 +17,7 @@ class CheckpointPolicy:
 
     `every` None: derived from evictions, which come after `life` on average (None: never), and at least every
     `longest`. `cost` is the assumed cost of a checkpoint until one is measured. If the number of nodes changes, parts
-    from every node would not fit the next start: the first node's checkpoint counts for all (`of_first`). The value of
-    the variable `signed_with`, if there is one, signs them.
+    from every node would not fit the next start: the first node's checkpoint counts for all (`of_first`).
     """
 
     path: str
@@ -27,7 +26,6 @@ class CheckpointPolicy:
     cost: float
     longest: float
     of_first: bool = False
-    signed_with: str = ""
 
 
 @dataclass(frozen=True, slots=True)

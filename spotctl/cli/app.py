@@ -1,11 +1,11 @@
-"""`spotctl`: the options of all commands, and the only place that exits the process."""
+"""`spotctl`: all commands, the options that they share, and the only place that exits the process."""
 
 import atexit
 import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -13,24 +13,123 @@ from typing import Annotated
 import typer
 
 from pricing_data.interruptible import is_work_left
-from spotctl.cli import surface
+from spotctl.cli import (
+    event_log,
+    init,
+    launch,
+    logs,
+    nightly,
+    plan,
+    remote,
+    report,
+    returning,
+    status,
+    trying,
+    ui,
+)
 from spotctl.cli.boundary import INTERRUPTED, exit_code_of
-from spotctl.cli.command_groups import CommandGroup, named_part
+from spotctl.cli.command_groups import CommandGroup, after_global_options, named_part
+from spotctl.cli.doctor import command as doctor
+from spotctl.cli.lab import backtest, beta, gavel, parallel, parallel_train, train
+from spotctl.cli.prices import fetch, markets, offers, upkeep
+from spotctl.cli.removed import check_not_removed
 from spotctl.cli.session import Session
 
 _CLOSE_SECONDS = 2.0
 """How long an interrupted command may take to close what it has open."""
 
-app = typer.Typer(
-    name="spotctl",
-    cls=CommandGroup,
-    help="Train machine-learning models on cheap, revocable cloud machines, without babysitting.",
-    epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 budget reached,"
-    " 5 credentials or permission, 6 already running.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+_START, _RUNS, _MONEY = "Get started", "Runs", "Costs and prices"
+
+_COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
+    (_START, "init", init.init, "Write a job file for your training script."),
+    (_START, "plan", plan.plan, "Show what would be rented, for how much, and why."),
+    (_START, "launch", launch.launch, "Rent machines, keep a job running, shut every machine down."),
+    (_START, "try", trying.try_, "Run one command on a cloud's smallest machine, for a dollar."),
+    (_START, "doctor", doctor.doctor, "Check versions, credentials, quotas and leftovers."),
+    (_START, "schema", init.schema, "Print the JSON Schema of job files, for your editor."),
+    (_RUNS, "status", status.status, "Show machines, progress and cost; --watch shows them live."),
+    (_RUNS, "ui", ui.ui, "Show all runs and nights in a browser."),
+    (_RUNS, "logs", logs.logs, "Show the output of a job's machines."),
+    (_RUNS, "stop", returning.stop, "Stop a job, or all jobs, and return the machines."),
+    (_RUNS, "resume", launch.resume, "Show a run again, or pick it up after a crash."),
+    (_RUNS, "ssh", remote.ssh, "Open a shell on a machine of a job."),
+    (_RUNS, "exec", remote.exec_, "Run a command on a machine of a job."),
+    (_RUNS, "gc", returning.gc, "Remove whatever no active run owns, on any cloud."),
 )
-surface.add_commands(app)
+
+
+def _all_commands() -> typer.Typer:
+    whole = typer.Typer(
+        name="spotctl",
+        cls=CommandGroup,
+        help="Train machine-learning models on cheap, revocable cloud machines, without babysitting.",
+        epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 budget reached,"
+        " 5 credentials or permission, 6 already running.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    for panel, name, command, short in _COMMANDS:
+        whole.command(name, rich_help_panel=panel, short_help=short)(command)
+    prices = _group(
+        "Import, fetch, show and export spot prices.",
+        {"best": offers.best, "import": fetch.import_, "fetch": fetch.fetch, "show": markets.show},
+    )
+    for panel, name, group in (
+        (_RUNS, "nightly", nightly.app),
+        (_RUNS, "log", event_log.app),
+        (_MONEY, "report", report.app),
+        (_MONEY, "prices", prices),
+        (_MONEY, "lab", _lab()),
+    ):
+        whole.add_typer(group, name=name, rich_help_panel=panel, cls=CommandGroup)
+    return whole
+
+
+def _lab() -> typer.Typer:
+    pipelines = _group(
+        "Split a model over several devices: profile, plan, simulate and train.",
+        {
+            "plan": parallel.plan,
+            "profile": parallel.profile,
+            "simulate": parallel.simulate,
+            "train": parallel_train.train,
+            "transformer": parallel.transformer,
+        },
+    )
+    prices = _group(
+        "Look into the stored prices, correct, check and share them.",
+        {
+            "ls": markets.ls,
+            "plot": markets.plot,
+            "sql": markets.sql,
+            "export": markets.export,
+            "egress": markets.egress,
+            "sources": fetch.sources,
+            "backup": upkeep.backup,
+            "correct": upkeep.correct,
+            "snapshot": upkeep.snapshot,
+        },
+    )
+    lab = _group("Analyses: evictions, backtests, Gavel, pipelines, price history.", {"train": train.train})
+    for name, group in (
+        ("beta", beta.app),
+        ("backtest", backtest.app),
+        ("gavel", gavel.app),
+        ("parallel", pipelines),
+        ("prices", prices),
+    ):
+        lab.add_typer(group, name=name, cls=CommandGroup)
+    return lab
+
+
+def _group(help_text: str, commands: Mapping[str, Callable[..., object]]) -> typer.Typer:
+    group = typer.Typer(help=help_text, no_args_is_help=True)
+    for name, command in commands.items():
+        group.command(name)(command)
+    return group
+
+
+app = _all_commands()
 
 
 def _print_version(wanted: bool) -> None:
@@ -66,12 +165,18 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with one of the documented codes."""
     debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
-    # A shell that completes a command line says so in the environment, and may need any command.
-    part = app if "_SPOTCTL_COMPLETE" in os.environ else named_part(app, words)
-    code = exit_code_of(lambda: part(words, prog_name="spotctl", standalone_mode=False), debug=debug)
+    code = exit_code_of(lambda: _run(words), debug=debug)
     if arguments is None:
         end_at_once(code)
     sys.exit(code)
+
+
+def _run(words: Sequence[str]) -> object:
+    # A shell that completes a command line says so in the environment, and may need any command.
+    if "_SPOTCTL_COMPLETE" in os.environ:
+        return app(words, prog_name="spotctl", standalone_mode=False)
+    check_not_removed(after_global_options(words))
+    return named_part(app, words)(words, prog_name="spotctl", standalone_mode=False)
 
 
 def end_at_once(code: int) -> None:

@@ -65,10 +65,8 @@ def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
 
     Typer builds all commands of an app before it looks at the command line, which takes longer than most commands do.
     """
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] == "--home" else 1
-    name = words[at] if at < len(words) else ""
+    left = after_global_options(words)
+    name = left[0] if left else ""
     commands = [
         command
         for command in whole.registered_commands
@@ -81,8 +79,17 @@ def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
     part.registered_commands, part.registered_groups = commands, [copy.copy(group) for group in groups]
     for group in part.registered_groups:
         assert group.typer_instance is not None
-        group.typer_instance = named_part(group.typer_instance, words[at + 1 :])
+        group.typer_instance = named_part(group.typer_instance, left[1:])
     return part
+
+
+def after_global_options(words: Sequence[str]) -> Sequence[str]:
+    """A command line from its first command on. What follows -- belongs to another program, and is left out."""
+    words = words[: words.index("--")] if "--" in words else words
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] == "--home" else 1
+    return words[at:]
 
 
 def _outline(whole: typer.Typer) -> typer.Typer:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from spotctl.cli.session import JsonOption, Session
-
 if TYPE_CHECKING:
+    from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
     from spotctl.log.events import Planned
     from spotctl.log.state import RunState
@@ -114,36 +113,6 @@ def stop(session: Session, job: str) -> RunEnd | None:
         return None
     with live_view(session, from_here=True, leaving=Event()) as view:
         return stop_run(client, view.on_turn, session.remark)
-
-
-def attach(
-    context: typer.Context,
-    place: Annotated[
-        str, typer.Argument(help="The place that launch printed: s3://BUCKET/.../spotctl/RUN.", show_default=False)
-    ],
-    json_: JsonOption = False,
-) -> None:
-    """Watch and control a run whose runner lives on a rented machine, even if it was launched from another computer.
-
-    Needs the cloud's credentials and access to PLACE. Afterwards status, logs, exec, ssh and stop work on
-    this computer.
-
-    Example: spotctl resume s3://bucket/models/x/spotctl/x-1a2b3c
-
-    \f
-
-    Fields:
-        job: name of the job
-        run: id of its run
-    """
-    session: Session = context.obj
-    known = attached(session, place)
-    session.answer(
-        json_,
-        {"job": known.job, "run": known.run},
-        None,
-        f"attached to run {known.run}: see spotctl status {known.job}",
-    )
 
 
 def attached(session: Session, place: str) -> RunPlace:

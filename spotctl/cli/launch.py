@@ -24,7 +24,7 @@ def launch(
         list[Path], typer.Argument(help="Job files. Several files are planned together.", show_default=False)
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", hidden=True, help="As spotctl plan.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the plan, as spotctl plan.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")] = False,
     max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
     attached: Annotated[

@@ -24,6 +24,10 @@ GlobArgument = Annotated[
     typer.Argument(help="Glob over markets, part by part: 'aws/us-east-1/*/c4.*'. Default: all.", show_default=False),
 ]
 
+MarketArgument = Annotated[
+    str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).", show_default=False)
+]
+
 CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud, such as aws or local. Repeatable.")]
 RegionOption = Annotated[list[str] | None, typer.Option(help="Only this region. Repeatable.")]
 TypeOption = Annotated[

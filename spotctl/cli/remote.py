@@ -1,12 +1,20 @@
 """`spotctl exec` and `spotctl ssh`: run a command, or a shell, on a machine of a run."""
 
+from __future__ import annotations
+
 import os
-from typing import Annotated
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
+
+if TYPE_CHECKING:
+    from spotctl.clouds.base import CloudProvider
 
 NodeOption = Annotated[
     str,
@@ -52,10 +60,27 @@ def exec_(
     raise typer.Exit(result.code)
 
 
-def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: JsonOption = False) -> None:
+def ssh(
+    context: typer.Context,
+    job: JobArgument,
+    node: NodeOption = "",
+    admit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RANGE",
+            help="First allow ssh from these addresses only: 203.0.113.9/32. Repeatable.",
+        ),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
     """Open a shell on a machine of a running job. With --json, only print the machine and working directory.
 
+    --admit is for when your computer's public address has changed since the launch. It replaces only the firewall rule
+    that spotctl made for the run; later runs use ssh_from from the settings. With --json, it opens no shell.
+
     Example: spotctl ssh nightly-recsys --node 1
+
+    Example: spotctl ssh nightly-recsys --admit 203.0.113.9/32
 
     \f
 
@@ -63,11 +88,20 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
         machine: id of the machine
         shell: shell that would be opened
         folder: working directory of the job
+        -> _admit
     """
     from spotctl.cli import elsewhere
     from spotctl.run import remote
 
     session: Session = context.obj
+    if admit:
+        admitted = _admit(session, job, admit)
+        if json_:
+            session.answer_json(admitted)
+            return
+        session.remark(
+            *(f"{rule} admits ssh from {', '.join(admitted['ssh_from'])} only" for rule in admitted["rules"])
+        )
     elsewhere.pass_on(session, job, "ssh", job, f"--node={node}", *(["--json"] if json_ else []), terminal=True)
     target = remote.target_of(job, node, session.settings)
     shell = os.environ.get("SHELL", "/bin/sh")
@@ -79,3 +113,63 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
         f"{target.machine}: a shell on this computer; exit leaves the shell, and releasing the machine ends it"
     )
     raise typer.Exit(remote.run(target, [shell]).code)
+
+
+def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, Any]:
+    """Lets ssh to the machines of a job's run come from other addresses than at its launch.
+
+    Fields:
+        job: with --admit, name of the job
+        ssh_from: with --admit, addresses from which SSH is allowed
+        rules: with --admit, rules of the firewall that were changed
+    """
+    from spotctl.clouds.capabilities import AdmitsSsh, Closes
+    from spotctl.home.cloud import rented_clouds
+    from spotctl.home.cloud_settings import address_range
+
+    try:
+        ranges = [address_range(address) for address in addresses]
+    except ValueError as error:
+        raise BadRequest(f"--admit: expected {error}") from None
+    provider, tags = _machines_of(session, job)
+    if not isinstance(provider, AdmitsSsh) or not isinstance(provider, Closes):
+        raise BadRequest(f"job {job}: its machines are on this computer and need no ssh")
+    with closing(provider):
+        rules = provider.admit_ssh(tags, ranges)
+    if not rules:
+        raise BadRequest(
+            f"job {job}: spotctl made no ssh rule for its machines; change the rules of the network that the"
+            f" settings name ({', '.join(map(_networks, rented_clouds()))})"
+        )
+    return {"job": job, "ssh_from": ranges, "rules": rules}
+
+
+def _networks(cloud: str) -> str:
+    """The settings that name networks, such as `subnet or security_group in [azure]`."""
+    from pricing_data.spelling import either
+    from spotctl.home.cloud import cloud_of
+
+    return f"{either(cloud_of(cloud).settings_of_machines.networks)} in [{cloud}]"
+
+
+def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
+    """The provider of a job's active run, and the tags of the run's machines."""
+    from spotctl.cli.elsewhere import client_of
+    from spotctl.clouds.installation import installation_id
+    from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+    from spotctl.clouds.wiring import provider_of
+    from spotctl.files.job.reader import restored
+    from spotctl.home.paths import Paths
+    from spotctl.log.statuses import latest_run
+    from spotctl.log.store import EventLog
+
+    client = client_of(session, job)
+    if client is not None:
+        return client.provider, client.tags
+    home = session.settings.home
+    with EventLog(Paths(home).log) as log:
+        run = latest_run(log, job)
+    if run is None or run.began is None or run.ended is not None:
+        raise BadRequest(f"job {job} has no active run ('spotctl status' lists all jobs)")
+    provider = provider_of(session.settings, restored(run.began.spec, home))
+    return provider, {INSTALLATION_TAG: installation_id(home), RUN_TAG: run.run}

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pricing_data.errors import BadInput
 
@@ -20,7 +21,7 @@ def local_copy(name: str) -> Iterator[Path]:
     import httpx
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "download"
+        path = Path(folder) / f"download{Path(urlsplit(name).path).suffix}"
         try:
             with httpx.stream("GET", name, timeout=_SECONDS, follow_redirects=True) as answer, path.open("wb") as out:
                 answer.raise_for_status()

@@ -17,7 +17,7 @@ def check_folder(file: Path | None) -> None:
         raise BadRequest(f"{file}: there is no folder {file.parent}: create it, or name another file")
 
 
-def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[ModelProfile, ...]:
+def load_profiles(path: Path, microbatch: int | None) -> tuple[ModelProfile, ...]:
     """A profile of `spotctl lab parallel profile`, or the graph text of a published one."""
     from agileml.pipeline.profile.graph_text import read_graph
     from agileml.pipeline.profile.model_profile import profiles_from_json
@@ -29,7 +29,7 @@ def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[Mo
             return profiles if microbatch is None else _of_size(profiles, microbatch)
         if microbatch is None:
             raise BadRequest("a graph text does not name its batch size: pass --microbatch N")
-        return (read_graph(text, model=path.stem, microbatch=microbatch, crossing=crossing),)
+        return (read_graph(text, model=path.stem, microbatch=microbatch),)
     except (BadInput, BadRequest) as error:
         raise BadRequest(f"{path}: {error}") from None
     except ValueError as error:
@@ -42,7 +42,7 @@ def profiles_of(specs: Sequence[JobSpec]) -> dict[str, tuple[ModelProfile, ...]]
     for spec in specs:
         parallel = spec.program.parallel
         if parallel is not None:
-            profiles[spec.name] = load_profiles(spec.workdir / parallel.profile, None, crossing=1)
+            profiles[spec.name] = load_profiles(spec.workdir / parallel.profile, None)
     return profiles
 
 

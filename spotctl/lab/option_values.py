@@ -1,7 +1,12 @@
-"""Option values with several parts."""
+"""Option values with several parts, and scenario files."""
 
 from math import isfinite
+from pathlib import Path
+from typing import TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from spotctl.files import yaml_file
 from spotctl.home.errors import BadRequest
 
 
@@ -37,3 +42,24 @@ def amounts(option: str, text: str, example: str) -> dict[str, float]:
             )
         read[name] = value
     return read
+
+
+FileModel = TypeVar("FileModel", bound=BaseModel)
+
+
+def parsed(path: Path, schema: type[FileModel]) -> FileModel:
+    """The content of a YAML file, as its schema has it; the first error names its line."""
+    file = yaml_file.read(path)
+    try:
+        return schema.model_validate(file.content)
+    except ValidationError as error:
+        # Unknown keys come first: they are often misspelled versions of missing ones.
+        first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
+        where = f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise BadRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}{more}") from None
+
+
+def found_at(scenario: Path, named: Path) -> Path:
+    """A file's path: relative to the working directory, else to the scenario's folder."""
+    return named if named.exists() else scenario.parent / named

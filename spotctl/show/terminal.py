@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -185,16 +186,16 @@ def imported(reports: Sequence[FileReport]) -> Table:
     shown = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
     table = plain_table("file", *shown)
     for report, *counts in zip(reports, *shown.values(), strict=True):
-        table.add_row(Text(printable(report.path.name)), *(f"{count:,}" for count in counts))
+        table.add_row(Text(printable(Path(report.file).name)), *(f"{count:,}" for count in counts))
     return table
 
 
 def complaints(report: FileReport) -> list[str]:
     """The problems of a file, a line each: the file as a whole, then its first bad rows."""
-    lines = [f"spotctl: {report.path}: {report.failure}"] if report.failure else []
-    lines += [f"{report.path}: {row}" for row in report.bad[:_NAMED_BAD_ROWS]]
+    lines = [f"spotctl: {report.file}: {report.failure}"] if report.failure else []
+    lines += [f"{report.file}: {row}" for row in report.bad[:_NAMED_BAD_ROWS]]
     if report.skipped > _NAMED_BAD_ROWS:
-        lines.append(f"{report.path}: and {report.skipped - _NAMED_BAD_ROWS:,} more bad rows (--json lists all)")
+        lines.append(f"{report.file}: and {report.skipped - _NAMED_BAD_ROWS:,} more bad rows (--json lists all)")
     return lines
 
 

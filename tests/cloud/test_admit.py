@@ -1,4 +1,4 @@
-"""`spotctl admit` on simulated clouds: ssh to the machines of one run comes from another address, and nothing else
+"""`spotctl ssh --admit` on simulated clouds: ssh to the machines of one run comes from another address; nothing else
 changes."""
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
         before = cloud.server.resources()
         assert admitted(cloud) == {"one": [True], "two": [True]}
 
-        answer = spotctl("admit", "refused", "192.0.2.9/32", "--json").json
-        assert_documented("admit", answer)
+        answer = spotctl("ssh", "refused", "--admit", "192.0.2.9/32", "--json").json
+        assert_documented("ssh --admit", answer)
         assert (answer["ssh_from"], len(answer["rules"])) == (["192.0.2.9/32"], 1)
         assert admitted(cloud) == {"one": [False], "two": [True]}
         assert cloud.server.resources() == before
@@ -82,7 +82,7 @@ def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
         rent("run-one", "run-one-2")
         assert admitted(cloud) == {"one": [False, False], "two": [True]}
         for address in (f"{LAPTOP[0]}/32", "192.0.2.9/32", f"{LAPTOP[0]}/32"):
-            assert spotctl("admit", "refused", address).code == 0
+            assert spotctl("ssh", "refused", "--admit", address, "--json").code == 0
         assert admitted(cloud) == {"one": [True, True], "two": [True]}
 
 
@@ -90,11 +90,12 @@ def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
     ("words", "says"),
     [
         (("none", "192.0.2.9/32"), "job none has no active run"),
-        (("none", "0.0.0.0/0"), "expected a narrower address range than 0.0.0.0/0"),
-        (("none", "here"), "expected address ranges such as 203.0.113.7/32, not 'here'"),
+        (("none", "0.0.0.0/0"), "--admit: expected a narrower address range than 0.0.0.0/0"),
+        (("none", "here"), "--admit: expected address ranges such as 203.0.113.7/32, not 'here'"),
     ],
 )
 def test_what_cannot_be_admitted_is_refused_in_one_line(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
-    refused = spotctl("admit", *words, SPOTCTL_HOME=str(tmp_path))
+    job, address = words
+    refused = spotctl("ssh", job, "--admit", address, SPOTCTL_HOME=str(tmp_path))
     assert refused.code == USAGE
     assert says in refused.error

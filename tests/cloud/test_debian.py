@@ -54,7 +54,7 @@ def test_a_training_on_machines_with_another_python_has_the_same_model(release: 
         answer = json.loads(ended.stdout)
         assert (answer["clocks"], answer["updates_lost"]) == (CLOCKS, 0)
         words = ("--engine", "sim", "--nodes", "1+2", "--clocks", str(CLOCKS), "--deterministic")
-        assert answer["model_sha256"] == laptop.answer("train", "work/line.py", *words)["model_sha256"]
+        assert answer["model_sha256"] == laptop.answer("lab", "train", "work/line.py", *words)["model_sha256"]
         assert (running(cloud.server), cloud.server.resources()) == ([], ())
 
 
@@ -125,5 +125,5 @@ def assert_has_trained(cloud: SimulatedCloud, laptop: Laptop, answer: Mapping[st
     """The model is that of one process on this computer, and nothing is left."""
     assert (answer["clocks"], answer["updates_lost"]) == (CLOCKS_ON_ARM, 0)
     words = ("--engine", "sim", "--nodes", "1+2", "--clocks", str(CLOCKS_ON_ARM), "--deterministic")
-    assert answer["model_sha256"] == laptop.answer("train", "work/line.py", *words)["model_sha256"]
+    assert answer["model_sha256"] == laptop.answer("lab", "train", "work/line.py", *words)["model_sha256"]
     assert (running(cloud.server), cloud.server.resources()) == ([], ())

@@ -43,7 +43,7 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
 def laptop(cloud: SimulatedCloud, tmp_path: Path) -> Laptop:
     laptop = Laptop(tmp_path, cloud.environment)
     fetched = laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", f"{cloud.type}*")
-    assert f"{cloud.type}" in laptop.run("prices", "ls").stdout, fetched.stderr
+    assert f"{cloud.type}" in laptop.run("lab", "prices", "ls").stdout, fetched.stderr
     return laptop
 
 
@@ -72,7 +72,8 @@ def test_a_training_survives_evictions_and_leaves_nothing(cloud: SimulatedCloud,
     answer = json.loads(out)
     assert (answer["clocks"], answer["updates_lost"], answer["evictions"]) == (CLOCKS, 0, 2)
     undisturbed = laptop.answer(
-        *("train", "work/line.py", "--engine", "sim", "--nodes", "1+2", "--clocks", str(CLOCKS)), "--deterministic"
+        *("lab", "train", "work/line.py", "--engine", "sim", "--nodes", "1+2", "--clocks", str(CLOCKS)),
+        "--deterministic",
     )
     assert answer["model_sha256"] == undisturbed["model_sha256"]
     assert running(cloud.server) == []

@@ -53,7 +53,7 @@ def test_a_training_launched_on_a_mac_ends_with_its_model(index: Path, tmp_path:
         answer = json.loads(ended.stdout)
         assert (answer["clocks"], answer["updates_lost"]) == (CLOCKS, 0)
         words = ("--engine", "sim", "--nodes", "1+2", "--clocks", str(CLOCKS), "--deterministic")
-        assert answer["model_sha256"] == laptop.answer("train", "work/line.py", *words)["model_sha256"]
+        assert answer["model_sha256"] == laptop.answer("lab", "train", "work/line.py", *words)["model_sha256"]
         assert (running(cloud.server), cloud.server.resources()) == ([], ())
 
 

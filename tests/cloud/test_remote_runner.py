@@ -13,7 +13,6 @@ from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.namespaces import Namespaces
 from tests.cloud.test_launch import running, spot
-from tests.documented import assert_documented
 
 JOB = """\
 name: counting
@@ -52,9 +51,9 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
         launched.kill()
     shutil.rmtree(first.home)
 
-    attached = second.answer("attach", place["location"])
-    assert attached["run"] == place["run"]
-    assert_documented("attach", attached)
+    with second.launched("resume", place["location"]) as watching:
+        known = second.home / "elsewhere" / "counting" / "place.json"
+        watching.wait_for(lambda: known.exists() and json.loads(known.read_text())["run"] == place["run"])
     second.wait_until(lambda: "count 3" in second.run("logs", "counting").stdout)
     (status,) = second.answer("status", "counting")["jobs"]
     assert (status["run"], status["state"], len(status["machines"])) == (place["run"], "running", 2)

@@ -153,7 +153,7 @@ def test_a_training_of_one_and_three_machines_survives_evictions(cloud: Simulate
     answer = json.loads(out)
     assert (answer["clocks"], answer["updates_lost"], answer["evictions"]) == (CLOCKS, 0, 2)
     words = ("--engine", "sim", "--nodes", "1+3", "--clocks", str(CLOCKS), "--deterministic")
-    assert answer["model_sha256"] == laptop.answer("train", "work/wide.py", *words)["model_sha256"]
+    assert answer["model_sha256"] == laptop.answer("lab", "train", "work/wide.py", *words)["model_sha256"]
     assert (running(cloud.server), cloud.server.resources()) == ([], ())
 
 

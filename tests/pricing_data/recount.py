@@ -1,7 +1,7 @@
 """Recounts files of prices without the product's code: `python -m tests.pricing_data.recount [FILE...]`.
 
 It reads the files with `csv`, asks the command line what it stored, and computes every figure again over the time
-that is left without the holes that `prices gaps` names.
+that is left without the holes that `prices ls --gaps` names.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def recount(events: dict[int, int], holes: list[tuple[int, int]], on_demand: flo
 
 
 def differences(paths: list[Path], answered: list[dict[str, Any]], gaps: list[dict[str, Any]]) -> list[str]:
-    """Where the product's answers (`prices stats` and `prices gaps`, as JSON) differ from the recount."""
+    """Where the product's answers (`prices ls --stats` and `prices ls --gaps`, as JSON) differ from the recount."""
     events, holes = read(paths), Holes()
     for gap in gaps:
         holes.setdefault(gap["market"], []).append((micros(gap["start"]), micros(gap["end"])))

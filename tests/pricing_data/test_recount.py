@@ -31,8 +31,8 @@ def a_history_with_holes(path: Path) -> Path:
 
 def check(home: Path, *paths: Path) -> int:
     assert spotctl("--home", home, "prices", "import", *paths).code == 0
-    answered = spotctl("--home", home, "prices", "stats", "--json").json["markets"]
-    gaps = spotctl("--home", home, "prices", "gaps", "--json").json["gaps"]
+    answered = spotctl("--home", home, "lab", "prices", "ls", "--stats", "--json").json["markets"]
+    gaps = spotctl("--home", home, "lab", "prices", "ls", "--gaps", "--json").json["gaps"]
     assert differences(list(paths), answered, gaps) == []
     wrong = [{**answered[0], "mean": answered[0]["mean"] * 1.000001}, *answered[1:]]
     assert [line.split()[1] for line in differences(list(paths), wrong, gaps)] == ["mean"]

@@ -97,7 +97,7 @@ def test_machines_are_shown_and_returned_whatever_the_damage(tmp_path: Path, log
     assert len(shown.json["shown"]) == 2
     checked = spotctl("log", "check")
     assert checked.code == 1
-    words = ("down", "--all") if damage == "header" else ("down", "small")
+    words = ("stop", "--all") if damage == "header" else ("stop", "small")
     down = spotctl(*words)
     assert (down.code, down.err.splitlines()[-1]) == (1, "all machines that the providers showed were returned")
     eventually(lambda: not running(tmp_path))
@@ -134,7 +134,7 @@ def test_repair_keeps_the_readable_rows_and_the_damaged_file(tmp_path: Path, log
     assert [one["row"] for one in repaired.json["damage"]] == [5]
     assert len(list(log.parent.glob("log.sqlite.damaged-*Z"))) == 1
     assert spotctl("log", "check").code == 0
-    down = spotctl("down", "small")
+    down = spotctl("stop", "small")
     assert down.code == 1
     assert "rows of the run's event log were damaged" in down.out
     eventually(lambda: not running(tmp_path))
@@ -145,7 +145,7 @@ def test_a_run_whose_beginning_was_lost_is_ended_and_its_machines_are_returned(t
     _row(log, "kind = 'RunBegan' AND run LIKE 'small%'")
     assert spotctl("log", "repair").code == 0
     assert [job["name"] for job in spotctl("status", "--json").json["jobs"]] == ["other", "small"]
-    assert spotctl("down", "small").code == 1
+    assert spotctl("stop", "small").code == 1
     eventually(lambda: not running(tmp_path))
     small = spotctl("status", "--json").json["jobs"][1]
     assert (small["state"], small["machines"], small["spent_high_usd"]) == ("failed", [], None)

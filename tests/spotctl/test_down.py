@@ -33,18 +33,17 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("ends")
-@pytest.mark.parametrize("command", ["stop", "down"])
-def test_all_jobs_are_stopped(command: str) -> None:
+def test_all_jobs_are_stopped() -> None:
     """Including one that is done by then."""
-    ended = spotctl(command, "--all")
+    ended = spotctl("stop", "--all")
     assert (ended.code, ended.out) == (0, "")
     assert [line.partition(":")[0] for line in ended.err.splitlines()] == ["one-1", "two-1", "three-1"]
-    assert [run["run"] for run in spotctl(command, "--all", "--json").json] == ["one-1", "two-1", "three-1"]
+    assert [run["run"] for run in spotctl("stop", "--all", "--json").json] == ["one-1", "two-1", "three-1"]
 
 
 def test_the_others_are_stopped_if_one_fails_to(ends: dict[str, object]) -> None:
     ends["one"] = SpotctlError("one is stuck; look")
-    ended = spotctl("down", "--all")
+    ended = spotctl("stop", "--all")
     assert ended.code == 1
     assert ended.err.splitlines()[-1] == "spotctl: one is stuck; look"
     assert "two-1" in ended.err
@@ -52,7 +51,7 @@ def test_the_others_are_stopped_if_one_fails_to(ends: dict[str, object]) -> None
 
 
 def test_no_active_jobs(tmp_path: Path) -> None:
-    ended = spotctl("down", "--all", "--json")
+    ended = spotctl("stop", "--all", "--json")
     assert (ended.code, ended.json) == (0, [])
     assert not (tmp_path / "home" / "log.sqlite").exists()
 

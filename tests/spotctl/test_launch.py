@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_nothing_running(tmp_path: Path, home: Path) -> None:
     assert err.decode().endswith("; all machines were returned\n")
     assert err.count(b"\n") == 1
     assert spotctl("gc", "--json").json["resources"] == []
-    assert spotctl("down", "small").code == 0
+    assert spotctl("stop", "small").code == 0
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_machines_of_a_killed_run_are_returned(tmp_path: Path, home: Path) -> No
     # Leases end whether anybody looks or not: on a slow computer, some may have by now.
     assert {one["id"] for one in unowned} <= _machines_of(home / "log.lost")
     (home / "log.lost").rename(home / "log.sqlite")
-    assert spotctl("down", "--all").code == 0
+    assert spotctl("stop", "--all").code == 0
     assert all(held.ended is not None for held in state_of(home).machines.values())
     assert spotctl("gc", "--json").json["resources"] == []
 

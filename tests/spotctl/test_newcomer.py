@@ -170,9 +170,9 @@ def test_a_mistyped_region_is_named() -> None:
 
 
 def test_every_source_says_what_it_needs() -> None:
-    listed = spotctl("prices", "sources", "--json").json["sources"]
+    listed = spotctl("lab", "prices", "sources", "--json").json["sources"]
     assert {one["cloud"] for one in listed if not one["needs"]} == {"aws", "azure", "gcp", "files"}
-    assert "no account" in spotctl("prices", "sources").out
+    assert "no account" in spotctl("lab", "prices", "sources").out
 
 
 def test_a_list_in_another_form_is_reported_in_one_line(aws: AwsWorld) -> None:

@@ -112,7 +112,7 @@ def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path) -> None:
         if os.getuid() == 0:
             give_away(run)
             assert spotctl("--home", home, "resume", "small").code == 2
-        assert spotctl("--home", home, "down", "small").code == 0
+        assert spotctl("--home", home, "stop", "small").code == 0
     finally:
         shutil.rmtree(run, ignore_errors=True)
     assert not mark.exists()

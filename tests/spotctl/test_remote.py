@@ -60,7 +60,7 @@ def machine(tmp_path: Path) -> Iterator[str]:
     try:
         yield wait_for_the_machine()
     finally:
-        spotctl("down", "--all")
+        spotctl("stop", "--all")
         assert process.wait(300) == 0
 
 
@@ -86,7 +86,7 @@ def test_a_command_on_a_machine(machine: str, tmp_path: Path, capfd: pytest.Capt
 
 @pytest.mark.slow
 def test_a_command_ends_with_its_machine(machine: str) -> None:
-    with beside("down", "--all"):
+    with beside("stop", "--all"):
         assert spotctl("exec", "sleeper", "--json", "--", "sleep", "100").code == 128 + 9
     over = spotctl("exec", "sleeper", "--", "true")
     assert over.code == 2

@@ -9,7 +9,7 @@ from typing import Any
 from tests.spotctl.command_line import Ended, spotctl
 
 SMALL = ("--partitions", "8", "--arg", "ratings=4000", "--arg", "users=200", "--arg", "items=100", "--arg", "rank=4")
-_PATIENCE = ("--heartbeat-timeout", "20")
+_PATIENCE = ("--timeouts", "heartbeat=20")
 """Where many tests share two processors, a node may be silent for long."""
 
 _AVERAGE = """
@@ -49,7 +49,7 @@ def average(folder: Path) -> Path:
 
 
 def trained(*words: str | Path, engine: str = "sim") -> Ended:
-    return spotctl("train", *words, "--engine", engine, *_PATIENCE)
+    return spotctl("lab", "train", *words, "--engine", engine, *_PATIENCE)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ def _measure(work: bytes) -> tuple[ModelProfile, ...]:
 
 
 def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, Any]:
-    """The file that `spotctl parallel plan` reads.
+    """The file that `spotctl lab parallel plan` reads.
 
     Fields:
         format: format of the file

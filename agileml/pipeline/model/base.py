@@ -98,7 +98,7 @@ class PipelineModel:
     data: Microbatches
     seed: int = 0
     optimizer: UpdateRule | None = None
-    """For `spotctl parallel train`, in place of the one that its options name."""
+    """For `spotctl lab parallel train`, in place of the one that its options name."""
 
     def initial(self, layer: int) -> Weights:
         with users_code(f"layer {layer}"):

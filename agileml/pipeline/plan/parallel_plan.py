@@ -117,9 +117,9 @@ class ParallelPlan:
 
 
 def plan_from_json(content: object) -> ParallelPlan:
-    """A plan as `spotctl parallel plan --json` wrote it."""
+    """A plan as `spotctl lab parallel plan --json` wrote it."""
     if not isinstance(content, Mapping) or not isinstance(content.get("stages"), list):
-        raise BadProfile("is not a plan: write one with spotctl parallel plan PROFILE --json")
+        raise BadProfile("is not a plan: write one with spotctl lab parallel plan PROFILE --json")
     try:
         fields = {key: value for key, value in content.items() if key != "devices"}
         fields["stages"] = tuple(
@@ -135,7 +135,7 @@ def plan_from_json(content: object) -> ParallelPlan:
         if not 0 < plan.chunks <= len(plan.stages) or len(plan.stages) % plan.chunks:
             raise ValueError(f"{len(plan.stages)} stages in {plan.chunks} chunks")
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise BadProfile(f"is not a complete plan ({error}): write it again with spotctl parallel plan") from None
+        raise BadProfile(f"is not a complete plan ({error}): write it again with spotctl lab parallel plan") from None
     return plan
 
 

@@ -132,11 +132,11 @@ def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfi
 
 
 def profiles_from_json(content: object) -> tuple[ModelProfile, ...]:
-    """The profiles of a model in a file of `spotctl parallel profile`, one for each microbatch size."""
+    """The profiles of a model in a file of `spotctl lab parallel profile`, one for each microbatch size."""
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
         raise BadProfile(
             f"is not a profile of this program: expected format {FORMAT!r}; write one with"
-            " spotctl parallel profile, or give the graph text of a published profile"
+            " spotctl lab parallel profile, or give the graph text of a published profile"
         )
     runs = content.get("profiles")
     if not isinstance(runs, list) or not runs:

@@ -130,7 +130,9 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
         for series in wiring.price_store(settings).table():
             newest[series.market.cloud] = max(newest.get(series.market.cloud, 0), series.last)
     except PricingDataError as error:
-        yield Finding("prices", "stored", Level.FAILS, str(error), "run spotctl lab prices check, which lists cures")
+        yield Finding(
+            "prices", "stored", Level.FAILS, str(error), "run spotctl lab prices ls --check, which lists cures"
+        )
         return
     if not newest:
         detail = "only the shipped prices of the local market"

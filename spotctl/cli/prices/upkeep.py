@@ -1,57 +1,15 @@
-"""`spotctl lab prices check`, `backup` and `correct`: keep the stored prices whole and right."""
+"""`spotctl lab prices correct`, `backup` and `snapshot`: stored prices are set right, copied and shared."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pricing_data.units import counted, parse_time, parse_usd
-from spotctl.cli.boundary import DONE, FAILED
+from pricing_data.units import DAY, counted, format_time, parse_time, parse_usd
+from spotctl.cli.options import CloudOption
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
-
-
-def check(
-    context: typer.Context,
-    set_aside: Annotated[
-        bool,
-        typer.Option("--set-aside", help="Continue without damaged or missing prices; their files are kept."),
-    ] = False,
-    json_: JsonOption = False,
-) -> int:
-    """Read every file of the price store, and list damaged, missing and unknown files. Changes nothing.
-
-    With --set-aside, files of prices that cannot be read leave the store, so that all other prices can be used again.
-    Commands that show prices then say which period has lost some, and the next fetch brings again what the clouds
-    still offer.
-
-    Exit codes: 0 the store is sound, 1 something is wrong.
-
-    Example: spotctl lab prices check
-    """
-    from pricing_data.store.facts import FOLDER
-    from spotctl.clouds import wiring
-    from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
-
-    session: Session = context.obj
-    root = session.settings.price_store
-    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
-    gone = store.set_aside() if set_aside else ()
-    inspection = store.inspect()
-    lost = [] if inspection.flaws else store.lost()
-    if json_:
-        figures = {"store": str(root), **asdict(inspection), "set_aside": gone if set_aside else None, "lost": lost}
-        session.answer_json(as_json(answers.CHECKED, figures))
-    else:
-        session.say(*(f"set aside: {prices.file}, now in {root / FOLDER}" for prices in gone))
-        session.remark(*answers.lost_remarks(lost))
-        state = "sound" if not inspection.flaws else counted(len(inspection.flaws), "problem")
-        session.say(f"{root}: {state}, {counted(inspection.files, 'file')}, {counted(inspection.events, 'event')}")
-        session.say(*map(str, inspection.flaws), indent=2)
-    return FAILED if inspection.flaws else DONE
 
 
 def backup(
@@ -88,11 +46,12 @@ def backup(
 
 def correct(
     context: typer.Context,
-    market: Annotated[str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).")],
-    time: Annotated[str, typer.Argument(help="Time of a stored price change: 2026-01-31T12:00:00Z.")],
+    market: Annotated[str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).")] = "",
+    time: Annotated[str, typer.Argument(help="Time of a stored price change: 2026-01-31T12:00:00Z.")] = "",
     price: Annotated[str, typer.Argument(help="The right price, in dollars per hour.")] = "",
     withdraw: Annotated[bool, typer.Option("--withdraw", help="The price never changed at this time.")] = False,
     reason: Annotated[str, typer.Option(help="Why; kept with the correction.")] = "",
+    list_: Annotated[bool, typer.Option("--list", help="List all corrections, oldest first.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Correct a stored price, or withdraw it. What was imported is kept, and the newest correction is in force.
@@ -100,6 +59,9 @@ def correct(
     A correction also wins over later imports of the same price change. Times are those of `spotctl lab prices export`.
 
     Example: spotctl lab prices correct aws/us-east-1/us-east-1a/c4.xlarge 2026-01-31T12:00:00Z 0.0432 --reason typo
+
+    Example: spotctl lab prices correct --list
+
     """
     from pricing_data.library import Library
     from pricing_data.market import Market
@@ -110,6 +72,19 @@ def correct(
     from spotctl.show.prices import answers
 
     session: Session = context.obj
+    if list_:
+        if market:
+            raise BadRequest("correct: --list lists all corrections, and takes no market")
+        all_made = session.library.store.corrections()
+        if json_:
+            session.answer_json(as_json(answers.CORRECTIONS, {"corrections": all_made}))
+            return
+        session.say(*map(terminal.correction, all_made))
+        if not all_made:
+            session.remark("no stored price was corrected")
+        return
+    if not (market and time):
+        raise BadRequest("correct: name a market and the time of a price change, or give --list")
     if bool(price) == withdraw:
         raise BadRequest("correct: name the right price, or --withdraw the price change")
     if not reason.strip():
@@ -121,20 +96,44 @@ def correct(
     session.answer(json_, as_json(answers.CORRECTION, made), None, terminal.correction(made))
 
 
-def corrections(context: typer.Context, json_: JsonOption = False) -> None:
-    """List all corrections of stored prices, oldest first.
+def snapshot(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder to write to; its files can go on any web server or bucket.")],
+    day: Annotated[
+        list[str] | None, typer.Option(help="Day in UTC: 2026-01-31. Repeatable.", show_default="yesterday")
+    ] = None,
+    cloud: CloudOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Write the prices observed on a day, a file for each cloud, which others import with `spotctl prices import`.
 
-    Example: spotctl lab prices corrections
+    Example: spotctl lab prices snapshot --out shared --day 2026-01-31
+
+    \f
+
+    Fields:
+        files: files that were written
+        files[].file: its path
+        files[].cloud: cloud of the prices
+        files[].day: day of the prices
+        files[].markets: number of markets
+        files[].events: number of price events
     """
-    from spotctl.show import terminal
-    from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from pricing_data import snapshots
+    from spotctl.clouds import wiring
 
     session: Session = context.obj
-    made = session.library.store.corrections()
-    if json_:
-        session.answer_json(as_json(answers.CORRECTIONS, {"corrections": made}))
-        return
-    session.say(*map(terminal.correction, made))
-    if not made:
-        session.remark("no stored price was corrected")
+    store = wiring.price_store(session.settings)
+    days = day or [format_time(wall_us() - DAY)[:10]]
+    clouds = cloud or sorted({market.cloud for market in store.markets() if not market.is_synthetic})
+    written, lines = [], []
+    for name in clouds:
+        table = store.table(market for market in store.markets() if market.cloud == name)
+        for date in days:
+            taken = snapshots.take(table, name, date)
+            if taken.table.markets or cloud:
+                path = snapshots.write(taken, out)
+                markets, events = len(taken.table.markets), len(taken.table)
+                written.append({"file": str(path), "cloud": name, "day": date, "markets": markets, "events": events})
+                lines.append(f"wrote {path}: {counted(markets, 'market')}, {events:,} events")
+    session.answer(json_, {"files": written}, None, *lines)

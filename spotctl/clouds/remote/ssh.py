@@ -305,7 +305,8 @@ def failure_of(host: SshHost, text: str) -> ProviderError:
     if any(words in text for words in ("timed out", "No route to host", "unreachable", "not responding")):
         return Unanswered(
             f"{where}: no answer on the ssh port: it is still booting or cut off from the network, or its firewall does"
-            " not admit this computer; if the public address of this computer has changed: spotctl admit JOB ADDRESS/32"
+            " not admit this computer; if the public address of this computer has changed: spotctl ssh JOB --admit"
+            " ADDRESS/32"
         )
     return Unanswered(f"{where}: ssh failed: {_last(text)}")
 

@@ -191,13 +191,6 @@ def _of_container(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
         yield Problem(("image", "login"), f"{image.login} is not one of secrets; write secrets: [{image.login}], too")
 
 
-def _of_signatures(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    checkpoint = spec.program.checkpoint if isinstance(spec.program, Command) else None
-    name = None if checkpoint is None else checkpoint.signed_with
-    if name and name not in spec.secrets:
-        yield Problem(("checkpoint", "signed_with"), f"{name} is not one of secrets; write secrets: [{name}], too")
-
-
 def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
     clouds, regions = spec.resources.clouds, spec.resources.regions
     if not regions or _LOCAL in clouds or regions == (ANY,):
@@ -368,7 +361,6 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_value_of_time,
     _of_clouds,
     _of_container,
-    _of_signatures,
     _of_regions,
     _of_data_buckets,
     _of_moves,

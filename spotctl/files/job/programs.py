@@ -189,11 +189,6 @@ class Checkpoint:
         "Its size, for the cost of moving it to another region; measured as soon as one is written, if left out.",
         "50GB",
     )
-    signed_with: str | None = key(
-        forms.VARIABLE,
-        "One of secrets, with a key that signs checkpoints: no other one is restored. The command does not get it.",
-        "CHECKPOINT_KEY",
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pricing_data.sources.observations import ZonePrice, ZoneTrace, read_zone_pr
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_duration
 from spotctl.home.errors import BadRequest
-from spotctl.lab.backtest.scenario import found_at, parsed
+from spotctl.lab.option_values import found_at, parsed
 
 HourCount = Annotated[float, Field(ge=0, lt=100_000)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]

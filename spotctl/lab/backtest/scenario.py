@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field
 
 from bidbrain.backtest.scenario import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, Scenario, deal
 from bidbrain.billing import billing_rule
@@ -28,8 +28,8 @@ from pricing_data.sources.files import read
 from pricing_data.sources.observations import read_availability, read_lifetimes
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, Span, parse_time
-from spotctl.files import yaml_file
 from spotctl.home.errors import BadRequest
+from spotctl.lab.option_values import found_at, parsed
 
 
 def _micros(written: object) -> int:
@@ -160,6 +160,7 @@ class ScenarioFile(BaseModel, extra="forbid"):
     billing: str = "hourly-refund"
     reliable: FleetPart | None = None
     max_vcpus: Annotated[float, Field(gt=0)]
+    depth: Annotated[int, Field(gt=0)] | None = None
     startup_seconds: Annotated[float, Field(ge=0)] = 300
     lambda_seconds: Annotated[float, Field(ge=0)] = 60
     sigma_seconds: Annotated[float, Field(ge=0)] = 30
@@ -196,22 +197,6 @@ def load(path: Path, library: Library) -> LoadedScenario:
         raise BadRequest(f"{path}: {error}") from None
 
 
-FileModel = TypeVar("FileModel", bound=BaseModel)
-
-
-def parsed(path: Path, schema: type[FileModel]) -> FileModel:
-    """The content of a YAML file, as its schema has it; the first error names its line."""
-    file = yaml_file.read(path)
-    try:
-        return schema.model_validate(file.content)
-    except ValidationError as error:
-        # Unknown keys come first: they are often misspelled versions of missing ones.
-        first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
-        where = f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise BadRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}{more}") from None
-
-
 def _scenario(
     file: ScenarioFile, histories: tuple[PriceSeries, ...], offers: tuple[Offer, ...], listed: Catalog
 ) -> Scenario:
@@ -230,6 +215,7 @@ def _scenario(
         reliable=fleet(file.reliable) if file.reliable else None,
         hours=tuple(file.job.hours),
         most_nu=file.max_vcpus,
+        depth=file.depth,
         billing=billing_rule(file.billing),
         overheads=Overheads(
             int(file.startup_seconds * SECOND), int(file.lambda_seconds * SECOND), int(file.sigma_seconds * SECOND)
@@ -301,11 +287,6 @@ def evictions(
         markets = [machine.market for machine in machines]
         return ByHazard(_mortality(scenario, part.hazard, markets), seed), ""
     return PRICE_ALONE, ""
-
-
-def found_at(scenario: Path, named: Path) -> Path:
-    """A file's path: relative to the working directory, else to the scenario's folder."""
-    return named if named.exists() else scenario.parent / named
 
 
 def _by_availability(scenario: Path, part: Availability, machines: Sequence[TypedMarket]) -> tuple[EvictionModel, str]:

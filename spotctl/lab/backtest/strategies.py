@@ -123,8 +123,8 @@ DIFFERENCES: tuple[Column[PairedDifference], ...] = (
 
 COMPARISON: tuple[Column[Any], ...] = (
     Column("differences", "differences between strategies over the jobs that both finished", each=DIFFERENCES),
-    WALL_SECONDS,
 )
+RESULTS_AND_DIFFERENCES = (*RESULTS, *COMPARISON)
 
 _SPOT, _ON_DEMAND, _FREE, _EVICTED = BLUE, INK, GREEN, RED
 _ON_DEMAND_NAME = "on demand"

@@ -1,4 +1,4 @@
-"""Ranked offers (`prices best`) as a table and as JSON, and the condition that `prices watch` waits for."""
+"""Ranked offers (`prices best`) as a table and as JSON, and the condition that `prices best --below` waits for."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
     Column("synthetic", "whether the prices are generated", lambda offer: offer.market.is_synthetic),
 )
 BEST: tuple[Column[Any], ...] = (
-    Column("offers", "offers in the order of --by, the best first", each=OFFERS),
+    Column("offers", "offers in the order of --sort, the best first", each=OFFERS),
     *FRESHNESS,
     Column(
         "removed_by",
@@ -173,7 +173,7 @@ class PriceCondition:
 
     def __post_init__(self) -> None:
         if self.by not in _WORDS:
-            raise BadRequest(f"--by {self.by!r} is not one of {', '.join(_WORDS)}")
+            raise BadRequest(f"--sort {self.by!r} is not one of {', '.join(_WORDS)}")
         if not 0 < self.below < float("inf"):
             raise BadRequest(f"--below {self.below:g} must be above 0")
 

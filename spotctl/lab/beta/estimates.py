@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 
 import numpy as np
 
@@ -12,25 +11,19 @@ from bidbrain.errors import BidBrainError
 from bidbrain.eviction.calibration import Calibration, CalibrationPlan, calibrate
 from bidbrain.eviction.crossing import Bid, BidAbove, CrossingHistory, FixedBid
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
-from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, evidence_of_spans, hazard_of, in_force
-from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
-from pricing_data.availability import Lifetime
+from bidbrain.eviction.hazard import Hazard, evidence_of_spans, hazard_of, in_force
 from pricing_data.catalog import Catalog
-from pricing_data.errors import UnknownInstanceType, UnknownPrice
+from pricing_data.errors import UnknownPrice
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.sources.observations import read_availability, read_lifetimes
-from pricing_data.units import HOUR, format_time, parse_duration, parse_time, parse_usd
+from pricing_data.units import format_time, parse_duration, parse_time, parse_usd
 from spotctl.home.errors import BadRequest
 from spotctl.lab.option_values import names
 
 ON_DEMAND = "on-demand"
 _MOST_SIBLINGS = 60
-# Young machines are evicted far more often, and GCP's preemptible ones again just before their limit of 24 hours.
-_AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
-_AGE_WEIGHT = 1.0
-_LEAST_LIVES_FOR_AGES = 50
+_SEED = 7
 _CURVE = (0.001, 1.0)
 CURVE_BIDS = 16
 
@@ -94,8 +87,8 @@ def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
         raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
 
 
-def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> BidEstimate:
-    """The estimate for one bid, and for a machine that is `age` microseconds old.
+def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
+    """The estimate for one bid.
 
     An amount is estimated as its distance from the price, which predicts better (`python -m bench.present_odds`).
     """
@@ -103,7 +96,7 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> B
         known = query.series.window(query.series.first, query.at)
         share = bid.crossing(CrossingHistory(known, query.window)).share
         outlook = price_outlook(query.markets_at(_as_distance(bid, known.price_at(query.at))), query.window, query.at)
-        estimate = together(outlook.estimate, hazard, query.window, age / HOUR)
+        estimate = together(outlook.estimate, hazard, query.window)
     evidence = "price" if hazard is None else hazard.kind
     return BidEstimate(query.market, bid, query.window, query.at, estimate, outlook.estimate, evidence, share)
 
@@ -113,22 +106,16 @@ def _as_distance(bid: Bid, price: int) -> Bid:
     return BidAbove(bid.price - price) if isinstance(bid, FixedBid) and bid.price >= price else bid
 
 
-def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
-    """The market's hazard from stored figures and from files; traces count as observations of that market."""
-    lives = [_named(life, query) for path in lifetimes for life in read_lifetimes(path)]
-    traces = [Evidence(query.market, exposure_of_trace(read_availability(path))) for path in availability]
+def hazard_of_market(query: BetaQuery) -> Hazard | None:
+    """The market's hazard from stored figures and stored records of availability."""
     # An earlier moment may only use figures published before it.
     published = [
         figure
         for figure in query.library.store.interruptions(query.market.cloud)
         if figure.as_of <= query.at or query.at == query.series.last
     ]
-    ages = AgeProfile()
-    if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
-        ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
     stored = evidence_of_spans(query.library.store.availability(query.market.cloud), query.at)
-    hazard = hazard_of(query.market, [*evidence_of_lives(lives, ages), *traces, *stored], published, ages)
-    return in_force(query.market, hazard, query.at)
+    return in_force(query.market, hazard_of(query.market, stored, published), query.at)
 
 
 def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[BidEstimate]:
@@ -158,9 +145,9 @@ def _held_below(bid_estimate: BidEstimate, lower_bid: BidEstimate) -> BidEstimat
     return replace(bid_estimate, estimate=estimate)
 
 
-def plan(window: str, history: str, horizon: str, step: str) -> CalibrationPlan:
-    """The calibration plan of the options; origins are one horizon apart unless `step` is given."""
-    spans = [parse_duration(text) for text in (window, history, horizon, step or horizon)]
+def plan(window: str, history: str, horizon: str) -> CalibrationPlan:
+    """The calibration plan of the options; origins are one horizon apart."""
+    spans = [parse_duration(text) for text in (window, history, horizon, horizon)]
     if spans[0] >= spans[1]:
         raise BadRequest(f"calibrate: a history of {history} does not exceed the window of {window}")
     return CalibrationPlan(*spans)
@@ -179,14 +166,13 @@ def calibrations(
     glob: str,
     planned: CalibrationPlan,
     bids: Sequence[str],
-    seed: int,
     step: Callable[[], None],
 ) -> dict[str, Calibration]:
     """The scores of each bid."""
     series = list(library.table(library.require(Selection(glob))))
     scored = {}
     for bid in bids:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(_SEED)
         with _as_bad_request():
             scored[bid] = calibrate(priced_at(library, series, bid), planned, rng)
         step()
@@ -215,11 +201,6 @@ def _as_bad_request() -> Iterator[None]:
         yield
     except BidBrainError as error:
         raise BadRequest(str(error)) from error
-
-
-def age_of(text: str) -> int:
-    """A machine's age in microseconds; 0 if none is given."""
-    return parse_duration(text) if text else 0
 
 
 def _delta(text: str) -> int:
@@ -273,15 +254,3 @@ def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
         return catalog.on_demand(market, at).price
     except UnknownPrice:
         return None
-
-
-def _named(life: Lifetime, query: BetaQuery) -> Lifetime:
-    """Lifetimes name machines by accelerators (`v100x8`); those of the market get its type."""
-    market = query.market
-    try:
-        machine = query.library.catalog.instance_type(market.cloud, market.instance_type)
-    except UnknownInstanceType:
-        return life
-    name = f"{(machine.accelerator or '').lower()}x{machine.accelerators}"
-    same = life.cloud == market.cloud and life.instance_type.lower() == name
-    return replace(life, instance_type=market.instance_type) if same else life

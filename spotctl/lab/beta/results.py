@@ -56,9 +56,10 @@ ESTIMATE: tuple[Column[BidEstimate], ...] = (
     Column("price_high", "upper end of its 95% interval", lambda at_bid: at_bid.crossing.high),
 )
 CURVE: tuple[Column[Any], ...] = (
-    Column("file", "the picture"),
-    Column("curve", "the estimate at each bid", each=ESTIMATE),
+    Column("plot", "with --plot, the picture"),
+    Column("curve", "with --plot, the estimate at each bid", each=ESTIMATE),
 )
+ESTIMATE_AND_CURVE: tuple[Column[Any], ...] = (*ESTIMATE, *CURVE)
 
 SKILL: tuple[Column[Skill], ...] = (
     Column("skill", "1 minus the ratio of the Brier scores"),

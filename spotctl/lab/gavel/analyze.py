@@ -1,10 +1,13 @@
-"""The price analysis of `spotctl lab gavel analyze`: from files and options to the figures of chapter 6."""
+"""The price analysis of `spotctl lab gavel analyze`: from a scenario file to the figures of chapter 6."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field
 
 from bidbrain.gavel.effective_price import EvictionLoss, Movement
 from bidbrain.gavel.pricing.analysis import JobType, PriceComparison, PricedJob, priced
@@ -22,36 +25,33 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, parse_duration, to_usd
 from spotctl.home.errors import BadRequest
 from spotctl.lab.gavel.throughputs_file import read_throughputs
-from spotctl.lab.option_values import names, numbers
+from spotctl.lab.option_values import found_at, parsed
 
-_MACHINE = re.compile(r"(\w+)/([^=]+)=([A-Za-z0-9-]+)x(\d+)")
+_ACCELERATORS = re.compile(r"([A-Za-z0-9-]+)x(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where prices and throughputs come from; without price files, stored markets that match the glob."""
+class PriceAnalysisFile(BaseModel, extra="forbid"):
+    """The scenario file: where prices and throughputs come from, and the terms of the comparison.
 
-    prices: tuple[Path, ...]
-    markets: str
-    on_demand: tuple[Path, ...]
+    Without price files, stored markets that match the glob are used. Job lengths are days on the `baseline`, evictions
+    are per machine-hour, and `move` is what each of them and each move costs: time that is paid, without progress.
+    """
+
     throughputs: Path
-    jobs: str
-    machines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The options of the comparison, as the user wrote them."""
-
-    home: str
-    baseline: str
-    days: str
-    starts: int
-    dataset_gb: float
-    checkpoint_gb: float
-    dataset_on: str
-    move: str
-    evictions: str
+    prices: list[Path] = []
+    markets: str = "*"
+    on_demand: list[Path] = []
+    machines: dict[str, str] = {}
+    jobs: Annotated[list[str], Field(min_length=1)] = ["*"]
+    home: str = "aws/us-east-1"
+    baseline: str = "V100"
+    days: Annotated[list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(min_length=1)] = [0.5, 1, 2, 4, 7]
+    starts: Annotated[int, Field(gt=0)] = 20
+    dataset_gb: float = 150
+    checkpoint_gb: float = 0.098
+    dataset_on: list[str] = []
+    move: str = "5m"
+    evictions: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -66,22 +66,22 @@ class Analysis:
     remarks: tuple[str, ...]
 
 
-def analyze(sources: Sources, terms: Terms, library: Library) -> Analysis:
-    """Reads the sources and computes the figures of chapter 6."""
-    jobs = _wanted(job_types(sources.throughputs), sources.jobs)
-    catalog = library.catalog.merged(_list_prices(sources.on_demand)).merged(Catalog(types=_machines(sources.machines)))
-    histories = _histories(sources, library)
+def analyze(path: Path, library: Library) -> Analysis:
+    """Reads a scenario file and what it names, and computes the figures of chapter 6."""
+    file = parsed(path, PriceAnalysisFile)
+    jobs = _wanted(job_types(found_at(path, file.throughputs)), file.jobs)
+    catalog = library.catalog.merged(_list_prices(path, file)).merged(Catalog(types=_machines(file.machines)))
+    histories = _histories(path, file, library)
     usable, remarks = _usable(histories, catalog, jobs)
-    home = _home(terms.home)
-    plan = _plan(terms, home)
-    board = board_of(usable, lambda market: catalog.instance_type(market.cloud, market.instance_type), _shares(terms))
+    plan = _plan(file)
+    board = board_of(usable, lambda market: catalog.instance_type(market.cloud, market.instance_type), _shares(file))
     if short := left_out(usable, board):
         remarks.append(f"left out: {len(short)} markets not known throughout the common span, such as {short[0]}")
     runnable = tuple(job for job in jobs if job.on(plan.strategies[0].accelerator) > 0)
     if len(runnable) < len(jobs):
-        remarks.append(f"left out: {len(jobs) - len(runnable)} job types that do not run on {terms.baseline}")
+        remarks.append(f"left out: {len(jobs) - len(runnable)} job types that do not run on {file.baseline}")
     if not runnable:
-        raise BadRequest(f"--baseline {terms.baseline}: no job type runs on it")
+        raise BadRequest(f"baseline: no job type runs on {file.baseline}")
     results = priced(board, runnable, plan)
     remarks += _too_long(runnable, plan, results)
     figures = [*claims(results), *_figures(usable, board, runnable, plan, catalog)]
@@ -101,46 +101,44 @@ def job_types(path: Path) -> tuple[JobType, ...]:
     return types
 
 
-def _wanted(jobs: Sequence[JobType], globs: str) -> tuple[JobType, ...]:
-    patterns = names(globs)
+def _wanted(jobs: Sequence[JobType], patterns: Sequence[str]) -> tuple[JobType, ...]:
     matching = tuple(job for job in jobs if any(fnmatchcase(job.name, glob) for glob in patterns))
     if not matching:
         raise BadRequest(
-            f"--jobs {globs!r}: no job type matches (known: {', '.join(job.name for job in jobs[:4])}, ...)"
+            f"jobs: no job type matches {', '.join(patterns)} (known: {', '.join(job.name for job in jobs[:4])}, ...)"
         )
     return matching
 
 
-def _histories(sources: Sources, library: Library) -> list[PriceSeries]:
-    if sources.prices:
-        table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(sources.prices))).prices)
-        return [series for series in table if series.market.os == LINUX and series.market.matches(sources.markets)]
-    return [
-        series for series in library.table(library.require(Selection(sources.markets))) if series.market.os == LINUX
-    ]
+def _histories(path: Path, file: PriceAnalysisFile, library: Library) -> list[PriceSeries]:
+    if file.prices:
+        table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(path, file.prices))).prices)
+        return [series for series in table if series.market.os == LINUX and series.market.matches(file.markets)]
+    return [series for series in library.table(library.require(Selection(file.markets))) if series.market.os == LINUX]
 
 
-def _fetched_rows(files: Iterable[Path]) -> Iterable[FetchedRows]:
+def _fetched_rows(scenario: Path, files: Iterable[Path]) -> Iterable[FetchedRows]:
     for file in files:
         try:
-            for portion in read(file):
+            for portion in read(found_at(scenario, file)):
                 yield portion.fetched
         except BadInput as error:
             raise BadRequest(f"{file}: {error}") from error
 
 
-def _list_prices(files: Iterable[Path]) -> Catalog:
-    return Catalog(prices=tuple(price for rows in _fetched_rows(files) for price in rows.on_demand))
+def _list_prices(path: Path, file: PriceAnalysisFile) -> Catalog:
+    return Catalog(prices=tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand))
 
 
-def _machines(written: Iterable[str]) -> tuple[InstanceType, ...]:
-    """Machine types that the options define, in addition to the catalog; size and memory do not matter here."""
+def _machines(written: Mapping[str, str]) -> tuple[InstanceType, ...]:
+    """Machine types that the file defines, in addition to the catalog; size and memory do not matter here."""
     types = []
-    for text in written:
-        match = _MACHINE.fullmatch(text.strip())
-        if match is None or not is_cloud(match[1]) or int(match[4]) == 0:
-            raise BadRequest(f"--machine {text!r}: write azure/Standard_NC24rs_v2=P100x4")
-        types.append(InstanceType(match[1], match[2], 1, 1.0, match[3], int(match[4])))
+    for name, accelerators in written.items():
+        cloud, _, kind = name.partition("/")
+        match = _ACCELERATORS.fullmatch(accelerators)
+        if match is None or not kind or not is_cloud(cloud) or int(match[2]) == 0:
+            raise BadRequest(f"machines: {name}: {accelerators} is not azure/Standard_NC24rs_v2: P100x4")
+        types.append(InstanceType(cloud, kind, 1, 1.0, match[1], int(match[2])))
     return tuple(types)
 
 
@@ -162,13 +160,15 @@ def _usable(
     remarks = []
     if unknown:
         names = ", ".join(sorted(unknown)[:4]) + (", ..." if len(unknown) > 4 else "")
-        remarks.append(f"left out: types missing from the catalog: {names} (add them: --machine {min(unknown)}=P100x4)")
+        remarks.append(
+            f"left out: types missing from the catalog: {names} (add them: machines: {{{min(unknown)}: P100x4}})"
+        )
     if others:
         remarks.append(f"left out: {len(others)} types without an accelerator that the job types were measured on")
     if not usable:
         raise BadRequest(
-            f"no price history of a machine that a job type runs on ({len(histories)} markets checked; --prices names"
-            " files, --machine defines types)"
+            f"no price history of a machine that a job type runs on ({len(histories)} markets checked; `prices`"
+            " names files, `machines` defines types)"
         )
     return usable, remarks
 
@@ -176,56 +176,37 @@ def _usable(
 def _home(text: str) -> str:
     cloud, slash, region = text.strip().partition("/")
     if not slash or not is_cloud(cloud) or not region or "/" in region:
-        raise BadRequest(f"--home {text!r}: is not a cloud and region (write aws/us-east-1)")
+        raise BadRequest(f"home: {text!r} is not a cloud and region (write aws/us-east-1)")
     return f"{cloud}/{api_region(cloud, region)}"
 
 
-def _plan(terms: Terms, home: str) -> PriceComparison:
-    days = numbers("--days", terms.days, "0.5,1,2,4")
-    clouds = names(terms.dataset_on) or (home.partition("/")[0],)
+def _plan(file: PriceAnalysisFile) -> PriceComparison:
+    home = _home(file.home)
+    clouds = file.dataset_on or [home.partition("/")[0]]
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
-        raise BadRequest(
-            f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}"
-        )
-    movement = Movement(terms.checkpoint_gb, terms.dataset_gb, frozenset(clouds), _hours(terms.move), LIST_TARIFFS_2020)
-    return PriceComparison(ladder(home, terms.baseline), days, terms.starts, movement)
+        raise BadRequest(f"dataset_on: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
+    movement = Movement(file.checkpoint_gb, file.dataset_gb, frozenset(clouds), _hours(file.move), LIST_TARIFFS_2020)
+    return PriceComparison(ladder(home, file.baseline), tuple(dict.fromkeys(file.days)), file.starts, movement)
 
 
 def _hours(text: str) -> float:
     return parse_duration(text, zero=True) / HOUR
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """The useful share of machine time by cloud; unnamed clouds never evict."""
-
-    by_cloud: dict[str, float]
-
-    def __call__(self, market: Market) -> float:
-        return self.by_cloud.get(market.cloud, 1.0)
-
-
-def _shares(terms: Terms) -> _Shares:
-    """Reads `aws=0.04,azure=0.1`: evictions per machine-hour, each of which costs the time of a move."""
-    shares = {}
-    for part in names(terms.evictions):
-        cloud, _, rate = part.partition("=")
-        try:
-            if not is_cloud(cloud):
-                raise ValueError(cloud)
-            shares[cloud] = EvictionLoss(float(rate), startup_hours=_hours(terms.move)).useful_share
-        except ValueError:
-            raise BadRequest(
-                f"--evictions {part!r}: is not a cloud with evictions per machine-hour (write aws=0.04,azure=0.1)"
-            ) from None
-    return _Shares(shares)
+def _shares(file: PriceAnalysisFile) -> Callable[[Market], float]:
+    """The useful share of machine time by cloud: each eviction costs the time of a move. Unnamed clouds never evict."""
+    if unknown := [cloud for cloud in file.evictions if not is_cloud(cloud)]:
+        raise BadRequest(f"evictions: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
+    shares = {
+        cloud: EvictionLoss(rate, startup_hours=_hours(file.move)).useful_share
+        for cloud, rate in file.evictions.items()
+    }
+    return lambda market: shares.get(market.cloud, 1.0)
 
 
 def _too_long(jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[PricedJob]) -> list[str]:
     if not results:
-        raise BadRequest(
-            f"--days: jobs of {min(plan.days):g} days do not end within the price history; use shorter ones"
-        )
+        raise BadRequest(f"days: jobs of {min(plan.days):g} days do not end within the price history; use shorter ones")
     ended = {(result.job, result.days) for result in results}
     missing = {days: [job.name for job in jobs if (job.name, days) not in ended] for days in plan.days}
     return [

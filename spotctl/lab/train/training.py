@@ -26,6 +26,10 @@ from agileml.training import TrainOptions, train
 from agileml.transport import parse_host_port
 from agileml.user_code import users_traceback
 from spotctl.home.errors import BadRequest
+from spotctl.lab.option_values import amounts
+
+TIMEOUTS = ("heartbeat", "hang", "startup")
+_SHORTEST = 0.1
 
 CLOCKS = 100
 """Default clock limit when no stopping criterion is given."""
@@ -44,21 +48,13 @@ class Ends:
 
     clocks: int | None
     seconds: float | None
-    minutes: float | None
     loss: float | None
     converged: float | None
 
     @property
-    def span(self) -> float | None:
-        """The time limit in seconds; None without one."""
-        if self.seconds is None and self.minutes is None:
-            return None
-        return (self.seconds or 0.0) + 60 * (self.minutes or 0.0)
-
-    @property
     def last_clock(self) -> int | None:
         """The clock limit; the default if there is no criterion at all."""
-        open_end = self.clocks is self.span is self.loss is self.converged is None
+        open_end = self.clocks is self.seconds is self.loss is self.converged is None
         return CLOCKS if open_end else self.clocks
 
 
@@ -77,13 +73,10 @@ class Request:
     slack: str
     stage: str
     checkpoint_every: int
-    heartbeat_timeout: float
+    timeouts: str
     chaos: str
-    listen: str | None = None
     secret_file: Path | None = None
     state: Path | None = None
-    hang_timeout: float = 30.0
-    startup_timeout: float = 300.0
     stragglers: str = ""
     wire: str | None = None
     address: str | None = None
@@ -109,16 +102,21 @@ def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
         "slack": _slack(request.slack, request.deterministic),
         "stage": _STAGES[request.stage],
         "checkpoint_every": request.checkpoint_every,
-        "heartbeat_timeout": request.heartbeat_timeout,
-        "hang_timeout": request.hang_timeout,
-        "startup_timeout": request.startup_timeout,
         "wire": request.wire,
     }
+    seconds = amounts("--timeouts", request.timeouts, "hang=60") if request.timeouts else {}
+    if unknown := seconds.keys() - TIMEOUTS:
+        raise BadRequest(f"--timeouts {request.timeouts!r}: {min(unknown)!r} is not one of {', '.join(TIMEOUTS)}")
+    if too_short := [name for name, value in seconds.items() if value < _SHORTEST]:
+        raise BadRequest(f"--timeouts {request.timeouts!r}: {too_short[0]} is below {_SHORTEST} seconds")
+    options["heartbeat_timeout"] = seconds.get("heartbeat", 1.0)
+    options["hang_timeout"] = seconds.get("hang", 30.0)
+    options["startup_timeout"] = seconds.get("startup", 300.0)
     if request.stragglers:
         options["stragglers"] = request.stragglers
     ends = request.ends
-    if ends.span is not None:
-        options["seconds"] = ends.span
+    if ends.seconds is not None:
+        options["seconds"] = ends.seconds
     if ends.loss is not None:
         options["loss"] = ends.loss
     if ends.converged is not None:
@@ -169,16 +167,13 @@ def _traceback_of_trainer() -> Iterator[None]:
 
 def _engine(request: Request) -> str | Engine:
     """The engine by name, or the one that waits for nodes at an address."""
-    if request.address is not None and request.engine != "ray":
-        raise BadRequest("--address names a Ray cluster, so it needs --engine ray")
-    given = {"--listen HOST:PORT": request.listen, "--secret-file FILE": request.secret_file}
+    if request.address is not None and request.engine not in ("attach", "ray"):
+        raise BadRequest("--address is only for --engine attach and ray, whose nodes run on other machines")
+    given = {"--address HOST:PORT": request.address, "--secret-file FILE": request.secret_file}
     state = None if request.state is None else request.state.absolute()
     if request.engine != "attach":
-        for option, value in given.items():
-            if value is not None:
-                raise BadRequest(
-                    f"{option.split()[0]} is only for --engine attach, whose nodes join from other machines"
-                )
+        if request.secret_file is not None:
+            raise BadRequest("--secret-file is only for --engine attach, whose nodes join from other machines")
         if request.engine == "ray":
             return RayEngine(request.address, state=state)
         if state is not None:
@@ -187,9 +182,9 @@ def _engine(request: Request) -> str | Engine:
     for option, value in given.items():
         if value is None:
             raise BadRequest(f"--engine attach also needs {option}, so that nodes can join and authenticate")
-    assert request.listen is not None
+    assert request.address is not None
     assert request.secret_file is not None
-    return AttachEngine(parse_host_port(request.listen), read_secret(request.secret_file), state)
+    return AttachEngine(parse_host_port(request.address), read_secret(request.secret_file), state)
 
 
 def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] = ()) -> None:

@@ -187,7 +187,7 @@ class RunnerClient:
         if invocation.lost(code) is not None:
             raise RunnerLost(
                 f"run {self.place.run}: the connection to its runner failed; if the public address of this computer"
-                f" has changed: spotctl admit {self.place.job} ADDRESS/32; or {self.follower.ways_out}"
+                f" has changed: spotctl ssh {self.place.job} --admit ADDRESS/32; or {self.follower.ways_out}"
             )
         return code
 

@@ -14,7 +14,7 @@ from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.end_marks import forget_ended, have_ended
 from spotctl.agent.errors import AgentError, BadCheckpoint
 from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished, signing_key
+from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
@@ -236,7 +236,6 @@ class CommandWorkload:
             self._checkpoint_cost / second,
             LONGEST_INTERVAL / second,
             self._command.nodes.is_range,
-            checkpoint.signed_with or "",
         )
 
     def _restart(self, state: RunState) -> int:
@@ -348,9 +347,7 @@ class CommandWorkload:
         for rank in range(1 if self._command.nodes.is_range else self._command.nodes.most):
             try:
                 if rank not in self._stored:
-                    path, secrets = checkpoint.path, self._environment.secrets
-                    key = signing_key(checkpoint.signed_with or "", secrets, path, rank)
-                    self._stored[rank] = StoredCheckpoints(path, rank, self._environment.identity, key)
+                    self._stored[rank] = StoredCheckpoints(checkpoint.path, rank, self._environment.identity)
                 stored = self._stored[rank].latest()
             except AgentError:
                 # Files of another program; the node that tries to restore from there reports it.

@@ -116,7 +116,7 @@ def prepared(
 ) -> PreparedPipeline:
     """The job of a pipeline on at most `most` machines; a process in the job's folder loads the model."""
     parallel = as_trained(parallel)
-    profile = profile_of(parallel, load_profiles(workdir / parallel.profile, None, crossing=1))
+    profile = profile_of(parallel, load_profiles(workdir / parallel.profile, None))
     batch = max(samples_of(parallel, profile) // profile.microbatch, 1)
     every, nodes = parallel.elastic.every, parallel.elastic.nodes
     plan = PipelinePlan(

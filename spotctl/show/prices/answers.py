@@ -107,7 +107,7 @@ CORRECTION: tuple[Column[PriceCorrection], ...] = (
     Column("made", "when it was corrected", lambda made: format_time(made.made)),
 )
 IMPORTED: tuple[Column[FileReport], ...] = (
-    Column("file", "the file", lambda report: str(report.path)),
+    Column("file", "the file, or its address"),
     Column("layout", "recognized layout of the file"),
     Column("rows", "rows read"),
     Column("added", "price events that are new", lambda report: report.committed.added),
@@ -116,7 +116,9 @@ IMPORTED: tuple[Column[FileReport], ...] = (
     Column("facts", "on-demand prices and other facts stored"),
     Column("skipped", "rows that have nothing to import"),
     Column("bad", "rows that could not be read", each=(Column("where", "its place"), Column("why", "what is wrong"))),
-    Column("unused_columns", "columns that were not used", lambda report: list(report.unused)),
+    Column(
+        "unused_columns", "columns that were not used; of a snapshot, its signature", lambda report: list(report.unused)
+    ),
     Column("failure", "why the file was rejected, or not read to its end; null if it was read completely"),
 )
 FETCHED: tuple[Column[TaskReport], ...] = (

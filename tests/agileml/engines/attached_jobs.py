@@ -93,7 +93,7 @@ def free_port() -> int:
 
 
 class AttachedTraining:
-    """`spotctl train --engine attach`, and the nodes that join it. Commands may be run on other hosts by a prefix."""
+    """`spotctl lab train --engine attach`, and nodes that join it. A prefix runs commands on other hosts."""
 
     def __init__(
         self, folder: Path, listen: TcpAddress, trainer: str, *options: str, secret: Path, prefix: Sequence[str] = ()
@@ -103,7 +103,7 @@ class AttachedTraining:
         self.at = f"{listen.host}:{listen.port}"
         self._nodes: dict[str, subprocess.Popen[str]] = {}
         self._secret = secret
-        self._words = ["-m", "spotctl", "train", trainer, "--engine", "attach", "--listen", self.at, "--json"]
+        self._words = ["-m", "spotctl", "lab", "train", trainer, "--engine", "attach", "--address", self.at, "--json"]
         self._words += ["--secret-file", str(self._secret), "--log", str(self.log), "--deterministic", *options]
         self._prefix = prefix
         self.command = self._start(prefix, self._words, "train")

@@ -58,7 +58,7 @@ def training(seed: int) -> Iterator[tuple[AttachedTraining, list[Host]]]:
         for file, content in {"decades.py": trainer, "helpers/__init__.py": "", "helpers/pace.py": PACE}.items():
             started[0].write(f"code/{file}", content)
         at, code = TcpAddress(started[0].address, 7000), str(here / "code" / "decades.py")
-        words = ("--nodes", "2+2", "--clocks", str(CLOCKS), "--heartbeat-timeout", "5")
+        words = ("--nodes", "2+2", "--clocks", str(CLOCKS), "--timeouts", "heartbeat=5")
         secret, prefix = here / "job.secret", started[0].command()
         with closing(AttachedTraining(Path(seen), at, code, *words, secret=secret, prefix=prefix)) as job:
             yield job, started

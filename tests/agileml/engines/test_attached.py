@@ -46,7 +46,7 @@ def train(tmp_path: Path) -> Iterator[Train]:
     def train(*options: str, trainer: str = "mf") -> AttachedTraining:
         # A busy computer must not look like a failure.
         listen = TcpAddress("127.0.0.1", free_port())
-        options = ("--heartbeat-timeout", "30", *options)
+        options = ("--timeouts", "heartbeat=30", *options)
         started.append(AttachedTraining(tmp_path, listen, trainer, *options, secret=secret_file(tmp_path)))
         return started[0]
 
@@ -57,7 +57,7 @@ def train(tmp_path: Path) -> Iterator[Train]:
 
 def simulated(trainer: str, *options: str) -> dict[str, object]:
     """The model and its loss."""
-    return outcome_of(spotctl("train", trainer, "--engine", "sim", "--deterministic", "--json", *options).json)
+    return outcome_of(spotctl("lab", "train", trainer, "--engine", "sim", "--deterministic", "--json", *options).json)
 
 
 def outcome_of(answer: dict[str, object]) -> dict[str, object]:
@@ -209,25 +209,25 @@ def test_wrong_usage_is_one_line(words: list[str], message: str) -> None:
 
 
 def refusal(*words: str | Path) -> str:
-    ended = spotctl("train", "mf", *words)
+    ended = spotctl("lab", "train", "mf", *words)
     assert ended.code == 2
     return ended.error
 
 
 def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
-    here, secret = ("--listen", "127.0.0.1:7000"), ("--secret-file", secret_file(tmp_path))
+    here, secret = ("--address", "127.0.0.1:7000"), ("--secret-file", secret_file(tmp_path))
     attach = ("--engine", "attach")
-    assert "--engine attach also needs --listen HOST:PORT" in refusal(*attach, *secret)
+    assert "--engine attach also needs --address HOST:PORT" in refusal(*attach, *secret)
     assert "--engine attach also needs --secret-file FILE" in refusal(*attach, *here)
-    assert "write an IPv6 address in brackets" in refusal(*attach, "--listen", "::1:7000", *secret)
-    assert "--listen is only for --engine attach" in refusal(*here)
+    assert "write an IPv6 address in brackets" in refusal(*attach, "--address", "::1:7000", *secret)
+    assert "--address is only for --engine attach and ray" in refusal(*here)
     assert "--secret-file is only for --engine attach" in refusal("--engine", "sim", *secret)
     assert "--state is only for --engine attach and ray" in refusal("--state", tmp_path)
     assert "send SIGTERM to a node" in refusal(*attach, *here, *secret, "--chaos", "at clock 1 kill 1")
 
 
 def test_an_address_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path) -> None:
-    attach = ("--engine", "attach", "--secret-file", secret_file(tmp_path), "--listen")
+    attach = ("--engine", "attach", "--secret-file", secret_file(tmp_path), "--address")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -22,7 +22,7 @@ from tests.spotctl.command_line import spotctl
 CLOCKS = 80
 
 
-OPTIONS = ("--heartbeat-timeout", "5")
+OPTIONS = ("--timeouts", "heartbeat=5")
 
 
 @contextmanager
@@ -49,7 +49,17 @@ def simulated(tmp_path: Path, clocks: int) -> str:
     """The digest of the undisturbed model. It does not depend on how long a step takes."""
     trainer = write_trainer(tmp_path / "copy")
     ended = spotctl(
-        "train", trainer, "--engine", "sim", "--deterministic", "--json", "--nodes", "1+2", "--clocks", str(clocks)
+        "lab",
+        "train",
+        trainer,
+        "--engine",
+        "sim",
+        "--deterministic",
+        "--json",
+        "--nodes",
+        "1+2",
+        "--clocks",
+        str(clocks),
     )
     return str(ended.json["model_sha256"])
 

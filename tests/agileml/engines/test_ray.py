@@ -126,14 +126,14 @@ def test_a_command_starts_a_cluster_of_its_own_and_ends_it(how: str, tmp_path: P
     options = ("--nodes", "1+2", "--clocks", "4", "--deterministic", "--json")
     job = tmp_path / "job.yaml"
     job.write_text(JOB_FILE)
-    words = ("train", "mf", "--engine", "ray", *options) if how == "train" else ("launch", str(job), "--json")
+    words = ("lab", "train", "mf", "--engine", "ray", *options) if how == "train" else ("launch", str(job), "--json")
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", name)
         patch.delenv("RAY_ADDRESS", raising=False)
         answer = spotctl(*words).json
         assert list(Path(name).iterdir()) == []
         assert processes(name) == []
-    expected = spotctl("train", "mf", "--engine", "sim", *options).json
+    expected = spotctl("lab", "train", "mf", "--engine", "sim", *options).json
     assert {key: answer[key] for key in expected} == expected
 
 
@@ -142,7 +142,7 @@ def test_a_command_starts_a_cluster_of_its_own_and_ends_it(how: str, tmp_path: P
 def test_what_a_killed_command_has_trained_is_not_lost(how: str, tmp_path: Path) -> None:
     slow = "tests.agileml.toys:Slow"
     (tmp_path / "job.yaml").write_text(JOB_FILE.replace("app: mf", f"app: {slow}").replace("clocks: 4", "clocks: 12"))
-    trained = ("train", slow, "--nodes", "1+2", "--clocks", "12", "--deterministic", "--json")
+    trained = ("lab", "train", slow, "--nodes", "1+2", "--clocks", "12", "--deterministic", "--json")
     state = ("--engine", "ray", "--state", str(tmp_path / "s"), "--log", str(tmp_path / LOG_FILE))
     words, again = {
         "train": ((*trained, *state), (*trained, *state)),

@@ -28,7 +28,7 @@ pytestmark = [
 PORT, ATTEMPTS, PATIENCE = 6379, 5, 300
 CLOCKS = 60
 TRAINING = (
-    "train", "tests.agileml.toys:Slow", "--nodes", "1+2", "--clocks", str(CLOCKS), "--deterministic", "--json",
+    "lab", "train", "tests.agileml.toys:Slow", "--nodes", "1+2", "--clocks", str(CLOCKS), "--deterministic", "--json",
 )  # fmt: skip
 LOG = "log.jsonl"
 

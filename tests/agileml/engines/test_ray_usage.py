@@ -25,7 +25,7 @@ from tests.spotctl.command_line import spotctl
 
 
 def refusal(*words: str) -> tuple[object, str]:
-    ended = spotctl("train", "mf", "--nodes", "1+1", "--clocks", "1", *words)
+    ended = spotctl("lab", "train", "mf", "--nodes", "1+1", "--clocks", "1", *words)
     return ended.code, ended.error.strip()
 
 

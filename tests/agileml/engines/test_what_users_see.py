@@ -1,4 +1,4 @@
-"""What the user of `spotctl train` sees when a trainer does what Python code does: one line says what, and where."""
+"""What users of `spotctl lab train` see when a trainer does what Python code does: one line says what, and where."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def train(tmp_path: Path) -> Train:
         trainer = tmp_path / "steps.py"
         trainer.write_text(TRAINER.replace("STEP", step))
         # Heartbeats of a busy computer may be late.
-        words = ("--nodes", "1+1", "--clocks", "4", "--heartbeat-timeout", "20", *options)
+        words = ("--nodes", "1+1", "--clocks", "4", "--timeouts", "heartbeat=20", *options)
         ended = subprocess.run(
-            [sys.executable, "-m", "spotctl", "train", str(trainer), *words],
+            [sys.executable, "-m", "spotctl", "lab", "train", str(trainer), *words],
             check=False,
             capture_output=True,
             text=True,
@@ -141,7 +141,9 @@ def test_a_call_into_c_takes_ten_seconds(train: Train) -> None:
 
 def test_a_step_waits_for_itself(train: Train) -> None:
     """The node is replaced, and the training goes on."""
-    seen = train("lock = threading.Lock(); once('locked') and lock.acquire() and lock.acquire()", "--hang-timeout", "3")
+    seen = train(
+        "lock = threading.Lock(); once('locked') and lock.acquire() and lock.acquire()", "--timeouts", "hang=3"
+    )
     assert seen.code == 0, seen.lines
     hung = seen.line("was declared lost: it hangs")
     assert f"it was in {seen.trainer}, line {LINE}, in step" in hung

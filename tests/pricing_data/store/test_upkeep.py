@@ -64,9 +64,9 @@ def test_a_damaged_segment_is_set_aside_and_the_rest_can_be_read(store: PriceSto
     damaged.write_bytes(whole)
     if damage == "missing":
         damaged.unlink()
-    with pytest.raises(StoreError, match="spotctl lab prices check"):
+    with pytest.raises(StoreError, match="spotctl lab prices ls --check"):
         store.table()
-    assert "prices check --set-aside" in store.inspect().flaws[0].cure
+    assert "prices ls --check --set-aside" in store.inspect().flaws[0].cure
     (lost,) = store.set_aside()
     assert lost.file == damaged.name
     assert store.inspect().flaws == ()

@@ -75,8 +75,8 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_replaced_by_an_older_one(
     stored = StoredCheckpoints(KEPT, 0)
     for number in (1, 2):
         (tmp_path / "n").write_text(f"{number}\n")
-        digests = stored.put_files("r.0", number, tmp_path, ["n"])
-        stored.put_record(CheckpointRecord("r.0", number, 1.0, 2, 60.0), ["n"], digests)
+        stored.put_files("r.0", number, tmp_path, ["n"])
+        stored.put_record(CheckpointRecord("r.0", number, 1.0, 2, 60.0), ["n"])
     server.faults.append(Fault("node-0/000000000002", Reply(503), times=FAILURES))
     assert node(tmp_path).run() == 0
     assert objects(server)["out/n"] == b"3\n"

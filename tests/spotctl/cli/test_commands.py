@@ -250,10 +250,9 @@ def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: 
         ended = spotctl("launch", path, "--yes", "--json")
         assert ended.code == 0, ended.err
         begun.append(steps())
-        for stopping in ("stop", "down"):
-            again = spotctl(stopping, "counting")
-            assert (again.code, again.out) == (0, "")
-            assert re.fullmatch(r"counting-\w+ ended at \S+ \(done\); nothing is left to stop\n", again.err)
+        again = spotctl("stop", "counting")
+        assert (again.code, again.out) == (0, "")
+        assert re.fullmatch(r"counting-\w+ ended at \S+ \(done\); nothing is left to stop\n", again.err)
     assert begun[0] == begun[2] == 0 < begun[1]
     assert (tmp_path / "results" / "steps").read_text() == "60"
 

@@ -110,7 +110,7 @@ def assert_one_ctrl_c_ends(process: subprocess.Popen[str]) -> None:
         ("fetch", "--cloud", "aws", "--region", "us-east-1"),
         ("fetch", "--cloud", "gcp", "--region", "us-central1"),
         ("fetch", "--cloud", "azure", "--region", "eastus"),
-        ("watch", "--gpu", "A100:8", "--below", "1"),
+        ("best", "--gpu", "A100:8", "--below", "1"),
     ],
 )
 def test_a_fetch_from_a_server_that_never_answers(words: tuple[str, ...], silent: SilentServer, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_fetch_from_a_server_that_never_answers(words: tuple[str, ...], silent
 
 
 def test_a_download_that_never_comes(silent: SilentServer, tmp_path: Path) -> None:
-    with started("--home", tmp_path, "prices", "snapshot", "add", f"{silent.url}/aws.parquet") as process:
+    with started("--home", tmp_path, "prices", "import", f"{silent.url}/aws.parquet") as process:
         assert silent.asked.wait(PATIENCE_SECONDS)
         assert_one_ctrl_c_ends(process)
 
@@ -141,10 +141,10 @@ ENDLESS = "with recursive n as (select 1 as i union all select i + 1 from n) sel
 @pytest.mark.parametrize(
     ("words", "is_busy"),
     [
-        (("prices", "sql", ENDLESS), has_loaded("duckdb")),
-        (("prices", "sql", "select len(range(3000000000)) as n", "--memory", "1TB"), has_loaded("duckdb")),
-        (("backtest", "run", "{folder}/backtest.yaml", "--workers", "2", "--out", "{folder}/out"), has_workers),
-        (("parallel", "profile", "mlp", "--microbatch", "1,2,4096,8192,16384", "--repeats", "999"), has_workers),
+        (("lab", "prices", "sql", ENDLESS), has_loaded("duckdb")),
+        (("lab", "prices", "sql", "select len(range(3000000000)) as n", "--memory", "1TB"), has_loaded("duckdb")),
+        (("lab", "backtest", "run", "{folder}/backtest.yaml", "--workers", "2", "--out", "{folder}/out"), has_workers),
+        (("lab", "parallel", "profile", "mlp", "--microbatch", "1,2,4096,8192,16384", "--repeats", "999"), has_workers),
     ],
 )
 def test_work_that_takes_very_long(

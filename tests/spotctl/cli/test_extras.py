@@ -42,7 +42,7 @@ def project() -> dict[str, Any]:
             ("lab", "backtest", "run", "examples/backtest_local.yaml", "--out", "nowhere"),
             "this needs matplotlib: pip install 'spotctl[plots]'",
         ),
-        (("prices", "sql", "select 1"), "this needs duckdb: pip install 'spotctl[sql]'"),
+        (("lab", "prices", "sql", "select 1"), "this needs duckdb: pip install 'spotctl[sql]'"),
     ],
     ids=["plot", "plots", "sql"],
 )

@@ -17,6 +17,7 @@ import typer
 
 from spotctl.cli.app import app
 from spotctl.cli.command_groups import named_part
+from spotctl.cli.removed import REMOVED
 from spotctl.home.errors import BadRequest
 from spotctl.log.events import RunBegan
 from spotctl.log.store import EventLog
@@ -55,34 +56,58 @@ ALL = pytest.mark.parametrize("command", [pytest.param(one, id="-".join(one.word
 
 def test_help_of_one_screen_lists_what_is_needed_daily() -> None:
     shown = [command for command in commands() if command.words[0] != "lab"]
-    assert len(shown) <= 25
+    assert len(shown) <= 26
     assert len(spotctl("--help", COLUMNS="80").out.splitlines()) <= 48
-    for name in "init plan launch status logs stop report doctor prices nightly lab".split():
+    for name in "init plan launch status logs stop report doctor prices nightly log lab".split():
         assert f"│ {name} " in spotctl("--help", COLUMNS="80").out
 
 
-@pytest.mark.parametrize("group", ["beta", "backtest", "gavel", "parallel", "train", "prices stats", "prices sql"])
-def test_an_analysis_has_its_earlier_name_with_all_options(group: str) -> None:
-    def found(*words: str) -> Any:  # noqa: ANN401 - Typer's own classes
-        at = ROOT
-        for word in words:
-            at = at.commands[word]
-        return at
-
-    earlier, now = found(*group.split()), found("lab", *group.split())
-    for name in getattr(earlier, "commands", {"": 0}):
-        old, new = (at.commands[name] if name else at for at in (earlier, now))
-        assert [param.opts for param in old.params] == [param.opts for param in new.params]
-
-    assert earlier.hidden
-    ended = spotctl(*group.split(), "--help")
-    assert (ended.code, ended.err) == (0, ""), "no hint at the new name"
+def test_the_surface_is_small() -> None:
+    """Decided with the third house: a command or an option more needs another one less."""
+    everything = list(commands())
+    options = [
+        option
+        for command in everything
+        for option in command.found.get_params(typer.Context(command.found))
+        if option.param_type_name == "option" and option.name != "help"
+    ]
+    assert len(everything) <= 50
+    assert len(options) <= 270
+    assert not [option.name for option in options if option.hidden]
 
 
-@pytest.mark.parametrize("name", ["down", "attach", "log"])
-def test_an_earlier_name_stays(name: str) -> None:
-    assert spotctl(name, "--help").code == 0
-    assert f"│ {name} " not in spotctl("--help", COLUMNS="80").out
+def every(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - Typer's own classes
+    """All commands and groups, hidden ones too."""
+    for name, found in getattr(group, "commands", {}).items():
+        yield " ".join((*words, name)), found
+        yield from every(found, (*words, name))
+
+
+def test_no_command_is_hidden() -> None:
+    assert not [name for name, found in every() if found.hidden]
+
+
+@pytest.mark.parametrize(("name", "now"), REMOVED.items())
+def test_a_removed_name_is_one_line_that_names_the_new_one(name: str, now: str) -> None:
+    known = dict(every())
+    *command, last = name.split()
+    assert name not in known
+    if last.startswith("--"):
+        assert last not in [word for option in known[" ".join(command)].params for word in option.opts]
+    refused = spotctl("--home", "somewhere", *name.split(), "x", "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.error.startswith(f"spotctl: {name} is now `spotctl {now}`" if now else f"spotctl: {name} is gone")
+    found = ROOT
+    for word in now.split():
+        if word in getattr(found, "commands", {}):
+            found = found.commands[word]
+        elif word.startswith("--"):
+            assert word in [option for param in found.params for option in param.opts]
+
+
+def test_what_follows_two_dashes_is_no_removed_name() -> None:
+    assert "no job named 'job'" in spotctl("exec", "job", "--", "down").error
+    assert "no job named 'down' was launched" in spotctl("status", "down").error
 
 
 @ALL
@@ -95,7 +120,7 @@ def test_help(command: Command) -> None:
     assert not re.search(r"\[[a-z]+\]", command.found.help), "Rich takes [word] for markup and does not print it"
 
 
-@pytest.mark.parametrize("words", [(), ("prices",), ("report",), ("prices", "snapshot")], ids=" ".join)
+@pytest.mark.parametrize("words", [(), ("prices",), ("report",), ("lab", "prices")], ids=" ".join)
 def test_a_page_that_lists_commands_is_that_of_the_whole_app(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,7 +156,7 @@ def test_what_is_not_understood_is_one_line(words: list[str]) -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume", "down", "exec", "ssh"])
+@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume", "exec", "ssh"])
 def test_shells_complete_the_names_of_jobs(tmp_path: Path, command: str) -> None:
     home = tmp_path / "home"
     with EventLog(home / "log.sqlite") as log:

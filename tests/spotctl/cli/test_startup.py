@@ -64,7 +64,7 @@ def ran(script: str, **values: object) -> str:
 def test_no_help_page_imports_what_only_its_command_needs() -> None:
     lines = ran(SHOW_EVERY_HELP, FORBIDDEN=NOT_FOR_HELP).splitlines()
     shown = {line.removeprefix("shown: ") for line in lines if line.startswith("shown: ")}
-    assert {"status", "prices fetch", "backtest run", "nightly install", "report cost"} <= shown
+    assert {"status", "prices fetch", "lab backtest run", "nightly install", "report cost"} <= shown
 
 
 def test_the_package_loads_its_functions_on_first_use() -> None:

@@ -324,8 +324,6 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     elsewhere += ["track"]
     # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.
     elsewhere += ["image.login"]
-    # tests/spotctl/agent/test_signatures.py signs checkpoints.
-    elsewhere += ["checkpoint.signed_with"]
     # tests/spotctl/planning/test_suitability.py has both; of the local market's types nothing of the kind is known.
     elsewhere += ["resources.arch", "resources.burstable"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
@@ -342,7 +340,7 @@ def test_a_container_that_a_job_cannot_have_is_refused() -> None:
         loads(f"{TRAINING}image: {{container: app}}\n", Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"image\.login: A is not one of secrets"):
         loads(f"{COMMAND}image: {{container: app, login: A}}\n", Path("job.yaml"))
-    with pytest.raises(BadRequest, match=r"checkpoint\.signed_with: A is not one of secrets"):
+    with pytest.raises(BadRequest, match=r"checkpoint\.signed_with: unknown key; expected one of path, every, size"):
         loads(COMMAND.replace("{path: ", "{signed_with: A, path: "), Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"image\.login: is for the registry of a container"):
         loads(f"{COMMAND}secrets: [A]\nimage: {{login: A}}\n", Path("job.yaml"))

@@ -185,7 +185,7 @@ def test_a_killed_night_is_reported_at_once_and_then_resumed(night: CronNight, t
         assert "killed by signal 9" in night.receiver.got[0]["text"]
         assert "killed by signal 9" in night.check()
     (tmp_path / "hang").unlink()
-    spotctl("down", "small")
+    spotctl("stop", "small")
     assert night.run() == 0
     assert night.receiver.got[-1]["facts"]["event"] == "night ended"
     assert ("did not end: its process" in str(night.receiver.got[-1])) == whole

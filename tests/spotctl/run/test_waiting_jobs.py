@@ -101,7 +101,7 @@ def test_a_launcher_that_is_asked_to_end_withdraws_the_jobs_that_wait(files: lis
 
 def test_the_end_of_all_jobs_withdraws_those_that_wait(files: list[Path]) -> None:
     with launched(files) as process:
-        down = spotctl("down", "--all", "--json")
+        down = spotctl("stop", "--all", "--json")
         assert [job["outcome"] for job in json.loads(down.out)] == ["stopped", "withdrawn", "withdrawn"]
         outcomes, _ = ended(process)
     assert outcomes == {"joba": "stopped", "jobb": "withdrawn", "jobc": "withdrawn"}
@@ -123,7 +123,7 @@ def test_jobs_whose_launcher_was_killed_begin_at_their_turn(files: list[Path]) -
         out, err = last.communicate(timeout=PATIENCE_SECONDS)
         assert (last.returncode, json.loads(out)["outcome"]) == (0, "withdrawn"), err
         assert not files[1].with_suffix(".begun").exists()
-        assert spotctl("down", "joba").code == 0
+        assert spotctl("stop", "joba").code == 0
         began(files[1])
         may_end(files[1])
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -141,5 +141,5 @@ def test_a_window_names_the_jobs_whose_runner_was_killed(files: list[Path], tmp_
         os.kill(process, signal.SIGKILL)
         assert window.exit_code() != 0
     assert "job jobb has not begun, and its launcher is gone" in " ".join(window.screen.split())
-    assert spotctl("down", "--all").code == 0
+    assert spotctl("stop", "--all").code == 0
     assert spotctl("status", "--json").json["waiting"] == []

@@ -241,16 +241,16 @@ def build(microbatch):
 def test_the_command_profiles_plans_and_trains(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(FILE)
     model, profile, split = f"{tmp_path / 'own.py'}:build", tmp_path / "profile.json", tmp_path / "plan.json"
-    spotctl("parallel", "profile", model, "--microbatch", "3", "--repeats", "1", "--out", profile)
-    given = ["parallel", "plan", str(profile), "--devices", "cpu:4", "--bandwidth", "1TB/s", "--batch", "12"]
-    given += ["--stages", "2", "--tensor", "2"]
+    spotctl("lab", "parallel", "profile", model, "--microbatch", "3", "--repeats", "1", "--out", profile)
+    given = ["lab", "parallel", "plan", str(profile), "--devices", "cpu:4", "--bandwidth", "1TB/s", "--batch", "12"]
+    given += ["--split", "stages=2,tensor=2"]
     assert "2 devices share each split layer" in spotctl(*given).out
     split.write_text(spotctl(*given, "--json").out)
-    assert spotctl("parallel", "simulate", split).code == 0
-    sim = ["parallel", "train", model, "--engine", "sim", "--batches", "3", "--json"]
+    assert spotctl("lab", "parallel", "simulate", split).code == 0
+    sim = ["lab", "parallel", "train", model, "--engine", "sim", "--batches", "3", "--json"]
     shared = spotctl(*sim, "--plan", split).json
     assert (shared["plans"][-1]["tensor"], len(shared["plans"][-1]["nodes"])) == (2, 4)
     alone = spotctl(*sim, "--microbatches", "4", "--nodes", "1").json
     assert shared["loss"] == alone["loss"]
-    refused = spotctl("parallel", "train", "mlp", "--engine", "sim", "--tensor", "2")
+    refused = spotctl("lab", "parallel", "train", "mlp", "--engine", "sim", "--split", "tensor=2")
     assert (refused.code, "it has no split layers" in refused.error) == (2, True)

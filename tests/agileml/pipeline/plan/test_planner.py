@@ -122,7 +122,7 @@ def test_a_plan_is_read_back() -> None:
 
 @pytest.mark.parametrize("content", [[], {}, {"stages": [{}]}, {"stages": [1]}, {"stages": []}])
 def test_not_a_plan(content: object) -> None:
-    with pytest.raises(BadProfile, match=r"write (it again|one) with spotctl parallel plan"):
+    with pytest.raises(BadProfile, match=r"write (it again|one) with spotctl lab parallel plan"):
         plan_from_json(content)
 
 

@@ -118,7 +118,9 @@ def wrong(microbatch):
 
 def test_a_profile_says_it_and_needs_one_microbatch_only(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(FILE)
-    refused = spotctl("parallel", "profile", f"{tmp_path / 'own.py'}:wrong", "--microbatch", "4", "--repeats", "1")
+    refused = spotctl(
+        "lab", "parallel", "profile", f"{tmp_path / 'own.py'}:wrong", "--microbatch", "4", "--repeats", "1"
+    )
     assert refused.code == 1
     assert re.search(rf"layer 1: ValueError: as told \(.*{HERE}_may_fail\)", refused.error)
     (profile,) = profiled("few", lambda _: WRONG[5][0], [4], repeats=1)

@@ -108,8 +108,8 @@ def test_checkpoints_are_stored_restored_and_discarded(bucket: ObjectStore, tmp_
     assert checkpoints.latest() is None
     for number in (1, 2, 3):
         (folder / "state").write_text(f"step {number}")
-        digests = checkpoints.put_files("run.1", number, folder, ["state"])
-        checkpoints.put_record(CheckpointRecord("run.1", number, 0.1, 6, 60.0), ["state"], digests)
+        checkpoints.put_files("run.1", number, folder, ["state"])
+        checkpoints.put_record(CheckpointRecord("run.1", number, 0.1, 6, 60.0), ["state"])
     found = StoredCheckpoints(path, 0).restore(tmp_path / "next")
     assert found is not None
     assert (found.number, files(tmp_path / "next")) == (3, {"state": "step 3"})
@@ -133,7 +133,7 @@ def test_checkpoints_that_cannot_be_reached_are_named(server: LoopbackServer, tm
     for use in (
         checkpoints.latest,
         lambda: checkpoints.restore(tmp_path / "x"),
-        lambda: checkpoints.put_record(CheckpointRecord("r.1", 1, 0.1, 6, 60.0), [], {}),
+        lambda: checkpoints.put_record(CheckpointRecord("r.1", 1, 0.1, 6, 60.0), []),
         lambda: discard_checkpoints("gs://bucket/ckpt", fresh=True),
         lambda: note_finished("gs://bucket/ckpt", "run"),
     ):

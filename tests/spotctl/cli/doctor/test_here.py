@@ -90,7 +90,7 @@ def test_lost_prices_come_with_a_cure(home: Path) -> None:
     for segment in prices.glob("**/*.parquet"):
         segment.unlink()
     lost = findings(home, DAY)["prices", "stored"]
-    assert (lost.level, lost.cure) == (Level.FAILS, "run spotctl lab prices check, which lists cures")
+    assert (lost.level, lost.cure) == (Level.FAILS, "run spotctl lab prices ls --check, which lists cures")
 
 
 def test_a_machine_of_a_lost_log_is_an_orphan(home: Path) -> None:

@@ -80,7 +80,7 @@ def test_three_clouds_are_fetched_in_parallel_and_missing_parts_are_reported(aws
     assert_documented("prices fetch", ended.json)
     assert ended.err.count("\n") == 1
     assert "AZURE_SUBSCRIPTION_ID" in ended.err
-    assert spotctl("prices", "ls", "--json").json["markets"] == [AWS_MARKET, AZURE_MARKET, GCP_MARKET]
+    assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [AWS_MARKET, AZURE_MARKET, GCP_MARKET]
     assert spotctl("prices", "show", AWS_MARKET, "--json").json["price_now"] == 0.031
     assert spotctl("prices", "show", AZURE_MARKET, "--json").json["price_now"] == 0.02
     shown = spotctl("prices", "show", GCP_MARKET, "--json").json
@@ -110,7 +110,7 @@ def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(aws: AwsW
     assert ended.code == 5
     assert set(failures(ended)) == {("aws", "eu-west-1", "spot prices")}
     assert "ec2:DescribeSpotPriceHistory" in ended.error
-    assert spotctl("prices", "ls", "--json").json["markets"] == [AWS_MARKET]
+    assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [AWS_MARKET]
 
 
 def test_a_type_that_the_cloud_rejects_is_reported(gcp: LoopbackServer) -> None:

@@ -52,10 +52,10 @@ def test_show_and_stats_agree(history: Path) -> None:
     }
     assert shown["mean"] == pytest.approx(0.0162)
     assert shown["discount"] == pytest.approx(1 - 0.0162 / 0.13)
-    listed = spotctl("prices", "stats", "aws", "--json").json["markets"]
+    listed = spotctl("lab", "prices", "ls", "--stats", "aws", "--json").json["markets"]
     assert shown.pop("machine")["vcpus"] == 2
     assert [{**one, "age_seconds": 0} for one in listed] == [{**shown, "age_seconds": 0}]
-    listed = spotctl("prices", "ls", "--json").json
+    listed = spotctl("lab", "prices", "ls", "--json").json
     assert listed["markets"] == [MARKET]
     assert [(prices["cloud"], prices["state"]) for prices in listed["clouds"]] == [("aws", "old")]
     assert listed["fetch"] == "spotctl prices fetch --cloud aws"
@@ -65,28 +65,34 @@ def test_show_and_stats_agree(history: Path) -> None:
     assert history.name not in text
 
 
+COLUMNS = "count(*) as n, max(usd_per_hour) as top, max(time) as last"
+
+
 @pytest.mark.usefixtures("imported")
 def test_every_view_prints_only_json_with_json(tmp_path: Path) -> None:
     png = tmp_path / "p.png"
     for words in (
-        ["ls", "aws", "--json"],
-        ["show", MARKET, "--json"],
-        ["stats", "--json"],
-        ["gaps", "--json"],
-        ["plot", MARKET, "--out", png, "--json"],
-        ["export", "--out", tmp_path / "e.csv", "--json"],
-        ["sql", "select count(*) as n, max(usd_per_hour) as top, max(time) as last from prices", "--json"],
+        ["lab", "prices", "ls", "aws", "--json"],
+        ["prices", "show", MARKET, "--json"],
+        ["lab", "prices", "ls", "--stats", "--json"],
+        ["lab", "prices", "ls", "--gaps", "--json"],
+        ["lab", "prices", "plot", MARKET, "--out", png, "--json"],
+        ["lab", "prices", "export", "--out", tmp_path / "e.csv", "--json"],
+        ["lab", "prices", "sql", f"select {COLUMNS} from prices", "--json"],
     ):
-        ended = spotctl("prices", *words)
+        ended = spotctl(*words)
         assert (ended.code, ended.err) == (0, ""), ended
         assert isinstance(ended.json, dict)
     assert ended.json == {"rows": [{"n": 2, "top": 0.0181, "last": "2016-02-26 00:35:34"}]}
 
 
 @pytest.mark.parametrize("columns", [80, 100, 110, 120, 130, 150, 200])
-@pytest.mark.parametrize("command", [("stats", "local/*/*/c4.*"), ("best", "local/*/*/c4.*", "--vcpus", "8")])
+@pytest.mark.parametrize(
+    "command",
+    [("lab", "prices", "ls", "--stats", "local/*/*/c4.*"), ("prices", "best", "local/*/*/c4.*", "--vcpus", "8")],
+)
 def test_names_of_markets_stay_whole(command: tuple[str, ...], columns: int) -> None:
-    shown = spotctl("prices", *command, COLUMNS=str(columns)).out.splitlines()
+    shown = spotctl(*command, COLUMNS=str(columns)).out.splitlines()
     rows = [line for line in shown if line.startswith("local/")]
     assert rows
     assert len(rows) == len(shown) - 1, "nothing is folded"
@@ -99,7 +105,7 @@ def test_names_of_markets_stay_whole(command: tuple[str, ...], columns: int) -> 
     ("name", "begins"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.html", b"<!doctype html>")]
 )
 def test_plot_draws_in_the_format_of_the_name(tmp_path: Path, name: str, begins: bytes) -> None:
-    ended = spotctl("prices", "plot", "aws/*/*/*", "--out", tmp_path / name)
+    ended = spotctl("lab", "prices", "plot", "aws/*/*/*", "--out", tmp_path / name)
     assert (ended.code, ended.err) == (0, f"plotted 1 markets to {tmp_path / name}\n")
     content = (tmp_path / name).read_bytes()
     assert content.startswith(begins)
@@ -113,7 +119,7 @@ def test_a_desk_shows_the_page_of_prices_as_a_whole(tmp_path: Path) -> None:
     """Without prices of one's own, it is that of synthetic markets, whose names are long."""
     program, path = browser.installed(), tmp_path / "p.html"
     assert program is not None
-    assert spotctl("prices", "plot", "local/sim-east/*/c4.2xlarge", "--last", "1d", "--out", path).code == 0
+    assert spotctl("lab", "prices", "plot", "local/sim-east/*/c4.2xlarge", "--last", "1d", "--out", path).code == 0
     with browser.opened(program, path) as tab:
         tab.resize(1280, 800)
         cut = "[...document.querySelectorAll('.wide')].filter(part => part.scrollWidth > part.clientWidth).length"
@@ -123,12 +129,12 @@ def test_a_desk_shows_the_page_of_prices_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_last_looks_at_the_end_of_a_history_only() -> None:
-    name = spotctl("prices", "ls", "--json").json["markets"][0]
+    name = spotctl("lab", "prices", "ls", "--json").json["markets"][0]
     whole, part = (spotctl("prices", "show", name, *more, "--json").json for more in ([], ["--last", "2d"]))
     assert part["last"] == whole["last"] == "2026-01-31T00:00:00Z"
     assert "2026-01-28" < part["first"] <= "2026-01-29T00:00:00Z"
     assert 2 <= part["events"] < whole["events"]
-    listed = spotctl("prices", "stats", name, "--last", "2d", "--json").json["markets"][0]
+    listed = spotctl("lab", "prices", "ls", "--stats", name, "--last", "2d", "--json").json["markets"][0]
     assert part.pop("machine") == whole["machine"]
     assert {**listed, "age_seconds": 0} == {**part, "age_seconds": 0}
     assert spotctl("prices", "show", name, "--last", "99999d", "--json").code == 2
@@ -137,27 +143,27 @@ def test_last_looks_at_the_end_of_a_history_only() -> None:
 
 @pytest.mark.usefixtures("imported")
 def test_export_to_a_pipe_is_what_was_imported(history: Path) -> None:
-    exported = spotctl("prices", "export").out.replace('"', "").splitlines()
+    exported = spotctl("lab", "prices", "export").out.replace('"', "").splitlines()
     assert exported == history.read_text().splitlines()
 
 
 @pytest.mark.usefixtures("imported")
 def test_export_as_json_has_the_rows_that_the_csv_has(history: Path) -> None:
-    answer = spotctl("prices", "export", "--json").json
+    answer = spotctl("lab", "prices", "export", "--json").json
     rows = [{**row, "spot_price": float(row["spot_price"])} for row in csv.DictReader(history.read_text().splitlines())]
     assert answer == {"file": None, "rows": 2, "markets": 1, "history": rows}
 
 
 def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history: Path) -> None:
-    names = spotctl("prices", "ls", "--json").json["markets"]
+    names = spotctl("lab", "prices", "ls", "--json").json["markets"]
     assert len(names) >= 16
     assert all(name.startswith("local/") for name in names)
-    assert all(line.endswith("(synthetic)") for line in spotctl("prices", "ls").out.splitlines())
+    assert all(line.endswith("(synthetic)") for line in spotctl("lab", "prices", "ls").out.splitlines())
     assert "(synthetic)" in spotctl("prices", "show", names[0]).out
     assert spotctl("prices", "show", names[0], "--json").json["synthetic"] is True
     spotctl("prices", "import", history)
-    assert spotctl("prices", "ls", "--json").json["markets"] == [MARKET]
-    assert spotctl("prices", "ls", "local", "--json").json["markets"] == names
+    assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [MARKET]
+    assert spotctl("lab", "prices", "ls", "local", "--json").json["markets"] == names
     assert spotctl("prices", "show", names[0]).code == 0
 
 
@@ -165,35 +171,43 @@ def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history
     ("words", "code", "message"),
     [
         (
-            ["show", "aws/us-east-1/us-east-1a/c9.huge"],
+            ["prices", "show", "aws/us-east-1/us-east-1a/c9.huge"],
             2,
             "no price history of aws/us-east-1/us-east-1a/c9.huge is stored",
         ),
         (
-            ["show", "local/sim-east/sim-east-b/c4.2xlareg"],
+            ["prices", "show", "local/sim-east/sim-east-b/c4.2xlareg"],
             2,
             "is stored; did you mean local/sim-east/sim-east-b/c4.2xlarge? (spotctl lab prices ls",
         ),
-        (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
-        (["stats", "local/*/*/c4.xlrge"], 2, "did you mean local/*/*/c4.xlarge? (spotctl lab prices ls"),
-        (["stats", "gcp/*"], 2, "no stored market matches 'gcp/*'"),
-        (["plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
-        (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
-        (["export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
-        (["ls", "--vcpus", "many"], 2, "--vcpus 'many' is not a number or range"),
-        (["ls", "--vcpus", "8..4"], 2, "starts above its end"),
-        (["sql", "drop everything"], 2, "query: "),
-        (["import"], 2, "no file given"),
-        (["fetch", "--cloud", "ibm"], 2, "unknown cloud 'ibm'; prices can be fetched from aws, gcp, azure"),
-        (["fetch", "--cloud", "aws", "--region", "eastus"], 2, "no such region in aws"),
-        (["fetch", "--since", "tomorrow"], 2, "time 'tomorrow' is not ISO 8601"),
-        (["fetch", "--since", "2099-01-01"], 2, "is in the future"),
-        (["nonsense"], 2, "No such command 'nonsense'"),
-        (["show"], 2, "Missing argument 'market'"),
+        (["prices", "show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
+        (
+            ["lab", "prices", "ls", "--stats", "local/*/*/c4.xlrge"],
+            2,
+            "did you mean local/*/*/c4.xlarge? (spotctl lab prices ls",
+        ),
+        (["lab", "prices", "ls", "--stats", "gcp/*"], 2, "no stored market matches 'gcp/*'"),
+        (["lab", "prices", "plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
+        (["lab", "prices", "plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
+        (["lab", "prices", "export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
+        (["lab", "prices", "ls", "--vcpus", "many"], 2, "--vcpus 'many' is not a number or range"),
+        (["lab", "prices", "ls", "--vcpus", "8..4"], 2, "starts above its end"),
+        (["lab", "prices", "sql", "drop everything"], 2, "query: "),
+        (["prices", "import"], 2, "no file given"),
+        (["prices", "fetch", "--cloud", "ibm"], 2, "unknown cloud 'ibm'; prices can be fetched from aws, gcp, azure"),
+        (["prices", "fetch", "--cloud", "aws", "--region", "eastus"], 2, "no such region in aws"),
+        (["prices", "fetch", "--since", "tomorrow"], 2, "time 'tomorrow' is not ISO 8601"),
+        (["prices", "fetch", "--since", "2099-01-01"], 2, "is in the future"),
+        (["lab", "prices", "ls", "--stats", "--gaps"], 2, "ls: --stats and --gaps are different questions; give one"),
+        (["lab", "prices", "ls", "--last", "7d"], 2, "ls: --last belongs to --stats, and --set-aside to --check"),
+        (["lab", "prices", "correct", "--list", "x"], 2, "correct: --list lists all corrections, and takes no market"),
+        (["lab", "prices", "correct"], 2, "correct: name a market and the time of a price change, or give --list"),
+        (["prices", "nonsense"], 2, "No such command 'nonsense'"),
+        (["prices", "show"], 2, "Missing argument 'market'"),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(words: list[str], code: int, message: str) -> None:
-    ended = spotctl("prices", *words)
+    ended = spotctl(*words)
     assert ended.code == code
     assert message in ended.error
     assert ended.out == ""
@@ -225,11 +239,11 @@ def test_bad_rows_are_listed_and_skipped_or_with_strict_rejected(tmp_path: Path)
     refused = spotctl("prices", "import", path, "--strict")
     assert refused.code == 2
     assert "was rejected: 3 bad rows, the first in line 2" in refused.err
-    assert spotctl("prices", "ls", "aws", "--json").json["markets"] == []
+    assert spotctl("lab", "prices", "ls", "aws", "--json").json["markets"] == []
     taken = spotctl("prices", "import", path)
     assert taken.code == 0
     assert [line.split(": ")[1] for line in taken.err.splitlines()] == ["line 2", "line 4", "line 5"]
-    assert spotctl("prices", "ls", "--json").json["markets"] == [MARKET]
+    assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [MARKET]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +274,9 @@ def test_an_unwritable_home_is_reported(history: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("imported")
 def test_the_result_of_sql_is_printed_unchanged() -> None:
-    shown = spotctl("prices", "sql", "select '[red]hi[/x]' as word, null as nothing, market from prices limit 1").out
+    shown = spotctl(
+        "lab", "prices", "sql", "select '[red]hi[/x]' as word, null as nothing, market from prices limit 1"
+    ).out
     assert "[red]hi[/x]" in shown
     assert MARKET in shown
     assert "None" not in shown
@@ -268,16 +284,18 @@ def test_the_result_of_sql_is_printed_unchanged() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has")
 def test_sql_keeps_to_its_memory_where_duckdb_does_not() -> None:
-    ended = spotctl("prices", "sql", "select repeat('x', 4000000000) as x")
+    ended = spotctl("lab", "prices", "sql", "select repeat('x', 4000000000) as x")
     assert ended.code == 1
     assert ended.error.startswith("spotctl: query: it needs more than 1 GB of memory; ask for less")
-    assert spotctl("prices", "sql", "select 1 as x", "--memory", "lots").error.startswith("spotctl: --memory 'lots' is")
-    assert spotctl("prices", "sql", "select 1 as x", "--json").json == {"rows": [{"x": 1}]}
+    assert spotctl("lab", "prices", "sql", "select 1 as x", "--memory", "lots").error.startswith(
+        "spotctl: --memory 'lots' is"
+    )
+    assert spotctl("lab", "prices", "sql", "select 1 as x", "--json").json == {"rows": [{"x": 1}]}
 
 
 def test_a_full_disk_while_printing_is_a_one_line_error(imported: Ended) -> None:
     assert imported.code == 0
-    command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local > /dev/full"
+    command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' lab prices export local > /dev/full"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stderr.startswith("spotctl: ")
@@ -296,17 +314,17 @@ def test_rows_committed_before_a_store_error_are_reported(history: Path, tmp_pat
 
 def test_a_reader_may_stop_early(imported: Ended) -> None:
     assert imported.code == 0
-    command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local | head -n 1"
+    command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' lab prices export local | head -n 1"
     ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_the_price_of_moving_data_is_dated_and_has_a_source() -> None:
-    moved = spotctl("prices", "egress", "aws/us-east-1", "gcp/us-central1", "--gb", "500", "--json").json
+    moved = spotctl("lab", "prices", "egress", "aws/us-east-1", "gcp/us-central1", "--gb", "500", "--json").json
     assert moved["usd"] == pytest.approx(400 * 0.09)
     assert moved["as_of"] == "2026-01-01T00:00:00Z"
-    assert "$36.00 for 500 GB" in spotctl("prices", "egress", "aws/us-east-1", "internet", "--gb", "500").out
-    assert "place 'aws' is not cloud/region" in spotctl("prices", "egress", "aws", "internet").error
+    assert "$36.00 for 500 GB" in spotctl("lab", "prices", "egress", "aws/us-east-1", "internet", "--gb", "500").out
+    assert "place 'aws' is not cloud/region" in spotctl("lab", "prices", "egress", "aws", "internet").error
 
 
 def test_a_file_cannot_command_the_terminal(tmp_path: Path) -> None:
@@ -317,5 +335,5 @@ def test_a_file_cannot_command_the_terminal(tmp_path: Path) -> None:
     assert "and 20 more bad rows (--json lists all)" in ended.err
     assert len(spotctl("prices", "import", path, "--json").json["files"][0]["bad"]) == 40
     assert "\x1b" not in spotctl("prices", "import", tmp_path / "none\x1b[31m.csv").err
-    assert "\x1b" not in spotctl("prices", "sql", "select chr(27) || '[31m' as red").out
+    assert "\x1b" not in spotctl("lab", "prices", "sql", "select chr(27) || '[31m' as red").out
     assert "\x1b" not in spotctl("prices", "show", "aws/\x1b[31m/x/y").err

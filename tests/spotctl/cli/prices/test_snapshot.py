@@ -1,7 +1,8 @@
-"""`spotctl lab prices snapshot`: what one installation observed, another one imports."""
+"""`spotctl lab prices snapshot` and `prices import`: what one installation observed, another one imports."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
+from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.units import DAY, HOUR, Span, parse_time
 from tests.servers.loopback import Reply, Request, serving
 from tests.spotctl.command_line import Ended, spotctl
@@ -32,7 +34,7 @@ class Site:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> tuple[Path, str]:
+def shared(tmp_path: Path) -> Path:
     """A snapshot of a day on which one market changed, one was watched without a change, and one was not watched."""
     events = [PriceEvent(QUIET, START - 30 * DAY, 5), PriceEvent(UNSEEN, START - 9 * DAY, 7)]
     events += [PriceEvent(BUSY, START + hour * HOUR, 100 + hour) for hour in range(-2, 30)]
@@ -42,21 +44,25 @@ def shared(tmp_path: Path) -> tuple[Path, str]:
         UNSEEN: WatchRecord((Span(START - 9 * DAY, START - 8 * DAY),)),
     }
     PriceStore(tmp_path / "one" / "prices").commit(FetchedRows(prices=PriceBatch.of(events), watched=watched))
-    made = run(tmp_path / "one", "make", "--out", tmp_path / "shared", "--day", "2026-03-01", "--json").json
+    made = share(tmp_path / "one", "--out", tmp_path / "shared", "--day", "2026-03-01", "--json").json
     assert [(one["markets"], one["events"]) for one in made["files"]] == [(2, 25)]
-    return Path(made["files"][0]["file"]), made["signer"]
+    return Path(made["files"][0]["file"])
 
 
-def run(home: Path, *words: str | Path) -> Ended:
-    return spotctl("--home", home, "prices", "snapshot", *words)
+def share(home: Path, *words: str | Path) -> Ended:
+    return spotctl("--home", home, "lab", "prices", "snapshot", *words)
 
 
-def test_an_import_is_idempotent_and_honest_about_what_was_watched(tmp_path: Path, shared: tuple[Path, str]) -> None:
-    path, signer = shared
+def take(home: Path, *words: str | Path) -> Ended:
+    return spotctl("--home", home, "prices", "import", *words)
+
+
+def test_an_import_is_idempotent_and_honest_about_what_was_watched(tmp_path: Path, shared: Path) -> None:
     for added in (25, 0):
-        ended = run(tmp_path / "two", "add", path, "--trust", signer, "--json")
+        ended = take(tmp_path / "two", shared, "--json")
         assert ended.code == 0
-        assert ended.json["files"][0]["added"] == added
+        assert (ended.json["files"][0]["layout"], ended.json["files"][0]["added"]) == ("snapshot", added)
+        assert "signature" not in ended.err
     store = PriceStore(tmp_path / "two" / "prices")
     assert set(store.markets()) == {QUIET, BUSY}
     quiet, busy = store.series(QUIET), store.series(BUSY)
@@ -67,54 +73,60 @@ def test_an_import_is_idempotent_and_honest_about_what_was_watched(tmp_path: Pat
     assert [busy.price_at(START + hour * HOUR) for hour in range(24)] == [100 + hour for hour in range(24)]
 
 
-def test_a_snapshot_on_a_web_server_is_imported(tmp_path: Path, shared: tuple[Path, str]) -> None:
-    path, signer = shared
-    with serving(Site(path.read_bytes())) as server:
-        assert run(tmp_path / "two", "add", f"{server.url}/aws.parquet", "--trust", signer).code == 0
+def test_a_snapshot_on_a_web_server_is_imported(tmp_path: Path, shared: Path) -> None:
+    with serving(Site(shared.read_bytes())) as server:
+        ended = take(tmp_path / "two", f"{server.url}/aws.parquet", "--json")
+        assert (ended.code, ended.json["files"][0]["file"]) == (0, f"{server.url}/aws.parquet")
     assert PriceStore(tmp_path / "two" / "prices").size()[0] == 25
 
 
-def test_an_unknown_signer_and_a_changed_file_are_refused(tmp_path: Path, shared: tuple[Path, str]) -> None:
-    path, signer = shared
-    refused = run(tmp_path / "two", "add", path)
-    assert refused.code == 2
-    assert f"signed by {signer}, which is not trusted (add --trust {signer})" in refused.error
-    whole = path.read_bytes()
+def test_the_signature_of_an_earlier_version_is_not_checked_which_is_said_once(tmp_path: Path, shared: Path) -> None:
+    with SegmentFile(shared) as file:
+        note, table = json.loads(file.notes[b"spotctl.snapshot"]), file.read()
+    for name in ("one", "other"):
+        with SegmentWriter(tmp_path / f"{name}.parquet", StoredUnits.of(table)) as writer:
+            writer.add(table)
+            writer.note(b"spotctl.snapshot", json.dumps({**note, "signer": "00", "signature": name}).encode())
+    ended = take(tmp_path / "two", tmp_path / "one.parquet", tmp_path / "other.parquet", "--json")
+    assert [file["added"] for file in ended.json["files"]] == [25, 0]
+    assert [file["unused_columns"] for file in ended.json["files"]] == [["signature"]] * 2
+    assert ended.error.startswith("signatures of snapshots are not checked")
+
+
+def test_a_changed_file_is_refused_or_read_as_the_whole_one(tmp_path: Path, shared: Path) -> None:
+    whole = shared.read_bytes()
     for at in range(4, len(whole), len(whole) // 12):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        ended = run(tmp_path / "two", "add", path, "--trust", signer)
-        if ended.code == 0:
-            continue
-        assert ended.code == 2
+        shared.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        ended = take(tmp_path / f"home-{at}", shared)
+        assert ended.code in (0, 2)
         assert "Traceback" not in ended.err
-    path.write_bytes(whole)
-    run(tmp_path / "three", "add", path, "--trust", signer)
-    two, three = (PriceStore(tmp_path / name / "prices") for name in ("two", "three"))
-    assert two.size()[0] in (0, 25)
-    if two.size()[0]:
-        assert [series.prices.tolist() for series in two.table()] == [
-            series.prices.tolist() for series in three.table()
-        ]
 
 
-def test_the_same_prices_give_the_same_file(tmp_path: Path, shared: tuple[Path, str]) -> None:
-    before = shared[0].read_bytes()
-    assert run(tmp_path / "one", "make", "--out", tmp_path / "shared", "--day", "2026-03-01").code == 0
-    assert shared[0].read_bytes() == before
-    assert (tmp_path / "one" / "snapshot-key").stat().st_mode & 0o077 == 0
+def test_the_same_prices_give_the_same_file(tmp_path: Path, shared: Path) -> None:
+    before = shared.read_bytes()
+    assert share(tmp_path / "one", "--out", tmp_path / "shared", "--day", "2026-03-01").code == 0
+    assert shared.read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("make", "--out", ".", "--day", "soon", "--cloud", "aws"), "day 'soon' is not a date"),
-        (("make", "--out", ".", "--day", "2020-01-01", "--cloud", "aws"), "no prices of aws were recorded on 2020-"),
-        (("add", "nothing.parquet"), "cannot be read: No such file"),
-        (("add", __file__), "is not a snapshot"),
+        (("--out", ".", "--day", "soon", "--cloud", "aws"), "day 'soon' is not a date"),
+        (("--out", ".", "--day", "2020-01-01", "--cloud", "aws"), "no prices of aws were recorded on 2020-"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
-    ended = run(tmp_path / "two", *words)
+def test_a_day_that_cannot_be_shared_is_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    ended = share(tmp_path / "two", *words)
     assert ended.code == 2
     assert message in ended.error
-    assert "move" not in ended.error, "the cure for a damaged store"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no Parquet"])
+def test_what_is_no_snapshot_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "it.parquet"
+    if content is not None:
+        file.write_bytes(content)
+    ended = take(tmp_path / "two", file)
+    assert ended.code == 2
+    assert ("cannot be read: No such file" if content is None else "is not a snapshot") in ended.err
+    assert "move" not in ended.err, "the cure for a damaged store"

@@ -36,7 +36,7 @@ def traces(tmp_path: Path) -> str:
 
 def test_json_has_a_row_for_each_scheme_and_slack(traces: str) -> None:
     words = ("--hours", "10", "--slack", "1.2,2", "--starts", "5", "--delay", "0.2h", "--on-demand-ratio", "3")
-    ended = spotctl("backtest", "deadline", "--traces", traces, *words, "--json")
+    ended = spotctl("lab", "backtest", "deadline", "--traces", traces, *words, "--json")
     assert (ended.code, ended.err) == (0, "")
     rows = ended.json["results"]
     assert [(row["scheme"], row["slack"]) for row in rows] == [(name, slack) for name in SCHEMES for slack in (1.2, 2)]
@@ -54,14 +54,14 @@ def test_json_has_a_row_for_each_scheme_and_slack(traces: str) -> None:
 
 def test_the_same_question_has_the_same_answer(traces: str) -> None:
     words = ("--traces", traces, "--hours", "10", "--slack", "1.5", "--starts", "4", "--json")
-    first, second = (spotctl("backtest", "deadline", *words).json["results"] for _ in range(2))
+    first, second = (spotctl("lab", "backtest", "deadline", *words).json["results"] for _ in range(2))
     assert first == second
 
 
 def test_the_table_and_the_plots(traces: str, tmp_path: Path) -> None:
     out = tmp_path / "plots" / "of a replay"
     words = ("--hours", "10", "--slack", "1.2,1.5", "--starts", "4", "--delay", "0s", "--out", out)
-    ended = spotctl("backtest", "deadline", "--traces", traces, *words)
+    ended = spotctl("lab", "backtest", "deadline", "--traces", traces, *words)
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
     assert lines[0].split("  ")[0] == "strategy"
@@ -74,7 +74,7 @@ def test_the_table_and_the_plots(traces: str, tmp_path: Path) -> None:
 
 def test_traces_too_short_for_a_slack_are_named_and_left_out(traces: str, tmp_path: Path) -> None:
     traced(tmp_path, "one-short", 0.6, 7)
-    ended = spotctl("backtest", "deadline", "--traces", traces, "--hours", "10", "--slack", "1.1,2", "--json")
+    ended = spotctl("lab", "backtest", "deadline", "--traces", traces, "--hours", "10", "--slack", "1.1,2", "--json")
     assert ended.code == 0
     assert ended.err == "slack 2: 1 of 4 traces are shorter than 20 hours\n"
     jobs = {(row["scheme"], row["slack"]): row["jobs"] for row in ended.json["results"]}
@@ -85,7 +85,7 @@ def test_a_trace_of_several_machines_is_up_while_all_are(tmp_path: Path) -> None
     path = traced(tmp_path, "four", 5, 3, machines=4)
     one = traced(tmp_path, "single", 5, 3)
     words = ("--hours", "10", "--slack", "1.5", "--starts", "4", "--json")
-    four, single = (spotctl("backtest", "deadline", "--traces", trace, *words).json for trace in (path, one))
+    four, single = (spotctl("lab", "backtest", "deadline", "--traces", trace, *words).json for trace in (path, one))
     assert four["results"] == single["results"]
 
 
@@ -109,7 +109,7 @@ def test_a_trace_of_several_machines_is_up_while_all_are(tmp_path: Path) -> None
 )
 def test_what_cannot_be_replayed_is_one_line_and_code_2(traces: str, words: list[str], message: str) -> None:
     given = words if "--traces" in words else ["--traces", traces, *words]
-    ended = spotctl("backtest", "deadline", *given, "--json")
+    ended = spotctl("lab", "backtest", "deadline", *given, "--json")
     assert ended.code == 2
     assert message in ended.error
     assert ended.out == ""
@@ -117,7 +117,7 @@ def test_what_cannot_be_replayed_is_one_line_and_code_2(traces: str, words: list
 
 def test_files_that_are_no_traces_are_named(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("{}")
-    ended = spotctl("backtest", "deadline", "--traces", str(tmp_path / "*.json"))
+    ended = spotctl("lab", "backtest", "deadline", "--traces", str(tmp_path / "*.json"))
     assert ended.code == 2
     assert "odd.json: is not an availability trace" in ended.error
 
@@ -128,7 +128,7 @@ def test_recorded_traces_are_met_and_a_third_of_the_gap_closes(
     shared_data: Path, recorded: str, least_mean: float
 ) -> None:
     traces = str(shared_data / "availability" / f"availability__1-node__{recorded}__*")
-    ended = spotctl("backtest", "deadline", "--traces", traces, "--starts", "6", "--json")
+    ended = spotctl("lab", "backtest", "deadline", "--traces", traces, "--starts", "6", "--json")
     assert ended.code == 0
     assert all(row["misses"] == 0 for row in ended.json["results"])
     closed = [one["share"] for one in ended.json["gap_closed"]]

@@ -1,4 +1,4 @@
-"""`spotctl lab backtest frontier` from its entry point, over prices that the test generates."""
+"""`spotctl lab backtest run --frontier` from its entry point, over prices that the test generates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ SOME = "on-demand,standard+agileml,proteus,fixed-bid:0.0001,lookahead:0,lookahea
 
 def test_every_point_has_a_bound_and_the_frontier_is_what_nothing_beats(folder: Path) -> None:
     command = [
+        "lab",
         "backtest",
-        "frontier",
+        "run",
         str(folder / "scenario.yaml"),
+        "--frontier",
         "--schemes",
         SOME,
         "--workers",
@@ -43,25 +45,32 @@ def test_every_point_has_a_bound_and_the_frontier_is_what_nothing_beats(folder: 
 
 def test_finite_pools_cost_more(folder: Path) -> None:
     command = [
+        "lab",
         "backtest",
-        "frontier",
+        "run",
         str(folder / "scenario.yaml"),
+        "--frontier",
         "--schemes",
         "proteus",
         "--workers",
         "1",
         "--json",
     ]
-    unlimited, limited = (spotctl(*command, *more).json for more in ([], ["--depth", "1"]))
+    unlimited = spotctl(*command).json
+    scenario = folder / "scenario.yaml"
+    scenario.write_text(f"{scenario.read_text()}depth: 1\n")
+    limited = spotctl(*command).json
     assert limited["points"][0]["bound_pct"] > unlimited["points"][0]["bound_pct"]
     assert limited["points"][0]["runtime_ratio"] > unlimited["points"][0]["runtime_ratio"]
 
 
 def test_other_windows_of_the_history_have_points_of_their_own(folder: Path) -> None:
     command = [
+        "lab",
         "backtest",
-        "frontier",
+        "run",
         str(folder / "scenario.yaml"),
+        "--frontier",
         "--schemes",
         "proteus,lookahead",
         "--workers",

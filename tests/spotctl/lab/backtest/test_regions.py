@@ -40,7 +40,7 @@ def written(folder: Path, changes: dict[str, object]) -> Path:
 
 
 def test_json_has_a_row_for_each_policy_and_window(scenario: Path, tmp_path: Path) -> None:
-    ended = spotctl("backtest", "regions", scenario, "--json", "--out", tmp_path / "out")
+    ended = spotctl("lab", "backtest", "regions", scenario, "--json", "--out", tmp_path / "out")
     assert (ended.code, ended.err) == (0, "")
     rows = ended.json["results"]
     # Starts at 0, 9 and 18 hours; one row for each zone of the policy that stays in one.
@@ -54,7 +54,7 @@ def test_json_has_a_row_for_each_policy_and_window(scenario: Path, tmp_path: Pat
 
 
 def test_a_table_says_what_policies_cost(scenario: Path) -> None:
-    ended = spotctl("backtest", "regions", scenario)
+    ended = spotctl("lab", "backtest", "regions", scenario)
     assert ended.code == 0
     assert "up-switch" in ended.out
     assert "3 windows" in ended.err
@@ -78,7 +78,7 @@ def test_a_table_says_what_policies_cost(scenario: Path) -> None:
     ],
 )
 def test_a_wrong_scenario_is_one_line(scenario: Path, changes: dict[str, object], said: str) -> None:
-    ended = spotctl("backtest", "regions", written(scenario.parent, changes))
+    ended = spotctl("lab", "backtest", "regions", written(scenario.parent, changes))
     assert ended.code != 0
     assert said in ended.error
 
@@ -94,14 +94,14 @@ def test_probes_of_many_machines_and_files_without_times(scenario: Path) -> None
                     rows.writerow([f"2026-01-01T{hour:02}:{minute:02}:00Z", ZONES[0], 8 if hour % 2 else 16, 16])
     job = {"work_hours": 4, "deadline_hours": 10, "machines": 12}
     found = written(folder, {"traces": ["probes.csv"], "job": job, "starts": [0], "policies": ["optimal"]})
-    row = spotctl("backtest", "regions", found, "--json").json["results"][0]
+    row = spotctl("lab", "backtest", "regions", found, "--json").json["results"][0]
     # 16 machines are there every other hour, and on-demand machines cost three times as much.
     assert (row["spot_hours"], row["on_demand_hours"]) == (5.0, 0.0)
     (folder / f"x__{ZONES[1]}_v100_1.json").write_text(
         json.dumps({"metadata": {"gap_seconds": 600}, "data": [1] * 200})
     )
     plain = written(folder, {"traces": ["x__*.json"], "policies": ["optimal", "skynomad"], "starts": [0]})
-    assert spotctl("backtest", "regions", plain).code == 0
+    assert spotctl("lab", "backtest", "regions", plain).code == 0
 
 
 def test_published_costs_are_reproduced(shared_data: Path) -> None:

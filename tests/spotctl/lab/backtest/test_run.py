@@ -50,7 +50,7 @@ def table_of(seed: int, zone: str) -> PriceTable:
 
 
 def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
-    ended = spotctl("backtest", "run", folder / "scenario.yaml", "--out", folder / "out", "--workers", "2")
+    ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--out", folder / "out", "--workers", "2")
     assert ended.code == 0, ended.err
     assert "\ndefault for hourly-refund billing: lookahead, because " in ended.err
     assert [line.split()[0] for line in ended.out.splitlines()[1:]] == [
@@ -67,20 +67,19 @@ def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
         assert (folder / "out" / name).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("words", [("run",), ("compare", "--against", "proteus"), ("frontier",)])
+@pytest.mark.parametrize("words", [(), ("--against", "proteus"), ("--frontier",)])
 def test_80_columns_hold_the_names_of_strategies(folder: Path, words: tuple[str, ...]) -> None:
-    command, *options = words
-    ended = spotctl("backtest", command, folder / "scenario.yaml", *options, "--workers", "1", COLUMNS="80")
+    ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", *words, "--workers", "1", COLUMNS="80")
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(" standard+agileml " in f" {line} " for line in lines)
-    assert all(len(line.split()) > 3 for line in lines)
+    assert all(len(line.split()) > 3 for line in lines if line and line != "differences from proteus")
 
 
 def test_json_has_the_documented_keys_and_repeats_itself(folder: Path) -> None:
     one, again = (
-        spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json for _ in range(2)
+        spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json for _ in range(2)
     )
     assert one["results"] == again["results"]
     assert one["wall_seconds"] > 0
@@ -97,7 +96,7 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
     assert spotctl("prices", "import", folder / "history.csv").code == 0
     stored = SCENARIO.replace("prices: [history.csv]", "store: {markets: 'aws/us-east-1/*/m4.*'}")
     (folder / "scenario.yaml").write_text(stored)
-    assert spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").code == 0
+    assert spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").code == 0
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,7 @@ def test_a_scenario_that_cannot_be_replayed_is_one_line_and_exit_code_2(
 ) -> None:
     assert old in SCENARIO
     (folder / "scenario.yaml").write_text(SCENARIO.replace(old, new, 1))
-    ended = spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1")
+    ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1")
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.error
 
@@ -165,7 +164,7 @@ def test_todays_regime_replays(traces: Path, billing: str) -> None:
     told = f"evictions: {{availability: {{traces: '*e*.json'}}}}\nbilling: {billing}\nmax_vcpus: 64"
     text = SCENARIO.replace("max_vcpus: 64", told).replace("proteus, bound", "proteus, price-capacity, bound")
     (traces / "scenario.yaml").write_text(text)
-    ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1", "--json")
+    ended = spotctl("lab", "backtest", "run", traces / "scenario.yaml", "--workers", "1", "--json")
     rows = {row["scheme"]: row for row in ended.json["results"]}
     assert rows["price-capacity"]["evictions_per_job"] > 0
     assert (rows["price-capacity"]["free_pct"] > 0) is (billing in ("per-second-first-hour-free", "azure"))
@@ -178,7 +177,7 @@ def test_a_market_plays_the_trace_it_is_told_to(traces: Path) -> None:
   availability: {traces: '*.json', markets: {"*/*/us-east-1b": never}}
 max_vcpus: 64"""
     (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told).replace("standard+agileml", "tierml"))
-    ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1", "--out", traces / "out")
+    ended = spotctl("lab", "backtest", "run", traces / "scenario.yaml", "--workers", "1", "--out", traces / "out")
     assert ended.code == 0, ended.err
     assert "1 markets have their own trace, 1 get an assigned one" in ended.err
     with (traces / "out" / "jobs.csv").open() as file:
@@ -188,7 +187,7 @@ max_vcpus: 64"""
     spot = {zone: sum(held for where, held in hours if where == zone) for zone in ("a", "b")}
     assert spot["b"] == 0 < spot["a"]
     (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told.replace(": never", ": 'x*'")))
-    ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1")
+    ended = spotctl("lab", "backtest", "run", traces / "scenario.yaml", "--workers", "1")
     assert (ended.code, ended.out) == (2, "")
     assert "evictions.availability.markets: no trace matches 'x*'" in ended.error
 
@@ -202,7 +201,10 @@ def test_hazards_may_be_rates_by_market_or_learned_from_lives(folder: Path) -> N
         text = SCENARIO.replace("max_vcpus: 64", f"evictions: {{hazard: {hazard}}}\nmax_vcpus: 64")
         text = text.partition("schemes:")[0] + "schemes: [standard+agileml]"
         (folder / "scenario.yaml").write_text(text)
-        assert spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1", "--out", folder / "out").code == 0
+        assert (
+            spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--out", folder / "out").code
+            == 0
+        )
         with (folder / "out" / "jobs.csv").open() as file:
             rows = list(csv.DictReader(file))
         found[hazard] = {
@@ -216,14 +218,16 @@ def test_hazards_may_be_rates_by_market_or_learned_from_lives(folder: Path) -> N
 
 def test_a_job_may_use_all_zones_together(folder: Path) -> None:
     (folder / "scenario.yaml").write_text(SCENARIO.replace('["m4.*"]', '["m4.*"], zones: together'))
-    rows = spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json["results"]
+    rows = spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json["results"]
     assert {row["jobs"] for row in rows} == {5}
 
 
 def test_compare_pairs_the_jobs_of_all_variants(folder: Path) -> None:
-    asked = ("backtest", "compare", folder / "scenario.yaml", "--schemes", "standard+agileml,on-demand")
-    more = ("--cuts", "2", "--vary", "lambda,startup", "--workers", "1", "--starts", "4")
-    found = spotctl(*asked, *more, "--json").json["differences"]
+    asked = ("lab", "backtest", "run", folder / "scenario.yaml", "--schemes", "standard+agileml,on-demand")
+    more = ("--against", "proteus", "--cuts", "2", "--vary", "lambda,startup", "--workers", "1", "--starts", "4")
+    answer = spotctl(*asked, *more, "--json").json
+    assert [row["scheme"] for row in answer["results"]] == ["proteus", "standard+agileml", "on-demand"]
+    found = answer["differences"]
     names = [row["variant"] for row in found if row["scheme"] == "on-demand"]
     assert names[0] == "as it is"
     assert names[1:3] == ["test 2026-01-03 to 2026-01-06", "test 2026-01-06 to 2026-01-09"]
@@ -234,20 +238,24 @@ def test_compare_pairs_the_jobs_of_all_variants(folder: Path) -> None:
         if row["cost_low"] is not None:
             assert row["cost_low"] <= row["cost_points"] <= row["cost_high"]
     shown = spotctl(*asked, *more)
-    assert shown.out.splitlines()[0].split()[:3] == ["variant", "strategy", "hours"]
-    assert len(shown.out.splitlines()) == 1 + len(found)
+    table, _, differences = shown.out.partition("\n\ndifferences from proteus\n")
+    assert table.splitlines()[0].split()[0] == "strategy"
+    assert differences.splitlines()[0].split()[:3] == ["variant", "strategy", "hours"]
+    assert len(differences.splitlines()) == 1 + len(found)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--against", "magic"), "schemes: 'magic' is unknown"),
-        (("--vary", "weather"), "vary: 'weather' is unknown (known: lambda, startup, sigma"),
-        (("--cuts", "90"), "use fewer cuts or shorter jobs"),
+        (("--against", "proteus", "--vary", "weather"), "vary: 'weather' is unknown (known: lambda, startup, sigma"),
+        (("--against", "proteus", "--cuts", "90"), "use fewer cuts or shorter jobs"),
+        (("--cuts", "1"), "name the strategy to compare with: --against"),
+        (("--frontier", "--against", "proteus"), "leave out --against and --vary"),
     ],
 )
 def test_a_comparison_that_makes_no_sense_is_one_line(folder: Path, options: tuple[str, ...], message: str) -> None:
-    ended = spotctl("backtest", "compare", folder / "scenario.yaml", *options, "--workers", "1")
+    ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", *options, "--workers", "1")
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.error
 
@@ -256,7 +264,7 @@ def test_the_scenario_of_today_gives_what_decision_6_says(shared_data: Path, tmp
     """Fewer starts than the example has. No run is left unfinished, and the default pays less than the usual ways."""
     example = Path("examples/backtest_today.yaml").read_text().replace("starts: 60", "starts: 16")
     (tmp_path / "scenario.yaml").write_text(example.replace("../shared/data", str(shared_data)))
-    found = spotctl("backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]
+    found = spotctl("lab", "backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]
     figures = {(row["scheme"], row["hours"]): row for row in found}
     assert not any(row["unfinished"] for row in found)
     for hours in (2, 20):
@@ -273,7 +281,7 @@ def test_the_2016_scenario_gives_the_independent_figures(shared_data: Path, tmp_
     example = example.replace(', "fixed-bid:0.0001", lookahead, bound]', "]")
     assert example.endswith("tierml, proteus]\n")
     (tmp_path / "scenario.yaml").write_text(example.replace("../shared/data", str(shared_data)))
-    found = spotctl("backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]
+    found = spotctl("lab", "backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]
     figures = {(row["scheme"], row["hours"]): (row["cost_pct"], row["runtime_ratio"]) for row in found}
     expected = {
         ("standard+checkpoint", 2): (30.8, 1.24),

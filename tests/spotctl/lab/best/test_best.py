@@ -115,10 +115,15 @@ def test_old_prices_are_left_out_and_counted() -> None:
 
 @pytest.mark.usefixtures("prices")
 @pytest.mark.parametrize(
-    "words", [("best", "--gpu", "A100:8"), ("stats",), ("show", "gcp/us-central1/-/a2-highgpu-8g")]
+    "words",
+    [
+        ("prices", "best", "--gpu", "A100:8"),
+        ("lab", "prices", "ls", "--stats"),
+        ("prices", "show", "gcp/us-central1/-/a2-highgpu-8g"),
+    ],
 )
 def test_80_columns_hold_every_figure_whole(words: tuple[str, ...]) -> None:
-    shown = spotctl("prices", *words, COLUMNS="80").out
+    shown = spotctl(*words, COLUMNS="80").out
     assert "\N{HORIZONTAL ELLIPSIS}" not in shown
     assert max(map(len, shown.splitlines())) <= 80
     if words[0] == "best":
@@ -151,15 +156,20 @@ def test_without_prices_the_synthetic_market_is_labeled() -> None:
         (("best", "--gpu", "a1000"), "--gpu a1000: no known machine has the accelerator A1000 (did you mean A100?)"),
         (("best", "--gpu", "A1"), "(did you mean A10?)"),
         (("best", "--gpu", "radeon"), "(known: A10, A100, "),
-        (("watch", "--gpu", "A9000:8", "--below", "1"), "(did you mean A100?)"),
-        (("ls", "--accelerator", "V1000"), "(did you mean V100?)"),
-        (("stats", "--accelerator", "V1000"), "(did you mean V100?)"),
+        (("best", "--gpu", "A9000:8", "--below", "1"), "(did you mean A100?)"),
     ],
 )
 def test_a_gpu_that_does_not_exist_is_bad_input(words: tuple[str, ...], says: str) -> None:
     ended = spotctl("prices", *words)
     assert ended.code == 2
     assert says in ended.error
+
+
+@pytest.mark.parametrize("question", [(), ("--stats",), ("--gaps",)])
+def test_an_accelerator_that_does_not_exist_is_bad_input(question: tuple[str, ...]) -> None:
+    ended = spotctl("lab", "prices", "ls", "--accelerator", "V1000", *question)
+    assert ended.code == 2
+    assert "(did you mean V100?)" in ended.error
 
 
 def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_lists() -> None:
@@ -179,7 +189,7 @@ def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_
     assert "vCPUs, memory and GPUs are from the shipped list, as of 20" in ended.err
     old = spotctl("prices", "best", *words, "--max-age", "7d")
     assert (old.code, "no offer fits: --max-age 7d leaves none" in old.err) == (3, True)
-    assert spotctl("prices", "watch", *words, "--below", "99", "--no-fetch", "--for", "0").code == 3
+    assert spotctl("prices", "best", *words, "--below", "99", "--no-fetch", "--for", "0").code == 3
 
 
 @pytest.mark.usefixtures("prices")
@@ -229,7 +239,7 @@ def test_only_clouds_without_current_prices_are_named(tmp_path: Path) -> None:
         "azure": "missing",
     }
     assert every["fetch"] == "spotctl prices fetch"
-    listed = spotctl("prices", "ls", "--json", **home).json
+    listed = spotctl("lab", "prices", "ls", "--json", **home).json
     assert [(cloud["cloud"], cloud["state"]) for cloud in listed["clouds"]] == [("aws", "old")]
 
 

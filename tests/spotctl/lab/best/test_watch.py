@@ -1,4 +1,4 @@
-"""`spotctl lab prices watch` from its entry point, against a public price list and a webhook on this machine."""
+"""`spotctl prices best --below` from its entry point, against a public price list and a webhook on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spotctl.nightly.hooks import hook
 
 NOW = time.time_ns() // 1_000_000_000 * 1_000_000
 SIZE = "Standard_ND96asr_v4"
-WATCH = ("prices", "watch", "--gpu", "A100:8", "--cloud", "azure", "--region", "eastus")
+WATCH = ("prices", "best", "--gpu", "A100:8", "--cloud", "azure", "--region", "eastus")
 
 
 @dataclass
@@ -72,7 +72,7 @@ def test_it_looks_again_until_the_price_falls_and_posts_that(azure: AzureWorld) 
 def test_with_keep_each_new_time_is_reported_once(azure: AzureWorld) -> None:
     azure.server.api = Moving((12, 8, 8, 12, 8, 8))
     with hook(500, 200, 404) as receiver:
-        words = ("--below", "9", "--by", "price", "--every", "1s", "--keep", "--webhook", receiver.url)
+        words = ("--below", "9", "--sort", "price", "--every", "1s", "--keep", "--webhook", receiver.url)
         ended = spotctl(*WATCH, *words)
     assert ended.code == 130
     assert ended.out.count(SIZE) == 2
@@ -99,24 +99,25 @@ def test_a_time_limit_and_a_failing_source(azure: AzureWorld) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--below", "1", "--by", "age"), "--by 'age' is not one of price, gpu"),
+        (("--below", "1", "--sort", "age"), "--sort 'age' is not one of price, gpu"),
+        (("--keep",), "best: --for, --no-fetch, --webhook and --keep belong to --below"),
         (("--below", "0"), "--below 0 must be above 0"),
         (("--below", "nan"), "--below nan must be above 0"),
         (("--below", "1", "--every", "0s"), "duration '0s'"),
         (("--below", "1", "--webhook", "ftp://hook"), "--webhook is not https://HOST/..."),
         (("--below", "1", "--webhook", "$NO_HOOK"), "NO_HOOK is not in the environment"),
-        (("--below", "1", "--region", "us-est-1"), "watch: no region is named 'us-est-1'; did you mean us-"),
+        (("--below", "1", "--region", "us-est-1"), "best: no region is named 'us-est-1'; did you mean us-"),
         (("--below", "1", "--cloud", "local"), "prices can be fetched from aws, gcp, azure"),
-        (("--below", "1", "--cloud", "azure", "--region", "us-east-1"), "watch: no such region in azure"),
+        (("--below", "1", "--cloud", "azure", "--region", "us-east-1"), "best: no such region in azure"),
     ],
 )
 def test_a_bad_request_is_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    ended = spotctl("prices", "watch", *words, SPOTCTL_HOME=str(tmp_path))
+    ended = spotctl("prices", "best", *words, SPOTCTL_HOME=str(tmp_path))
     assert ended.code == 2
     assert message in ended.error
 
 
 def test_synthetic_prices_meet_no_condition() -> None:
     assert spotctl("prices", "best", "--json").json["offers"] != []
-    ended = spotctl("prices", "watch", "--below", "1000", "--no-fetch", "--for", "0s", "--json")
+    ended = spotctl("prices", "best", "--below", "1000", "--no-fetch", "--for", "0s", "--json")
     assert (ended.code, ended.json["holds"]) == (3, False)

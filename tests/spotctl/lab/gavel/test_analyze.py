@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def prices(folder: Path, name: str, *rows: str) -> Path:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[str | Path]:
+def files(tmp_path: Path) -> dict[str, Any]:
     """Ten days: Amazon's V100 for a dollar, then two; Azure's P100 for half of one, its K80s for a tenth."""
     amazon = prices(
         tmp_path,
@@ -51,19 +52,28 @@ def files(tmp_path: Path) -> list[str | Path]:
     }
     throughputs = tmp_path / "throughputs.json"
     throughputs.write_text(json.dumps(table))
-    return ["--prices", amazon, "--prices", azure, "--throughputs", throughputs]
+    return {"prices": [str(amazon), str(azure)], "throughputs": str(throughputs)}
 
 
-def analyze(*words: str | Path) -> Ended:
-    return spotctl("gavel", "analyze", *words)
+@pytest.fixture
+def analyze(tmp_path: Path, files: dict[str, Any]) -> Callable[..., Ended]:
+    """Analyzes the files on the terms that are given; a term that is None is left out."""
+
+    def run(*words: str | Path, **terms: object) -> Ended:
+        scenario = tmp_path / "scenario.yaml"
+        values = {key: value for key, value in (files | terms).items() if value is not None}
+        scenario.write_text(json.dumps(values))  # which is YAML, too
+        return spotctl("lab", "gavel", "analyze", scenario, *words)
+
+    return run
 
 
 def by_case(answer: dict[str, Any]) -> dict[tuple[str, float, str], Any]:
     return {(row["job"], row["days"], row["strategy"]): row for row in answer["results"]}
 
 
-def test_the_answers_are_those_of_a_pencil(files: list[str | Path]) -> None:
-    ended = analyze(*files, "--days", "2", "--starts", "1", "--move", "0s", "--json")
+def test_the_answers_are_those_of_a_pencil(analyze: Callable[..., Ended]) -> None:
+    ended = analyze("--json", days=[2], starts=1, move="0s")
     assert ended.code == 0, ended.err
     rows = by_case(ended.json)
     usd = {(job, strategy): row["usd"] for (job, _, strategy), row in rows.items()}
@@ -81,8 +91,8 @@ def test_the_answers_are_those_of_a_pencil(files: list[str | Path]) -> None:
     assert ended.json["markets"] == 3
 
 
-def test_a_job_moves_when_the_price_rises(files: list[str | Path]) -> None:
-    ended = analyze(*files, "--days", "6", "--starts", "1", "--jobs", "vision", "--move", "1h", "--json")
+def test_a_job_moves_when_the_price_rises(analyze: Callable[..., Ended]) -> None:
+    ended = analyze("--json", days=[6], starts=1, jobs=["vision"], move="1h")
     rows = by_case(ended.json)
     # Four days at a dollar; then two V100-days are left: 96 dollars there, 128.5 h for half of one on the P100.
     moved = rows["vision", 6, "dynamic"]
@@ -91,9 +101,8 @@ def test_a_job_moves_when_the_price_rises(files: list[str | Path]) -> None:
     assert rows["vision", 6, "multi-cloud"]["usd"] == 96 + 96
 
 
-def test_evictions_make_a_cloud_dearer(files: list[str | Path]) -> None:
-    words = (*files, "--days", "1", "--starts", "1", "--json")
-    plain, evicted = (analyze(*words, "--evictions", rate) for rate in ("", "azure=0.5"))
+def test_evictions_make_a_cloud_dearer(analyze: Callable[..., Ended]) -> None:
+    plain, evicted = (analyze("--json", days=[1], starts=1, evictions=rates) for rates in ({}, {"azure": 0.5}))
     before, after = (by_case(one.json)["games", 1, "multi-cloud"]["usd"] for one in (plain, evicted))
     share = next(one["useful_share"] for one in evicted.json["prices"] if one["cloud"] == "azure")
     # An eviction every two hours costs five minutes: exp(-1/24) of the time is work.
@@ -101,19 +110,19 @@ def test_evictions_make_a_cloud_dearer(files: list[str | Path]) -> None:
     assert after == pytest.approx(before / share)
 
 
-def test_what_is_left_out_is_said(files: list[str | Path]) -> None:
-    ended = analyze(*files, "--days", "2,9", "--json")
+def test_what_is_left_out_is_said(analyze: Callable[..., Ended]) -> None:
+    ended = analyze("--json", days=[2, 9])
     assert "left out: types missing from the catalog: azure/Standard_NC24rs_v2" in ended.err
     assert "left out: 1 types without an accelerator" in ended.err
     assert ended.json["remarks"] == ended.err.splitlines()
-    told = analyze(*files, "--days", "2", "--machine", "azure/Standard_NC24rs_v2=P100x4", "--json")
+    told = analyze("--json", days=[2], machines={"azure/Standard_NC24rs_v2": "P100x4"})
     assert "does not know" not in told.err
     assert told.json["markets"] == 4
 
 
-def test_the_tables_and_the_files(files: list[str | Path], tmp_path: Path) -> None:
+def test_the_tables_and_the_files(analyze: Callable[..., Ended], tmp_path: Path) -> None:
     out = tmp_path / "made" / "for it"
-    ended = analyze(*files, "--days", "1,2", "--starts", "3", "--out", out)
+    ended = analyze("--out", out, days=[1, 2], starts=3)
     assert ended.code == 0, ended.err
     assert "Dollars for a job of 2 V100-days" in ended.out
     assert [line.split()[0] for line in ended.out.splitlines() if line.startswith(("vision", "games"))] == [
@@ -136,54 +145,54 @@ def test_the_tables_and_the_files(files: list[str | Path], tmp_path: Path) -> No
     ]
 
 
-def test_stored_prices_are_taken_where_no_file_is_given(files: list[str | Path]) -> None:
-    assert spotctl("prices", "import", files[1], files[3]).code == 0
-    words = ("--days", "2", "--starts", "2", "--json")
-    stored, given = analyze(*files[4:], *words), analyze(*files, *words)
+def test_stored_prices_are_taken_where_no_file_is_given(analyze: Callable[..., Ended], files: dict[str, Any]) -> None:
+    assert spotctl("prices", "import", *files["prices"]).code == 0
+    stored, given = analyze("--json", prices=None, days=[2], starts=2), analyze("--json", days=[2], starts=2)
     assert stored.code == 0, stored.err
     assert stored.json["results"] == given.json["results"]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("terms", "message"),
     [
-        (["--home", "us-east-1"], "--home 'us-east-1': is not a cloud and region (write aws/us-east-1)"),
-        (["--home", "aws/us-west-9"], "strategy fixed-type: no machine with one V100 in aws/us-west-9"),
-        (["--baseline", "H100"], "--baseline H100: no job type runs on it"),
-        (["--baseline", "K80"], "strategy fixed-type: no machine with one K80 in aws/us-east-1 runs"),
-        (["--days", "1,soon"], "--days '1,soon' is not a list of numbers"),
-        (["--days", "0"], "days must be above 0"),
-        (["--days", "nan"], "days must be above 0"),
-        (["--days", "400"], "jobs of 400 days do not end within the price history"),
-        (["--starts", "0"], "--starts"),
-        (["--jobs", "nothing*"], "--jobs 'nothing*': no job type matches"),
-        (["--move", "soon"], "duration 'soon'"),
-        (["--dataset-gb", "-1"], "dataset of -1"),
-        (["--checkpoint-gb", "nan"], "checkpoint of nan"),
-        (["--dataset-on", "aws,ibm"], "cloud 'ibm' is not one of"),
-        (["--evictions", "aws"], "--evictions 'aws': is not a cloud with evictions"),
-        (["--evictions", "aws=-1"], "rates and spans must be finite and at least 0"),
-        (["--machine", "P100"], "--machine 'P100': write azure/Standard_NC24rs_v2=P100x4"),
-        (["--markets", "gcp/*"], "no price history of a machine that a job type runs on (0 markets"),
-        (["--prices", "none.csv"], "none.csv: cannot be read: No such file or directory"),
-        (["--throughputs", "none.json"], "none.json: cannot be read"),
+        ({"home": "us-east-1"}, "home: 'us-east-1' is not a cloud and region (write aws/us-east-1)"),
+        ({"home": "aws/us-west-9"}, "strategy fixed-type: no machine with one V100 in aws/us-west-9"),
+        ({"baseline": "H100"}, "baseline: no job type runs on H100"),
+        ({"baseline": "K80"}, "strategy fixed-type: no machine with one K80 in aws/us-east-1 runs"),
+        ({"days": [1, "soon"]}, "scenario.yaml:1: days.1: Input should be a valid number"),
+        ({"days": [0]}, "days.0: Input should be greater than 0"),
+        ({"days": [400]}, "days: jobs of 400 days do not end within the price history"),
+        ({"starts": 0}, "starts: Input should be greater than 0"),
+        ({"jobs": ["nothing*"]}, "jobs: no job type matches nothing*"),
+        ({"move": "soon"}, "duration 'soon'"),
+        ({"dataset_gb": -1}, "dataset of -1"),
+        ({"checkpoint_gb": "many"}, "checkpoint_gb: Input should be a valid number"),
+        ({"dataset_on": ["aws", "ibm"]}, "dataset_on: cloud 'ibm' is not one of"),
+        ({"evictions": {"ibm": 1}}, "evictions: cloud 'ibm' is not one of"),
+        ({"evictions": {"aws": -1}}, "rates and spans must be finite and at least 0"),
+        ({"machines": {"P100": "x"}}, "machines: P100: x is not azure/Standard_NC24rs_v2: P100x4"),
+        ({"markets": "gcp/*"}, "no price history of a machine that a job type runs on (0 markets"),
+        ({"prices": ["none.csv"]}, "none.csv: cannot be read: No such file or directory"),
+        ({"throughputs": "none.json"}, "none.json: cannot be read"),
+        ({"throughputs": None}, "throughputs: Field required"),
+        ({"thoughputs": 1}, "thoughputs: Extra inputs are not permitted"),
     ],
 )
 def test_what_cannot_be_analysed_is_one_line_and_code_2(
-    files: list[str | Path], words: list[str], message: str
+    analyze: Callable[..., Ended], terms: dict[str, object], message: str
 ) -> None:
-    ended = analyze(*files, *words, "--json")
+    ended = analyze("--json", **terms)
     assert ended.code == 2
     assert message in ended.error
     assert ended.out == ""
 
 
-def test_recorded_markets_give_the_published_tables(shared_data: Path) -> None:
+def test_recorded_markets_give_the_published_tables(shared_data: Path, analyze: Callable[..., Ended]) -> None:
     files = [
         shared_data / "prices" / f"{name}.csv.gz" for name in ("aws_gpu_2019-12_2020-03", "azure_gpu_2020-02_2020-03")
     ]
     table = shared_data / "gavel" / "simulation_throughputs.json.gz"
-    ended = analyze("--prices", files[0], "--prices", files[1], "--throughputs", table, "--days", "4", "--json")
+    ended = analyze("--json", prices=list(map(str, files)), throughputs=str(table), days=[4])
     assert ended.code == 0, ended.err
     printed = {(one["table"], one["what"]): one for one in ended.json["figures"] if one["paper"] is not None}
     # Tables 6.2 and 6.3 are about the same prices. They are printed with two digits.
@@ -201,10 +210,10 @@ def test_recorded_markets_give_the_published_tables(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_number_is_folded_and_no_line_is_longer_than_the_terminal(
-    files: list[str | Path], monkeypatch: pytest.MonkeyPatch, width: int
+    analyze: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    lines = analyze(*files, "--days", "2", "--starts", "1").out.splitlines()
+    lines = analyze(days=[2], starts=1).out.splitlines()
     assert max(map(len, lines)) <= width
     (vision,) = [line for line in lines if line.startswith("vision")]
     assert len(vision.replace(" (", "(").split()) == (7 if width == 80 else 9)

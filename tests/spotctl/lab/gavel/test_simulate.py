@@ -41,7 +41,7 @@ def written(folder: Path, *rows: str, header: str = HEADER) -> Path:
 
 
 def simulated(table: Path, *words: str | Path) -> Ended:
-    return spotctl("gavel", "simulate", "--throughputs", table, *words)
+    return spotctl("lab", "gavel", "simulate", "--throughputs", table, *words)
 
 
 def test_json_of_a_trace(table: Path, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 def test_recorded_jobs_of_a_production_cluster_can_be_simulated(shared_data: Path) -> None:
     folder = shared_data / "gavel"
     ended = spotctl(
-        "gavel", "simulate", "--trace", folder / "msr_philly_derived_seeds_0_1.csv.gz", "--jobs", "0:20",
+        "lab", "gavel", "simulate", "--trace", folder / "msr_philly_derived_seeds_0_1.csv.gz", "--jobs", "0:20",
         "--throughputs", folder / "physical_cluster_throughputs.json.gz", "--cluster", "v100=999,p100=999,k80=999",
         "--policy", "max-min-fairness", "--json",
     )  # fmt: skip

@@ -33,7 +33,7 @@ PROBLEM: dict[str, Any] = {
 def solve(folder: Path, content: object, *words: str) -> Ended:
     path = folder / "problem.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return spotctl("gavel", "solve", path, *words)
+    return spotctl("lab", "gavel", "solve", path, *words)
 
 
 def changed(**parts: object) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_every_policy_answers(tmp_path: Path, name: str, agnostic: tuple[str, ..
 
 def test_help_names_every_policy() -> None:
     # Folded lines and borders are not what this is about.
-    words = spotctl("gavel", "solve", "--help", COLUMNS="200").out.replace("\n", " ")
+    words = spotctl("lab", "gavel", "solve", "--help", COLUMNS="200").out.replace("\n", " ")
     assert all(name in words for name in POLICIES)
 
 
@@ -253,5 +253,5 @@ def test_a_budget_that_cannot_hold_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    missing = spotctl("gavel", "solve", tmp_path / "none.json", "--policy", "makespan")
+    missing = spotctl("lab", "gavel", "solve", tmp_path / "none.json", "--policy", "makespan")
     assert "none.json: cannot be read" in missing.error

@@ -26,7 +26,7 @@ def plan(folder: Path, *words: str, content: object = PROFILE) -> Ended:
     path = folder / "profile.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     given = ["--devices", "v100:2x2", "--bandwidth", "10GB/s,10Mbit/s", "--batch", "64"]
-    return spotctl("parallel", "plan", path, *given, *words)
+    return spotctl("lab", "parallel", "plan", path, *given, *words)
 
 
 def test_a_plan_as_json(tmp_path: Path) -> None:
@@ -54,12 +54,12 @@ def test_a_plan_as_a_table(tmp_path: Path) -> None:
         (["--bandwidth", "10GB/s"], "has 1 rates for 2 levels"),
         (["--bandwidth", "fast,slow"], "is not a list of rates"),
         (["--devices", "v100:0"], "is not TYPE:COUNT"),
-        (["--stages", "5"], "5 stages in 1 pipelines need 5 devices"),
+        (["--split", "stages=5"], "5 stages in 1 pipelines need 5 devices"),
         (["--microbatch", "3"], "no profile with microbatch 3: choose from 4"),
         (["--overlap", "2"], "overlap is 2.0"),
-        (["--stages", "0"], "stages is 0"),
-        (["--replicas", "-1"], "replicas is -1"),
-        (["--chunks", "0"], "chunks is 0"),
+        (["--split", "stages=0"], "stages is 0"),
+        (["--split", "replicas=-1"], "replicas is -1"),
+        (["--split", "chunks=0"], "chunks is 0"),
     ],
 )
 def test_refused(tmp_path: Path, words: list[str], message: str) -> None:
@@ -84,67 +84,78 @@ def test_foreign_profiles(tmp_path: Path, content: object, message: str) -> None
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    refused = spotctl("parallel", "plan", tmp_path / "x", "--devices", "2", "--bandwidth", "1GB/s", "--batch", "1")
+    refused = spotctl(
+        "lab", "parallel", "plan", tmp_path / "x", "--devices", "2", "--bandwidth", "1GB/s", "--batch", "1"
+    )
     assert (refused.code, "cannot be read" in refused.error) == (2, True)
 
 
 def test_a_published_profile(shared_data: Path) -> None:
     """15-1, the split that was published for VGG-16 on 16 devices."""
     path = shared_data / "pipedream_profiles" / "vgg16.txt"
-    given = ["--devices", "v100:4x4", "--bandwidth", "10GB/s,10Gbit/s", "--batch", "2048", "--scheme", "pipedream"]
-    answer = spotctl("parallel", "plan", path, "--microbatch", "128", *given, "--json").json
+    given = [
+        "--devices",
+        "v100:4x4",
+        "--bandwidth",
+        "10GB/s,10Gbit/s",
+        "--batch",
+        "2048",
+        "--split",
+        "scheme=pipedream",
+    ]
+    answer = spotctl("lab", "parallel", "plan", path, "--microbatch", "128", *given, "--json").json
     assert [stage["replicas"] for stage in answer["stages"]] == [15, 1]
     assert answer["noam"] == 2
 
 
 def test_a_transformer() -> None:
     shape = ["--layers", "96", "--hidden", "12288", "--vocabulary", "51200", "--sequence", "2048"]
-    answer = spotctl("parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141", "--json").json
+    answer = spotctl("lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141", "--json").json
     assert (answer["tensor"], answer["stages"], answer["replicas"]) == (8, 6, 32)
     assert answer["training_days"] == pytest.approx(23.0, abs=0.05)
-    assert "23 days" in spotctl("parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141").out
-    refused = spotctl("parallel", "transformer", *shape, "--devices", "8", "--memory", "16GiB")
+    assert "23 days" in spotctl("lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141").out
+    refused = spotctl("lab", "parallel", "transformer", *shape, "--devices", "8", "--memory", "16GiB")
     assert (refused.code, "use more or larger devices" in refused.error) == (2, True)
 
 
 @pytest.mark.parametrize("scheme", ["flush", "gpipe", "interleaved", "2bw", "pipedream", "vertical-sync"])
 def test_a_plan_is_simulated(tmp_path: Path, scheme: str) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(plan(tmp_path, "--scheme", scheme, "--json").out)
-    answer = spotctl("parallel", "simulate", path, "--json").json
+    path.write_text(plan(tmp_path, "--split", f"scheme={scheme}", "--json").out)
+    answer = spotctl("lab", "parallel", "simulate", path, "--json").json
     expected = answer["planned_samples_per_second"]
     assert expected * 0.6 < answer["samples_per_second"] <= expected * 1.1
-    assert "in flight" in spotctl("parallel", "simulate", path).out
+    assert "in flight" in spotctl("lab", "parallel", "simulate", path).out
 
 
 def test_a_timeline_is_written(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(plan(tmp_path, "--json").out)
     for name, start in (("t.html", "<!doctype html>"), ("t.json", '{"traceEvents"')):
-        assert spotctl("parallel", "simulate", path, "--timeline", tmp_path / name).code == 0
+        assert spotctl("lab", "parallel", "simulate", path, "--timeline", tmp_path / name).code == 0
         assert (tmp_path / name).read_text().startswith(start)
-    refused = spotctl("parallel", "simulate", path, "--timeline", tmp_path / "t.png")
+    refused = spotctl("lab", "parallel", "simulate", path, "--timeline", tmp_path / "t.png")
     assert (refused.code, "must end in .html or .json" in refused.error) == (2, True)
 
 
 def test_a_plan_is_played_on_a_recorded_fleet(tmp_path: Path) -> None:
     path, fleet, counts = tmp_path / "plan.json", tmp_path / "fleet.csv", tmp_path / "counts.json"
-    path.write_text(plan(tmp_path, "--stages", "2", "--json").out)
+    path.write_text(plan(tmp_path, "--split", "stages=2", "--json").out)
     names = "|".join(f"n{i}" for i in range(16))
     fleet.write_text(
         f"time_s,event,nodes,n_delta\n0,add,{names},16\n60,migration,,0\n300,remove,n0|n3,2\n600,no-op,,0\n"
     )
     warned, unwarned = (
-        spotctl("parallel", "simulate", path, "--trace", fleet, "--warning", warning, "--json").json["fleet"]
+        spotctl("lab", "parallel", "simulate", path, "--trace", fleet, "--warning", warning, "--json").json["fleet"]
         for warning in ("2m", "0")
     )
     assert (warned["seconds"], warned["machine_seconds"]) == (600, 16 * 300 + 14 * 300)
     assert 0 < warned["samples"] < warned["bound_samples"]
     assert warned["redone_samples"] == 0 < unwarned["redone_samples"]
-    assert "of the bound" in spotctl("parallel", "simulate", path, "--trace", fleet).out
+    assert "of the bound" in spotctl("lab", "parallel", "simulate", path, "--trace", fleet).out
     # The same as counts of machines.
     counts.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": [16, 14, 14]}))
-    counted = spotctl("parallel", "simulate", path, "--trace", counts, "--json").json["fleet"]
+    counted = spotctl("lab", "parallel", "simulate", path, "--trace", counts, "--json").json["fleet"]
     assert counted["machine_seconds"] == warned["machine_seconds"]
     assert counted["samples"] == pytest.approx(warned["samples"], rel=0.01)
 
@@ -162,7 +173,7 @@ def test_a_fleet_that_cannot_be_is_refused(tmp_path: Path, lines: str, message: 
     path, fleet = tmp_path / "plan.json", tmp_path / "fleet.csv"
     path.write_text(plan(tmp_path, "--json").out)
     fleet.write_text(lines)
-    refused = spotctl("parallel", "simulate", path, "--trace", fleet)
+    refused = spotctl("lab", "parallel", "simulate", path, "--trace", fleet)
     assert (refused.code, message in refused.error) == (2, True), refused.error
 
 
@@ -170,25 +181,27 @@ def test_a_fleet_that_cannot_be_is_refused(tmp_path: Path, lines: str, message: 
 def test_not_a_plan(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
-    refused = spotctl("parallel", "simulate", path)
+    refused = spotctl("lab", "parallel", "simulate", path)
     assert (refused.code, message in refused.error) == (2, True)
 
 
 def test_a_model_is_profiled_and_planned(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
-    shown = spotctl("parallel", "profile", "mlp", "--microbatch", "4,8", "--repeats", "1", "--out", profile)
+    shown = spotctl("lab", "parallel", "profile", "mlp", "--microbatch", "4,8", "--repeats", "1", "--out", profile)
     assert shown.code == 0
     given = ["--devices", "cpu:2", "--bandwidth", "1GB/s", "--batch", "64", "--json"]
-    assert spotctl("parallel", "plan", profile, *given).json["microbatch"] in (4, 8)
-    refused = spotctl("parallel", "profile", "mlp", "--microbatch", "0")
+    assert spotctl("lab", "parallel", "plan", profile, *given).json["microbatch"] in (4, 8)
+    refused = spotctl("lab", "parallel", "profile", "mlp", "--microbatch", "0")
     assert (refused.code, "is not a list of sizes" in refused.error) == (2, True)
 
 
 def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
     given = ["--batches", "8", "--microbatch", "4", "--microbatches", "4", "--json"]
     calm, disturbed = tmp_path / "calm.npz", tmp_path / "disturbed.npz"
-    first = spotctl("parallel", "train", "mlp", "--engine", "sim", "--nodes", "2", *given, "--out", calm).json
-    second = spotctl("parallel", "train", "mlp", "--nodes", "3", *given, "--out", disturbed, "--faults", "kill 3").json
+    first = spotctl("lab", "parallel", "train", "mlp", "--engine", "sim", "--nodes", "2", *given, "--out", calm).json
+    second = spotctl(
+        "lab", "parallel", "train", "mlp", "--nodes", "3", *given, "--out", disturbed, "--faults", "kill 3"
+    ).json
     assert first["loss"] == second["loss"]
     with np.load(calm) as one, np.load(disturbed) as other:
         assert all(np.array_equal(one[name], other[name]) for name in one.files)
@@ -201,8 +214,8 @@ def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
         (["--engine", "cloud"], "choose local or sim"),
         (["--engine", "sim", "--faults", "kill 3"], "leave out --faults"),
         (["--optimizer", "lion"], "optimizer is 'lion'"),
-        (["--scheme", "zigzag"], "scheme is 'zigzag'"),
-        (["--stages", "0"], "stages is 0"),
+        (["--split", "scheme=zigzag"], "scheme is 'zigzag'"),
+        (["--split", "stages=0"], "stages is 0"),
         (["--microbatch", "0"], "microbatch is 0"),
         (["--out", "missing/model.npz"], "there is no folder missing"),
         (["--checkpoint", "missing/run.npz"], "there is no folder missing"),
@@ -210,7 +223,7 @@ def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
     ],
 )
 def test_training_that_cannot_start(words: list[str], message: str) -> None:
-    refused = spotctl("parallel", "train", "mlp", *words)
+    refused = spotctl("lab", "parallel", "train", "mlp", *words)
     assert (refused.code, message in refused.error) == (2, True)
 
 
@@ -223,8 +236,8 @@ def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path) -> None:
     estimate = {"v100": {"basis": "profile", "interval": interval}}
     speed = {"v100": answer["samples_per_second"] / 64}
     assert job == {"id": "a", "throughputs": speed, "scale": 4, "estimates": estimate}
-    assert "from a profile" in spotctl("gavel", "solve", problem, "--policy", "max-min-fairness").err
-    solved = spotctl("gavel", "solve", problem, "--policy", "max-min-fairness", "--json").json
+    assert "from a profile" in spotctl("lab", "gavel", "solve", problem, "--policy", "max-min-fairness").err
+    solved = spotctl("lab", "gavel", "solve", problem, "--policy", "max-min-fairness", "--json").json
     assert solved["estimates"] == {"a": estimate}
     assert solved["effective_throughput_interval"]["a"] == pytest.approx(interval)
     for words, message in (
@@ -235,14 +248,14 @@ def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path) -> None:
         assert (refused.code, message in refused.error) == (2, True)
     job["throughputs"]["k80"] = 1.0
     problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [job]}))
-    refused = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--stages", "2", "--replicas", "1")
+    refused = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--split", "stages=2,replicas=1")
     assert (refused.code, "has scale 4 for k80, and the plan takes 2 workers" in refused.error) == (2, True)
 
 
 def test_a_training_that_cannot_go_on_saves_its_last_copy(tmp_path: Path) -> None:
     out = tmp_path / "weights.npz"
-    words = ("mlp", "--nodes", "2", "--stages", "2", "--batches", "1000", "--faults", "kill 3", "--out", out)
-    ended = spotctl("parallel", "train", *words)
+    words = ("mlp", "--nodes", "2", "--split", "stages=2", "--batches", "1000", "--faults", "kill 3", "--out", out)
+    ended = spotctl("lab", "parallel", "train", *words)
     assert ended.code == 1
     assert "1 nodes are left in update" in ended.err
     assert re.search(rf"the weights after update [1-9] are saved in {out}\n", ended.err)

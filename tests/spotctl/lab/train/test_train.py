@@ -118,7 +118,7 @@ def test_ends(trainer: Path, tmp_path: Path) -> None:
     assert trained(trainer, "--json").json["clocks"] == 100
     assert trained("mf", *SMALL, "--loss", "0.5", "--json").json["clocks"] < 20
     assert trained("mf", *SMALL, "--converged", "0.2", "--json").json["clocks"] < 60
-    assert trained(trainer, "--seconds", "0.002", "--minutes", "0.0001", "--log", log).code == 0
+    assert trained(trainer, "--seconds", "0.008", "--log", log).code == 0
     seconds = [line["seconds"] for line in lines(log)[:-1]]
     # One more clock had begun when the last one was noticed.
     assert sum(seconds[:-2]) < 0.008 <= sum(seconds)
@@ -178,6 +178,7 @@ main(sys.argv[1:])
 
 def test_ctrl_c_saves_the_model_and_ends_with_130(tmp_path: Path) -> None:
     words = [
+        "lab",
         "train",
         "mf",
         "--clocks",
@@ -217,23 +218,23 @@ BACKUPS = ("mlr", "--arg", "examples=800", "--arg", "parts=8", "--seed", "3")
 def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Path) -> None:
     log, out = tmp_path / "run.jsonl", tmp_path / "model.npz"
     ran = spotctl(
-        "train", *BACKUPS, "--engine", "sim", "--deterministic", "--clocks", "6", "--log", log, "--json",
+        "lab", "train", *BACKUPS, "--engine", "sim", "--deterministic", "--clocks", "6", "--log", log, "--json",
         "--stragglers", "backup-workers=1", "--chaos", "power law 3; at clock 3 kill 1",
     )  # fmt: skip
     ending = ran.json
     assert ending["dropped_chunks"]
-    replayed = spotctl("train", *BACKUPS, "--replay", log, "--json", "--out", out)
+    replayed = spotctl("lab", "train", *BACKUPS, "--replay", log, "--json", "--out", out)
     assert replayed.json == {"clocks": 6, "model_sha256": ending["model_sha256"], "compared": True}
     with zipfile.ZipFile(out) as archive:
         assert archive.namelist() == ["weights.npy"]
     interrupted = tmp_path / "interrupted.jsonl"
     interrupted.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    said = spotctl("train", *BACKUPS, "--replay", interrupted).out
+    said = spotctl("lab", "train", *BACKUPS, "--replay", interrupted).out
     assert said == f"model after clock 6: sha256 {ending['model_sha256']}, not compared: the log has no end\n"
-    other = spotctl("train", *BACKUPS[:-1], "4", "--arg", "rate=2", "--replay", log)
+    other = spotctl("lab", "train", *BACKUPS[:-1], "4", "--arg", "rate=2", "--replay", log)
     assert other.code == 2
     assert "only --deterministic runs can be replayed" in other.error
-    fewer = spotctl("train", "mlr", "--arg", "parts=2", "--replay", log)
+    fewer = spotctl("lab", "train", "mlr", "--arg", "parts=2", "--replay", log)
     assert "clock 1 of the log has chunks that LogisticRegression does not have" in fewer.error
 
 
@@ -260,7 +261,7 @@ class Crashing:
 def test_a_training_whose_nodes_crash_again_and_again_saves_its_last_stable_model(tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING)
     out, log = tmp_path / "model.npz", tmp_path / "run.jsonl"
-    ended = spotctl("train", tmp_path / "crashing.py", "--nodes", "1+1", "--out", out, "--log", log)
+    ended = spotctl("lab", "train", tmp_path / "crashing.py", "--nodes", "1+1", "--out", out, "--log", log)
     assert ended.code == 1
     last = ended.err.splitlines()[-1]
     assert "failed in the same way" in last

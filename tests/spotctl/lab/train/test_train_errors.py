@@ -34,7 +34,7 @@ def trainer(tmp_path: Path) -> Path:
         (("mf", "--slack", "1", "--deterministic"), "--deterministic with --slack 1: workers that run ahead"),
         (("mf", "--clocks", "0"), "clocks is 0; it must be a whole number from 1"),
         (("mf", "--seconds", "0"), "seconds is 0"),
-        (("mf", "--minutes", "nan"), "seconds is nan"),
+        (("mf", "--seconds", "nan"), "seconds is nan"),
         (("mf", "--loss", "inf"), "loss is inf"),
         (("mf", "--converged", "1"), "converged is 1.0; it must be a finite number from 0 to"),
         (

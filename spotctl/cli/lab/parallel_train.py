@@ -8,42 +8,38 @@ from typing import Annotated
 
 import typer
 
+from spotctl.cli.lab.parallel import ModelArgument, parse_split
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
 
 
 def train(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="mlp, transformer, split-transformer, or FILE.py:FUNCTION.")],
+    model: ModelArgument,
     plan: Annotated[
         str,
         typer.Option(
             help="A plan of `spotctl lab parallel plan --json`: a file, or the JSON, which jobs with `parallel:` find"
-            " in $SPOTCTL_PARALLEL. The plan overrides the options for nodes, stages, tensor, scheme, chunks and"
-            " microbatches."
+            " in $SPOTCTL_PARALLEL. The plan overrides --nodes, --split and --microbatches."
         ),
     ] = "",
     nodes: Annotated[int, typer.Option(help="Processes to start.")] = 2,
     batches: Annotated[int, typer.Option(help="Number of updates.")] = 20,
     microbatches: Annotated[int, typer.Option(help="Microbatches per update, over all pipelines.")] = 8,
     microbatch: Annotated[int, typer.Option(help="Samples per microbatch.")] = 16,
-    scheme: Annotated[str, typer.Option(help="gpipe, flush, interleaved, 2bw, pipedream or vertical-sync.")] = "flush",
-    chunks: Annotated[int, typer.Option(help="Chunks per node of the interleaved scheme.")] = 1,
-    stages: Annotated[int, typer.Option(help="At least this many pipeline stages.")] = 1,
-    tensor: Annotated[int, typer.Option(help="Nodes per stage, which share the parts of split layers equally.")] = 1,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
+    split: Annotated[
+        str,
+        typer.Option(
+            help="How to split the model: stages=2,tensor=2. Keys: stages (at least this many), scheme (gpipe, flush,"
+            " interleaved, 2bw, pipedream or vertical-sync), chunks per node of the interleaved scheme, tensor (nodes"
+            " per stage, which share the parts of split layers equally), recompute (activations, in the backward pass)."
+        ),
+    ] = "",
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam; a model with an optimizer keeps it.")] = "adam",
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
-    every: Annotated[
-        int | None,
-        typer.Option(help="Updates between backups of all layers.", show_default="the plan's, or 1"),
-    ] = None,
     faults: Annotated[
         str, typer.Option("--faults", help="Faults by update: 'kill 5, warn 9, join 12'. Nodes are chosen by seat.")
     ] = "",
-    hang_timeout: Annotated[
-        float, typer.Option(help="A node that neither answers nor computes for this many seconds is replaced.")
-    ] = 30.0,
     engine: Annotated[
         str, typer.Option(help="local: processes. sim: one process, without faults, to check a model.")
     ] = "local",
@@ -57,7 +53,7 @@ def train(
 
     With a flushing scheme or 2bw, the result is the same bit for bit, regardless of faults and the number of nodes.
 
-    Example: spotctl lab parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
+    Example: spotctl lab parallel train mlp --nodes 4 --split stages=2 --faults "kill 5, warn 9, join 12"
     """
     from agileml.checks import check_whole
     from agileml.errors import JobFailed
@@ -79,8 +75,10 @@ def train(
     for file in (out, checkpoint):
         check_folder(file)
     most = max(nodes, 8)
-    often = 1 if every is None else every
-    steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, often, stages, most, tensor=tensor)
+    asked = parse_split(split, ("stages", "scheme", "chunks", "tensor", "recompute"))
+    if "stages" in asked:
+        asked["least_stages"] = asked.pop("stages")
+    steps = PipelinePlan(batches, microbatches, most_nodes=most, **asked)
     script = parse_faults(faults)
     rule: UpdateRule = Optimizer(optimizer, rate)
     if plan:
@@ -88,7 +86,7 @@ def train(
         given = load_plan(plan)
         microbatch, nodes = given.microbatch, given.devices
         built = model_factory(model)(microbatch)
-        steps = planned_training(given, built, batches, every)
+        steps = planned_training(given, built, batches)
     else:
         built = model_factory(model)(microbatch)
     rule = built.optimizer or rule
@@ -104,7 +102,6 @@ def train(
                 nodes,
                 faults=script,
                 checkpoint=checkpoint,
-                hang_timeout=hang_timeout,
             )
         except PipelineStopped as error:
             if not out:

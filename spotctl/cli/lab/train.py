@@ -56,7 +56,6 @@ def train(
         int | None, typer.Option(help="Stop after N clocks (default: 100 if there is no other limit).")
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after N seconds.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after N minutes.")] = None,
     loss: Annotated[float | None, typer.Option(help="Stop when the loss reaches this value.")] = None,
     converged: Annotated[
         float | None, typer.Option(help="Stop when five clocks improve the loss by less than this fraction: 0.001.")
@@ -79,37 +78,21 @@ def train(
             min=0,
         ),
     ] = 1,
-    heartbeat_timeout: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Time without a heartbeat after which a node counts as failed.", min=0.1),
-    ] = 1.0,
-    hang_timeout: Annotated[
-        float,
+    timeouts: Annotated[
+        str,
         typer.Option(
-            metavar="SECONDS",
-            help="A node is replaced if a step takes this long and five times as long as usual.",
-            min=0.1,
+            help="Times in seconds: heartbeat=1,hang=30,startup=300. A node without a heartbeat for so long has failed;"
+            " one whose step takes so long, and five times as long as usual, is replaced; and so long a node may take"
+            " to load the trainer and finish its first step, or with --engine attach, all nodes to join."
         ),
-    ] = 30.0,
-    startup_timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Time limit for a node to load the trainer and finish its first step; with --engine attach, also for"
-            " all nodes to join.",
-            min=0.1,
-        ),
-    ] = 300.0,
+    ] = "",
     address: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="With --engine ray: the cluster's address; auto on one of its machines. Default: RAY_ADDRESS, or a"
-            " cluster on this computer that ends with the training.",
+            help="With --engine attach: where nodes join. With --engine ray: the cluster's address; auto on one of its"
+            " machines. Default: RAY_ADDRESS, or a cluster on this computer that ends with the training.",
         ),
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="With --engine attach: HOST:PORT at which nodes join.")
     ] = None,
     secret_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --engine attach: file (mode 600) with the job's secret.")
@@ -153,7 +136,7 @@ def train(
     With --engine attach, training starts once the --nodes have joined, each with the same secret: python -m
     agileml.join HOST:PORT --secret-file FILE [--reliable]
 
-    Example: spotctl lab train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
+    Example: spotctl lab train trainer.py --engine attach --address 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
 
     --engine ray needs the extra `cluster`. Machines of the cluster with a resource named reliable or
     transient, or with Ray's label ray.io/market-type, get nodes of that kind.
@@ -183,11 +166,10 @@ def train(
     from spotctl.lab.train import progress, training as train
 
     session: Session = context.obj
-    ends = train.Ends(clocks, seconds, minutes, loss, converged)
+    ends = train.Ends(clocks, seconds, loss, converged)
     request = train.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
-        heartbeat_timeout, chaos, listen, secret_file, state, hang_timeout, startup_timeout,
-        stragglers, wire, address,
+        timeouts, chaos, secret_file, state, stragglers, wire, address,
     )  # fmt: skip
     require_plots(plot)
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):

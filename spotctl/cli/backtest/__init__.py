@@ -1,1 +1,0 @@
-"""`spotctl lab backtest`: strategies replayed over recorded markets."""

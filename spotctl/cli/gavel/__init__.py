@@ -1,1 +1,0 @@
-"""`spotctl lab gavel`: machine types for jobs, simulated clusters, and the price analysis."""

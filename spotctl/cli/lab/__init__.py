@@ -1,0 +1,1 @@
+"""`spotctl lab`: analyses, and training without a market."""

@@ -1,0 +1,328 @@
+"""`spotctl lab backtest`: replays strategies over recorded markets."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
+from spotctl.home.missing_extras import require_plots
+
+if TYPE_CHECKING:
+    from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome
+    from bidbrain.backtest.results import JobResult, PairedDifference, Variant
+    from bidbrain.backtest.run import BacktestPortion
+    from spotctl.lab.backtest.deadline import ReplayRequest
+
+app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
+
+_QUIET = "ignore:resource_tracker:UserWarning"
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    scenario: Annotated[
+        Path,
+        typer.Argument(help="Scenario file: prices, time spans, jobs, strategies (YAML).", show_default=False),
+    ],
+    schemes: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated strategies.",
+            show_default="those of the scenario; with --frontier, all",
+        ),
+    ] = "",
+    against: Annotated[str, typer.Option(help="Also compare each strategy, job by job, with this one.")] = "",
+    frontier: Annotated[
+        bool,
+        typer.Option("--frontier", help="Find the strategies and settings that no other beats in cost and run time."),
+    ] = False,
+    cuts: Annotated[int, typer.Option(help="Number of additional train/test splits.", min=0)] = 0,
+    vary: Annotated[str, typer.Option(help="Overheads to halve and double: lambda,startup,sigma.")] = "",
+    starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as in the scenario.", min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Output folder for plots and a CSV with one row per job.")] = None,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
+    json_: JsonOption = False,
+) -> None:
+    """Replay strategies over a price history and compare cost and run time.
+
+    The same decision code runs live. Costs and run times are relative to the same work on demand.
+
+    With --against, a second table has the difference of each strategy to that one: cost in percentage points of
+    on-demand, and run time as a fraction of the baseline's, each with a 95% interval over resampled days. Negative
+    means cheaper or faster.
+
+    With --frontier, strategies play with all their settings. One is on the frontier if no other is both 0.15 points of
+    the on-demand cost cheaper and as fast. The bound knows the future: it is the lowest cost of finishing as early,
+    without refunds and with the reliable machines. Compare the bound with the column "gross", the cost with refunds
+    added back.
+
+    --cuts repeats either in other windows of the history, --vary a comparison with other overheads. Strategies learn
+    only from prices before a window.
+
+    Example: spotctl lab backtest run examples/backtest_2016.yaml --out results
+
+    Example: spotctl lab backtest run examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
+
+    Example: spotctl lab backtest run examples/backtest_today.yaml --frontier --starts 20 --out pictures
+    """
+    from bidbrain.backtest.frontier import settings_of
+    from bidbrain.backtest.results import variants
+    from spotctl.lab.backtest.scenario import load
+    from spotctl.lab.option_values import names
+
+    session: Session = context.obj
+    require_plots(out)
+    if frontier and (against or vary):
+        raise BadRequest("run: --frontier compares all strategies with each other; leave out --against and --vary")
+    if (cuts or vary) and not (against or frontier):
+        raise BadRequest("run: --cuts and --vary repeat a comparison; name the strategy to compare with: --against")
+    started = time.monotonic()
+    loaded = load(scenario, session.library)
+    session.remark(*loaded.remarks)
+    chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts)
+    if frontier:
+        named = names(schemes) or settings_of(chosen)
+    else:
+        named = tuple(dict.fromkeys([*names(against), *(names(schemes) or loaded.schemes)]))
+    windows = variants(chosen, cuts, names(vary))
+    played = _play(session, windows, named, workers)
+    if frontier:
+        _answer_frontier(session, windows, played, out, started, json_=json_)
+    else:
+        _answer_results(session, windows, played, against, out, started, json_=json_)
+
+
+def _answer_results(
+    session: Session,
+    windows: Sequence[Variant],
+    played: Sequence[Sequence[JobResult]],
+    against: str,
+    out: Path | None,
+    started: float,
+    *,
+    json_: bool,
+) -> None:
+    from bidbrain.backtest.results import notes, summarize
+    from spotctl.lab.backtest import strategies
+    from spotctl.show.columns import as_json, table
+
+    results, billing = played[0], windows[0].scenario.billing.name
+    summaries = summarize(results)
+    compared = _differences(windows, played, against) if against else []
+    seconds = time.monotonic() - started
+    if out is not None:
+        strategies.write(out, windows[0].scenario, results, summaries)
+    if json_:
+        answer = strategies.results_json(summaries, billing, seconds, notes(results))
+        more = as_json(strategies.COMPARISON, {"differences": compared}) if against else {}
+        session.answer_json(answer | more)
+        return
+    session.out.print(table(strategies.SUMMARIES, summaries, session.out.width))
+    if against:
+        session.out.print(f"\ndifferences from {against}")
+        session.out.print(table(strategies.DIFFERENCES, compared, session.out.width, names=2))
+    session.remark(
+        f"{sum(map(len, played)):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""),
+        *notes(results),
+        *strategies.choice(summaries, billing),
+    )
+
+
+def _differences(
+    windows: Sequence[Variant], played: Sequence[Sequence[JobResult]], against: str
+) -> list[PairedDifference]:
+    import numpy as np
+
+    from bidbrain.backtest.results import differences
+
+    compared = []
+    for window, results in zip(windows, played, strict=True):
+        rng = np.random.default_rng(window.scenario.seed)
+        compared += differences(window.name, results, against, rng)
+    return compared
+
+
+def _answer_frontier(
+    session: Session,
+    windows: Sequence[Variant],
+    played: Sequence[Sequence[JobResult]],
+    out: Path | None,
+    started: float,
+    *,
+    json_: bool,
+) -> None:
+    from bidbrain.backtest.frontier import points
+    from bidbrain.backtest.results import notes
+    from spotctl.lab.backtest import frontier as shown
+
+    frontiers = [points(window.scenario, results) for window, results in zip(windows, played, strict=True)]
+    seconds, billing = time.monotonic() - started, windows[0].scenario.billing.name
+    if out is not None:
+        shown.write(out, *frontiers[0])
+    if json_:
+        by_window = {window.name: frontier for window, (frontier, _) in zip(windows, frontiers, strict=True)}
+        session.answer_json(shown.frontier_json(by_window, frontiers[0][1], billing, seconds))
+        return
+    for window, results, (frontier, _) in zip(windows, played, frontiers, strict=True):
+        if len(windows) > 1:
+            session.out.print(f"\n{window.name}")
+        session.out.print(shown.table(frontier, session.out.width))
+        session.remark(*notes(results), shown.verdict(frontier, billing))
+    count = sum(map(len, played))
+    session.remark(f"{count:,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))
+
+
+def _play(session: Session, windows: Sequence[Variant], schemes: Sequence[str], workers: int) -> list[list[JobResult]]:
+    """The jobs of each window under each strategy, replayed in several processes with a progress bar."""
+    from bidbrain.backtest.run import portions
+
+    by_window = [portions(window.scenario, schemes) for window in windows]
+    played = iter(_replayed(session, [part for parts in by_window for part in parts], workers))
+    return [[result for _ in parts for result in next(played)] for parts in by_window]
+
+
+def _replayed(session: Session, parts: Sequence[BacktestPortion], workers: int) -> list[list[JobResult]]:
+    """Replays the parts in `workers` processes (0: one per core); returns their results in order."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from agileml.engines.interrupts import ignored_by_children
+    from bidbrain.backtest.run import run_portion
+    from spotctl.cli.progress import counting
+
+    results = []
+    with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
+        map_: Callable[..., Iterator[list[JobResult]]] = map
+        if workers != 1:
+            _start_quiet_tracker()
+            # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
+            pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
+            # After Ctrl-C, nobody waits for a replay.
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+            map_ = pool.map
+        with ignored_by_children():
+            portions = map_(run_portion, parts)
+        for portion in portions:
+            results.append(portion)
+            step()
+    return results
+
+
+def _start_quiet_tracker() -> None:
+    """Starts Python's tracker, which frees a pool's semaphores after Ctrl-C, as it should, but without a warning."""
+    from multiprocessing import resource_tracker
+
+    usual = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (usual, _QUIET)))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if usual is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = usual
+
+
+@app.command()
+def deadline(
+    context: typer.Context,
+    traces: Annotated[str, typer.Option(help="Glob over availability traces: 'availability/*1-node*.json.gz'.")],
+    hours: Annotated[float, typer.Option(help="Hours of work per job.")] = 48,
+    slack: Annotated[str, typer.Option(help="Deadlines, as multiples of the work.")] = "1.1,1.25,1.5,2",
+    on_demand_ratio: Annotated[float, typer.Option(help="Ratio of on-demand to spot price.")] = 3,
+    delay: Annotated[str, typer.Option(help="Time lost on each change of machine: 0.2h, 5m, 0s.")] = "0.2h",
+    starts: Annotated[int, typer.Option(help="Jobs per trace and slack, spread evenly over the trace.", min=1)] = 30,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder for plots: cost by slack, and one replay over time.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Replay jobs with a deadline over availability traces: spot when it pays, on demand when necessary.
+
+    Strategies: greedy, uniform-progress, deadline (this project's, online) and optimal (perfect foresight). Costs are
+    fractions of running on demand only. A trace of several machines counts as available while all machines are.
+
+    Example: spotctl lab backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
+    """
+    from spotctl.lab.backtest import deadline as analysis
+
+    session: Session = context.obj
+    require_plots(out)
+    started = time.monotonic()
+    request = analysis.request_of(traces, hours, slack, on_demand_ratio, delay)
+    jobs = analysis.jobs_of(request, starts)
+    outcomes = _replay_deadlines(session, request, jobs)
+    summaries = analysis.summaries(jobs, outcomes)
+    seconds = time.monotonic() - started
+    if out is not None:
+        analysis.write(out, request, jobs, outcomes, summaries)
+    session.remark(*analysis.left_out(request, jobs))
+    session.answer(
+        json_,
+        analysis.deadline_json(summaries, seconds),
+        analysis.table(summaries),
+        f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""),
+    )
+
+
+def _replay_deadlines(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
+    from bidbrain.backtest.deadline import Greedy, UniformProgress, optimal, replay
+    from bidbrain.backtest.deadline_decided import decided
+    from spotctl.cli.progress import counting
+
+    outcomes = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress())}
+    with counting(session, "deadline", len(jobs)) as step:
+        outcomes["deadline"] = decided(jobs, request.histories, on_job=step)
+    with counting(session, "optimal", len(jobs)) as step:
+        outcomes["optimal"] = optimal(jobs, step)
+    return outcomes
+
+
+@app.command()
+def regions(
+    context: typer.Context,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file: zones, prices, jobs, starts, policies (YAML).")],
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder for a picture of the places where the job ran.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Replay jobs with a deadline that may run in many zones, regions and clouds.
+
+    Policies: on-demand, up-one-zone and up-switch (uniform progress in one zone, and with failover), skynomad (our
+    reading of the published method), regions (this project's, online), optimal (perfect foresight, exact), and
+    optimal-published (as the published simulator plans it).
+
+    Example: spotctl lab backtest regions examples/backtest_regions.yaml --out results
+    """
+    from spotctl.cli.progress import counting
+    from spotctl.lab.backtest import regions as replay
+    from spotctl.lab.backtest.regions_scenario import load
+    from spotctl.show.columns import as_json, table
+
+    session: Session = context.obj
+    require_plots(out)
+    started = time.monotonic()
+    loaded = load(scenario)
+    with counting(session, "windows", len(loaded.windows)) as step:
+        results = replay.play_all(loaded, step)
+    summaries = replay.summarize(results)
+    seconds = time.monotonic() - started
+    if out is not None:
+        replay.write(out, results)
+    session.answer(
+        json_,
+        as_json(replay.REGIONS, {"results": results, "policies": summaries, "wall_seconds": seconds}),
+        table(replay.POLICIES, summaries),
+        f"{len(loaded.windows):,} windows in {seconds:.1f} s" + (f", picture in {out}" if out else ""),
+    )

@@ -1,1 +1,0 @@
-"""`spotctl lab parallel`: one model over several devices."""
