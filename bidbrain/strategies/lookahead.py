@@ -43,7 +43,7 @@ _AGES: Ints = np.array([0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30, 35, 40, 45, 50,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NextHour:
-    """What a machine can expect of the next hour. For each of `DISTANCES` of its bid above the price: the probability
+    """The prospects of a machine in the next hour. For each of `DISTANCES` of its bid above the price: the probability
     of surviving the hour, hours alive, useful hours of a machine that starts up first, and billed hours of a new
     machine and of one that has run before.
 

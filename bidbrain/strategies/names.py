@@ -19,7 +19,7 @@ IN_PLACE_OF = {
     "fixed-bid": "proteus",
     "lookahead-present": "lookahead",
 }
-"""What a new job has in place of a strategy that it cannot have: on every record another one is cheaper and as fast.
+"""A new job's choice in place of a strategy that it cannot have: on every record another one is cheaper and as fast.
 Backtests compare with those that they know. Runs of earlier versions go on with theirs."""
 
 OF_JOBS = tuple(name for name in NAMES if name not in IN_PLACE_OF)

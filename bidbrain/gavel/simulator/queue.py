@@ -1,4 +1,4 @@
-"""Dispatchers beside Gavel's: first in, first out, and a batch within a budget.
+"""Dispatchers other than Gavel's: first in, first out, and a batch within a budget.
 
 In the queue, as in the published simulator, jobs start in order and run to their end, or also move. Within a budget,
 each allocation may use the dollars that are not spent yet.
