@@ -45,7 +45,7 @@ def main(starts: int = 16) -> None:
             outcome, _ = realize(plan, world, future)
             usd[strategy] += outcome.usd / starts
             hours[strategy] += outcome.hours / starts
-            chosen += strategy == "auto" and plan.built.strategy.name == RIVAL
+            chosen += strategy == "auto" and plan.decision.strategy.name == RIVAL
     for strategy in usd:
         print(f"{strategy:16}${usd[strategy]:.2f} in {hours[strategy]:.1f} hours")
     print(f"auto chose {RIVAL} at {chosen} of {starts} moments")

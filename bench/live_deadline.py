@@ -70,11 +70,11 @@ class _Log:
         market = job.decider.baseline.offer.market
         plan = SimpleNamespace(
             decider=job.decider,
-            built=SimpleNamespace(
+            fleet=SimpleNamespace(
                 work_left=float(job.terms.work),
                 market_history=SimpleNamespace(now=0, hazards={market: PRIOR}, spells={market: spells}),
             ),
-            worded=str,
+            demand=SimpleNamespace(worded=str),
             job=SimpleNamespace(spec=SimpleNamespace(program=Training("mf", Stop(clocks=_CLOCKS)))),
         )
         log = cls(cast("JobPlan", plan))

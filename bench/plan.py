@@ -157,7 +157,7 @@ def roaming() -> Job:
 def _forecast_row(what: str, facts: PlanningFacts) -> Row:
     job_plan = plan_jobs(facts)[0]
     # `forecast_of` would play the plan once and keep the answer.
-    taken = seconds(lambda: forecast(forecast_job(job_plan), job_plan.built.market_history), runs=3)
+    taken = seconds(lambda: forecast(forecast_job(job_plan), job_plan.fleet.market_history), runs=3)
     return _limited(f"forecast of {what}", taken, MOST_FORECAST_SECONDS)
 
 

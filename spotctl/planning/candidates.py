@@ -51,12 +51,13 @@ from spotctl.planning.offers import (
 )
 from spotctl.planning.quotas import QuotaGroup, quota_groups
 from spotctl.planning.values import (
+    ANY_UNIT,
+    CLOCK,
     SPECIFIED,
     VCPU_SPREAD,
     AllocatedJob,
     Demand,
     Job,
-    JobCandidates,
     JobLength,
     JobShare,
     TypeSpeed,
@@ -98,14 +99,6 @@ class KindColumns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlanCandidates:
-    """The machines that fit some jobs: each job's demand, in columns that all jobs share."""
-
-    jobs: tuple[JobCandidates, ...]
-    columns: KindColumns
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class KindPrices:
     """By kind: dollars per hour in its best market, the share of the time that evictions leave there, and the standing
     cost per hour (reliable machines, the value of time). Further, how long changes of machines take."""
@@ -132,15 +125,18 @@ class MachineOption:
     schedule: Schedule | None = None
 
 
-def candidates(facts: PlanningFacts) -> PlanCandidates:
-    """The machines that fit the jobs; raises NotInTime or BadRequest if there are none for a job."""
+def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColumns]:
+    """The jobs with their demands for the machines that fit them, in columns that all jobs share.
+
+    Raises NotInTime or BadRequest if there are none for a job.
+    """
     snapshot = facts.snapshot
     usable = snapshot.usable & np.logical_or.reduce([in_zones(snapshot, job.spec.resources) for job in facts.jobs])
     lowest = lowest_prices(snapshot, usable)
     fitting = [_fitting_kinds(job, facts, usable, lowest) for job in facts.jobs]
     wanted = sorted({kind for kinds in fitting for kind in kinds.kinds})
     columns = columns_of(wanted, facts, usable)
-    return PlanCandidates(tuple(_job_candidates(kinds, facts, columns) for kinds in fitting), columns)
+    return [(kinds.job, _demand(kinds, facts, columns)) for kinds in fitting], columns
 
 
 def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) -> _FittingKinds:
@@ -238,11 +234,6 @@ def _worth_examining(kinds: Ints, nu: Floats, lowest: Ints, most: int) -> list[i
     return numbers
 
 
-def _job_candidates(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) -> JobCandidates:
-    demand, matches = _demand(fitting, facts, columns), fitting.eligible
-    return JobCandidates(fitting.job, demand, fitting.rates, matches.fitting, tuple(matches.unusable.tolist()))
-
-
 def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) -> Demand:
     job, spec = fitting.job, fitting.job.spec
     limits = spec.resources.machines
@@ -267,7 +258,18 @@ def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) 
         gang=gang,
         roams=may_roam(spec) and not work.assumed,
         reserved=_held_by_kind(_reserved(job, facts), columns, max if gang else sum),
+        unit=_unit(spec) if in_units else "vCPU-hour",
+        rates=fitting.rates,
+        fitting=fitting.eligible.fitting,
+        unusable=tuple(fitting.eligible.unusable.tolist()),
     )
+
+
+def _unit(spec: JobSpec) -> str:
+    """The unit of the job's work, where the throughputs of its machines are known."""
+    if isinstance(spec.program, Training):
+        return CLOCK
+    return ANY_UNIT if spec.program.parallel is None else "update"
 
 
 def may_roam(spec: JobSpec) -> bool:
@@ -409,7 +411,7 @@ def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindCol
         place = (kind.cloud, kind.region)
         if allocated.demand.nu[j] > 0 and place not in prices:
             prices[place] = usd_per_hour(
-                reliable_machines(allocated.job.spec, allocated.rates, j, facts.snapshot, columns)
+                reliable_machines(allocated.job.spec, allocated.demand.rates, j, facts.snapshot, columns)
             )
     return np.array([prices.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
 
@@ -422,8 +424,8 @@ def usd_per_hour(rent: Rent | None) -> float:
 def reserved_offers(allocated: AllocatedJob, least_nu: float, at: int) -> tuple[ReservedOffer, ...]:
     """The reservations that a job can use. One that is to be as fast as possible takes no machines that do less work
     per hour than `least_nu`."""
-    spec, rates = allocated.job.spec, allocated.rates
-    whole = allocated.demand.gang and not allocated.saves
+    spec, rates = allocated.job.spec, allocated.demand.rates
+    whole = allocated.demand.gang and not allocated.job.saves
     return tuple(
         ReservedOffer(Offer(named.market, rates[named.type].nu, named.price), named.machines, named.leave, whole)
         for named in current(allocated.job.reservations, at)
@@ -475,7 +477,7 @@ def machine_options(
 ) -> list[MachineOption]:
     """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
     enough."""
-    own = [replace(group, most=limit) for group, limit in zip(groups, share.quotas, strict=True)]
+    own = [replace(group, most=limit) for group, limit in zip(groups, share.amounts, strict=True)]
     caps = np.array(share.caps)
     # Hours of work mean hours on the kind that they are counted in.
     in_hours = job.work.hours is not None and not job.work.assumed

@@ -3,7 +3,7 @@
 The forecast, which plays the whole job, follows from the plan when somebody asks for it (`forecasting`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, isfinite, log1p
 
@@ -16,6 +16,7 @@ from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.estimate import Estimate, together
 from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.base import Offer, Rent
+from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, SECOND
 from spotctl.agent.interval import best_interval
@@ -28,15 +29,16 @@ from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import on_demand_limits
 from spotctl.planning.values import (
     AllocatedJob,
-    BuiltDecider,
     CheckpointInterval,
     Choice,
+    Demand,
     FirstDecision,
     FleetPlan,
     Job,
     JobEstimate,
     OnDemand,
     PlanCost,
+    PriceDate,
     Term,
 )
 
@@ -51,6 +53,7 @@ _UNTIL_THE_END = replace(NEVER_EVICTED, basis="reserved machines are not evicted
 LONGEST_INTERVAL = HOUR
 """Longest automatic interval: machines also fail for reasons that no eviction model covers."""
 _BELOW_ONE = 1 - 1e-9
+SYNTHETIC, STORED = "synthetic", "stored spot price"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +105,11 @@ class OnDemandWork:
     ending: int
 
     @classmethod
-    def of(cls, built: BuiltDecider, todo: Todo) -> "OnDemandWork":
+    def of(cls, allocated: AllocatedJob, fleet_plan: FleetPlan, todo: Todo) -> "OnDemandWork":
         """The work of a planned job, with the checkpoints that it also writes on demand."""
-        spec, times = built.allocated.job.spec, launch_times(built.allocated.job.spec)
-        startup = with_local_starts(built.fleet_plan.fleet.overheads, spec).startup
-        saved = checkpoints_of(built.allocated.job, (), built.market_history) if built.allocated.saves else None
+        spec, times = allocated.job.spec, launch_times(allocated.job.spec)
+        startup = with_local_starts(fleet_plan.fleet.overheads, spec).startup
+        saved = checkpoints_of(allocated.job, (), fleet_plan.market_history) if allocated.job.saves else None
         useful = 1.0 if saved is None else saved.useful_share
         amount = None if todo.amount is None else todo.amount * HOUR / useful
         return cls(amount, todo.longest_hours * HOUR, startup, times.order, times.ending)
@@ -123,33 +126,31 @@ class OnDemandWork:
 
 
 def estimate_cost(
-    built: BuiltDecider, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob, fleet_plan: FleetPlan, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
 ) -> PlanCost:
     """The cost if the job keeps what it begins with; raises NotInTime if the machines make no progress."""
-    fleet_plan, history = built.fleet_plan, built.market_history
+    history = fleet_plan.market_history
     prices = [fleet_plan.prices[rent.offer.market] for rent in first.rents]
     betas = [beta_of(history, rent, price) for rent, price in zip(first.rents, prices, strict=True)]
     parts = list(map(PricedRent.of, first.rents, prices, betas))
-    conditions, todo = conditions_of(fleet_plan, first.interval), _todo(built.allocated)
+    conditions, todo = conditions_of(fleet_plan, first.interval), _todo(allocated)
     expected = estimate(parts, conditions, todo)
-    _check_length(expected, built, first)
+    _check_length(expected, allocated.demand, first)
     choice = tuple(
         _choice(history, part, beta, usd_per_work(share))
         for part, beta, share in zip(parts, betas, expected.first.shares, strict=False)
     )
-    return PlanCost(
-        choice,
-        expected,
-        OnDemandWork.of(built, todo).on(fleet_plan.instead),
-        _cheapest_on_demand(built, expected, todo, snapshot, columns),
-    )
+    fallback = OnDemandWork.of(allocated, fleet_plan, todo).on(fleet_plan.instead)
+    on_demand = _cheapest_on_demand(allocated, fleet_plan, expected, todo, snapshot, columns)
+    rents = [*(chosen.rent for chosen in choice), fleet_plan.fleet.reliable, on_demand.rent]
+    listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
+    return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
 
 
-def _check_length(expected: JobEstimate, built: BuiltDecider, first: FirstDecision) -> None:
-    demand = built.allocated.demand
+def _check_length(expected: JobEstimate, demand: Demand, first: FirstDecision) -> None:
     if not isfinite(expected.hours):
         raise NotInTime(
-            f"{demand.name}: {built.strategy.name} would rent {first.rents[0].offer.market}, where machines are"
+            f"{demand.name}: {first.strategy.name} would rent {first.rents[0].offer.market}, where machines are"
             " evicted too often to make progress; choose another strategy or other types"
         )
     if expected.hours * HOUR > LONGEST_RUN and not demand.work.assumed:
@@ -181,51 +182,75 @@ def conditions_of(fleet_plan: FleetPlan, kept: CheckpointInterval | None) -> Con
 
 
 def _cheapest_on_demand(
-    built: BuiltDecider, expected: JobEstimate, todo: Todo, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob,
+    fleet_plan: FleetPlan,
+    expected: JobEstimate,
+    todo: Todo,
+    snapshot: MarketSnapshot,
+    columns: KindColumns,
 ) -> OnDemand:
     """The cheapest on-demand machines that are as fast as expected; the job's own if none are cheaper.
 
     If the length of the job is unknown, they do what the plan does in the time that its forecast covers, and the result
     is per hour of that time.
     """
-    startup = built.fleet_plan.fleet.overheads.startup / HOUR
-    if not built.allocated.demand.work.assumed:
-        return _cheapest(built, OnDemandWork.of(built, todo), expected.hours - startup, snapshot, columns)
+    startup = fleet_plan.fleet.overheads.startup / HOUR
+    if not allocated.demand.work.assumed:
+        return _cheapest(
+            allocated,
+            fleet_plan,
+            OnDemandWork.of(allocated, fleet_plan, todo),
+            expected.hours - startup,
+            snapshot,
+            columns,
+        )
     done = expected.first.work + (RATE_HOURS - 1) * expected.later.work
-    work = OnDemandWork.of(built, Todo(done, inf))
-    fleet = _cheapest(built, work, RATE_HOURS - startup, snapshot, columns)
+    work = OnDemandWork.of(allocated, fleet_plan, Todo(done, inf))
+    fleet = _cheapest(allocated, fleet_plan, work, RATE_HOURS - startup, snapshot, columns)
     return replace(fleet, usd=fleet.usd / (RATE_HOURS + (work.order + work.ending) / HOUR), hours=1.0)
 
 
 def _cheapest(
-    built: BuiltDecider, work: OnDemandWork, within_hours: float, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob,
+    fleet_plan: FleetPlan,
+    work: OnDemandWork,
+    within_hours: float,
+    snapshot: MarketSnapshot,
+    columns: KindColumns,
 ) -> OnDemand:
-    own = built.fleet_plan.instead
+    own = fleet_plan.instead
     best = work.on(own)
     # A job that ends after a fixed time needs as much work per hour instead.
     amount = own.machines * own.offer.nu if work.amount is None else work.amount
     within = 1.0 if work.amount is None else max(within_hours, 1e-3) * HOUR
-    for offer in sorted(_offers(built, snapshot, columns), key=lambda offer: offer.on_demand / offer.nu):
+    for offer in sorted(_offers(allocated, snapshot, columns), key=lambda offer: offer.on_demand / offer.nu):
         if work.amount is not None and offer.on_demand / offer.nu * amount / HOUR / NANOS_PER_DOLLAR >= best.usd:
             break
-        for machines in _counts(built, offer, snapshot, work, ceil(amount / (offer.nu * within) - _ROUNDING)):
+        for machines in _counts(
+            allocated, fleet_plan, offer, snapshot, work, ceil(amount / (offer.nu * within) - _ROUNDING)
+        ):
             best = min(best, work.on(Rent(offer, machines, None)), key=lambda fleet: fleet.usd)
     return best
 
 
-def _offers(built: BuiltDecider, snapshot: MarketSnapshot, columns: KindColumns) -> Iterator[Offer]:
+def _offers(allocated: AllocatedJob, snapshot: MarketSnapshot, columns: KindColumns) -> Iterator[Offer]:
     """An offer of each kind that the job may use."""
     for j, (number, rows) in enumerate(zip(columns.numbers, columns.rows, strict=True)):
-        if built.allocated.demand.nu[j] > 0 and rows:
-            yield Offer(snapshot.markets[rows[0]], float(built.allocated.demand.nu[j]), snapshot.list_price(number))
+        if allocated.demand.nu[j] > 0 and rows:
+            yield Offer(snapshot.markets[rows[0]], float(allocated.demand.nu[j]), snapshot.list_price(number))
 
 
 def _counts(
-    built: BuiltDecider, offer: Offer, snapshot: MarketSnapshot, work: OnDemandWork, fewest: int
+    allocated: AllocatedJob,
+    fleet_plan: FleetPlan,
+    offer: Offer,
+    snapshot: MarketSnapshot,
+    work: OnDemandWork,
+    fewest: int,
 ) -> Iterator[int]:
     """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour."""
-    allocated, demand = built.allocated, built.allocated.demand
-    limits = on_demand_limits((offer,), built.decider.reliable, allocated.on_demand_quotas, snapshot.catalog)
+    demand = allocated.demand
+    limits = on_demand_limits((offer,), fleet_plan.fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog)
     most = min(demand.most, limits.get(offer.market, demand.most))
     if demand.gang:
         yield from [demand.most] if fewest <= demand.most <= most else []
@@ -397,3 +422,20 @@ def checkpoints_of(job: Job, rents: Sequence[tuple[Rent, int]], market_history: 
     affordable = every * (1 / CHECKPOINT.speed - 1)
     cost = min(CHECKPOINT.write, affordable) if job.save_time is None else min(job.save_time, every)
     return CheckpointInterval(every, cost, life, is_fixed=True)
+
+
+def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceDate, ...]:
+    """The prices of what is rented: the spot price where there is a bid, and the list price of each market."""
+    bids: dict[Market, bool] = {}
+    for rent in rents:
+        bids[rent.offer.market] = bids.get(rent.offer.market, False) or rent.bid is not None
+    return tuple(date for market, bid in bids.items() for date in _of_market(market, bid, snapshot))
+
+
+def _of_market(market: Market, bid: bool, snapshot: MarketSnapshot) -> Iterator[PriceDate]:
+    if bid:
+        row = snapshot.markets.index(market)
+        seen = snapshot.at - int(snapshot.age[row])
+        yield PriceDate(market, True, int(snapshot.price[row]), seen, SYNTHETIC if market.is_synthetic else STORED)
+    listed = snapshot.catalog.on_demand(market, snapshot.at)
+    yield PriceDate(market, False, listed.price, listed.as_of, listed.source)

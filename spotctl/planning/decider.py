@@ -49,7 +49,6 @@ from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones
 from spotctl.planning.quotas import check_on_demand, on_demand_limits, shared_quotas, spot_quotas
 from spotctl.planning.values import (
     AllocatedJob,
-    BuiltDecider,
     CheckpointInterval,
     ChosenStrategy,
     Demand,
@@ -83,66 +82,56 @@ _DEADLINE_REASON = (
 )
 
 
-def build_decider(
+def rentable_fleet(
     allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
-) -> BuiltDecider:
-    """The job's strategy, kept within the job's machines, quotas and deadline.
+) -> tuple[AllocatedJob, FleetPlan]:
+    """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
+    to keep its deadline.
 
     Raises NotInTime if a strategy that needs on-demand machines gets too few.
     """
-    allocated, fleet_plan = _fleet_plan(allocated, option, facts, columns)
+    fleet_plan = _plan_fleet(allocated, option, facts, columns)
+    fleet, fallback = fleet_plan.fleet, fleet_plan.fallback
+    check_on_demand(allocated.job.spec, fallback, fleet, allocated.share.on_demand_quotas, facts.snapshot.catalog)
+    if allocated.demand.roams and 0 < fallback.machines < fleet.baseline.machines:
+        _check_may_stay(allocated, fleet_plan)
+        staying = replace(allocated, demand=replace(allocated.demand, roams=False))
+        return staying, _plan_fleet(staying, option, facts, columns)
+    return allocated, fleet_plan
+
+
+def build_decider(
+    allocated: AllocatedJob, fleet_plan: FleetPlan, option: MachineOption, columns: KindColumns, lists: ListPrices
+) -> tuple[ChosenStrategy, Decider]:
+    """The job's strategy, kept within the job's machines, quotas and deadline, and its name with the reason for it."""
     roams, known = allocated.demand.roams and fleet_plan.fallback.machines > 0, _strategy_inputs(allocated, fleet_plan)
     named, strategy = _chosen_strategy(allocated, known, roams=roams)
     if option.schedule is not None:
         strategy = Mixed(strategy, _mixing(allocated, option, fleet_plan, columns))
-    roaming = _roaming(allocated, fleet_plan, facts.snapshot.catalog.lists) if roams else None
-    decider = _decider(allocated, fleet_plan, known, strategy, roaming)
-    offers = (*decider.offers, *(each.offer for each in decider.reserved))
-    types = dict.fromkeys(offer.market.instance_type for offer in offers)
-    return BuiltDecider(
-        allocated,
-        fleet_plan,
-        named,
-        decider,
-        allocated.work_left(decider.most_nu),
-        {name: allocated.rates[name] for name in types},
-    )
+    roaming = _roaming(allocated, fleet_plan, lists) if roams else None
+    return named, _decider(allocated, fleet_plan, known, strategy, roaming)
 
 
-def first_decision(built: BuiltDecider, now: int) -> FirstDecision:
-    """The decision with which the job begins; raises NotInTime or OverBudget if nothing would be rented.
+def first_decision(
+    allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: ChosenStrategy, decider: Decider, now: int
+) -> tuple[Decider, FirstDecision]:
+    """The decision with which the job begins, and the decider that makes it; raises NotInTime or OverBudget if nothing
+    would be rented.
 
     The interval between checkpoints follows from the machines; a decider with a deadline then decides again, at the
     speed that checkpoints leave.
     """
-    allocated, decider = built.allocated, built.decider
-    situation = _situation(built, now)
+    situation = _situation(allocated, fleet_plan, decider, now)
     decision = _decision(allocated, decider, situation)
     mixture = _mixture(decider.strategy, situation)
-    interval = _checkpoint_interval(built, _rents(decision))
-    checkpoints = interval if allocated.saves else None
+    interval = _checkpoint_interval(allocated, fleet_plan, _rents(decision))
+    checkpoints = interval if allocated.job.saves else None
     if checkpoints is not None:
         decider = replace(decider, speed=checkpoints.useful_share)
         if decider.deadline is not None:
             decision = _decision(allocated, decider, situation)
-    return FirstDecision(
-        decider, decision, _rents(decision), interval, checkpoints, mixture, decider.outlooks(situation)
-    )
-
-
-def _fleet_plan(
-    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
-) -> tuple[AllocatedJob, FleetPlan]:
-    """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
-    to keep its deadline."""
-    fleet_plan = plan_fleet(allocated, option, facts, columns)
-    fleet, fallback = fleet_plan.fleet, fleet_plan.fallback
-    check_on_demand(allocated.job.spec, fallback, fleet, allocated.on_demand_quotas, facts.snapshot.catalog)
-    if allocated.demand.roams and 0 < fallback.machines < fleet.baseline.machines:
-        _check_may_stay(allocated, fleet_plan)
-        staying = replace(allocated, demand=replace(allocated.demand, roams=False))
-        return staying, plan_fleet(staying, option, facts, columns)
-    return allocated, fleet_plan
+    outlooks = decider.outlooks(situation)
+    return decider, FirstDecision(strategy, decision.reason, _rents(decision), interval, checkpoints, mixture, outlooks)
 
 
 def _check_may_stay(allocated: AllocatedJob, fleet_plan: FleetPlan) -> None:
@@ -185,7 +174,7 @@ def _mixing(allocated: AllocatedJob, option: MachineOption, fleet_plan: FleetPla
         usd_per_hour=usd_per_hour(fleet.reliable) + (allocated.job.value_of_time_usd or 0.0),
         quotas=tuple(
             TypeQuota({columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part)
-            for group, part in zip(columns.quotas, allocated.share.quotas, strict=True)
+            for group, part in zip(columns.quotas, allocated.share.amounts, strict=True)
         ),
     )
 
@@ -242,7 +231,7 @@ def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy |
     if not fallback.machines:
         return None
     rate = fallback.machines * fallback.offer.nu
-    work = max(round(allocated.work_amount(fleet.most_nu) / rate), 1)
+    work = max(round(allocated.demand.work_amount(fleet.most_nu) / rate), 1)
     spot = min(fleet_plan.prices[offer.market] / offer.nu for offer in fleet.offers)
     ratio = fallback.offer.on_demand / fallback.offer.nu / spot
     return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
@@ -253,12 +242,12 @@ def _hours(allocated: AllocatedJob, fleet: RentableFleet) -> float:
     if allocated.demand.work.assumed:
         return float(RATE_HOURS)
     baseline = fleet.baseline
-    return allocated.work_amount(fleet.most_nu) / (baseline.machines * baseline.offer.nu) / HOUR
+    return allocated.demand.work_amount(fleet.most_nu) / (baseline.machines * baseline.offer.nu) / HOUR
 
 
-def _situation(built: BuiltDecider, now: int) -> Situation:
+def _situation(allocated: AllocatedJob, fleet_plan: FleetPlan, decider: Decider, now: int) -> Situation:
     """The situation of the first decision: nothing is held, and the budget pays for the reliable machines first."""
-    decider, fleet_plan, budget = built.decider, built.fleet_plan, built.allocated.job.budget_usd
+    budget = allocated.job.budget_usd
     reliable = decider.reliable
     reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
     return Situation(
@@ -268,17 +257,17 @@ def _situation(built: BuiltDecider, now: int) -> Situation:
         (),
         decider.baseline,
         decider.most_nu,
-        built.work_left,
+        fleet_plan.work_left,
         usd_left=inf if budget is None else budget - reserved,
         usd_reserved=reserved,
         deadline=decider.deadline,
-        spell=lambda: _spell(built, now),
+        spell=lambda: _spell(fleet_plan, now),
     )
 
 
-def _spell(built: BuiltDecider, now: int) -> SpotSpell | None:
+def _spell(fleet_plan: FleetPlan, now: int) -> SpotSpell | None:
     """The present spell of spot capacity, as it was observed, or as prices have it where only the price evicts."""
-    offers, history = built.decider.offers, built.market_history
+    offers, history = fleet_plan.fleet.offers, fleet_plan.market_history
     if all(history.hazards[offer.market] is None for offer in offers):
         return spell_of_prices(offers, lambda offer: history.histories[offer.market], now)
     known = (history.spells[offer.market] for offer in offers if offer.market in history.spells)
@@ -322,13 +311,16 @@ def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
     return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
 
 
-def _checkpoint_interval(built: BuiltDecider, rents: Iterable[Rent]) -> CheckpointInterval | None:
-    prices = built.fleet_plan.prices
-    priced = [(rent, prices[rent.offer.market]) for rent in rents]
-    return checkpoints_of(built.allocated.job, priced, built.market_history)
+def _checkpoint_interval(
+    allocated: AllocatedJob, fleet_plan: FleetPlan, rents: Iterable[Rent]
+) -> CheckpointInterval | None:
+    priced = [(rent, fleet_plan.prices[rent.offer.market]) for rent in rents]
+    return checkpoints_of(allocated.job, priced, fleet_plan.market_history)
 
 
-def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> FleetPlan:
+def _plan_fleet(
+    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
+) -> FleetPlan:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
     demand, snapshot, home = allocated.demand, facts.snapshot, option.home
     kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
@@ -338,16 +330,16 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFa
     rows = [row for row in rows if zones[row]]
     if not rows:
         raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
-    offers = tuple(_offer(snapshot, row, allocated.rates) for row in rows)
+    offers = tuple(_offer(snapshot, row, allocated.demand.rates) for row in rows)
     limits = MachineLimits(
         allocated.job.spec.resources.machines.least,
         demand.most,
         {columns.kinds[j].type: allocated.share.caps[j] for j in kinds},
         together=demand.gang,
     )
-    reliable = reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns)
-    quotas = offers, reliable, allocated.on_demand_quotas, snapshot.catalog
-    spot = spot_quotas(offers, [share.part for share in allocated.quotas], snapshot.catalog)
+    reliable = reliable_machines(allocated.job.spec, allocated.demand.rates, home, snapshot, columns)
+    quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
+    spot = spot_quotas(offers, [share.part for share in allocated.share.quotas], snapshot.catalog)
     limits = replace(limits, on_demand=on_demand_limits(*quotas), shared=shared_quotas(*quotas), spot=spot)
     baseline = _baseline(offers, most_nu, limits)
     fleet = RentableFleet(
@@ -362,7 +354,18 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFa
     prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
     reserved = reserved_offers(allocated, float(demand.nu[home]), snapshot.at)
     prices |= {each.offer.market: each.offer.on_demand for each in reserved}
-    return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over, reserved)
+    rented = dict.fromkeys(offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved)))
+    return FleetPlan(
+        fleet,
+        limits,
+        market_history,
+        tuple(rows),
+        prices,
+        passed_over,
+        reserved,
+        demand.work_left(most_nu),
+        {name: demand.rates[name] for name in rented},
+    )
 
 
 def _considered_kinds(

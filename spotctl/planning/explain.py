@@ -1,6 +1,6 @@
 """The reservations that a job file names, as offers of a plan, and why a plan does not use one. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import floor, isfinite
@@ -15,17 +15,14 @@ from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.files.job.values import Nodes, Range
 from spotctl.planning.candidates import KindColumns, _why_never
-from spotctl.planning.cost import Conditions, PricedRent, beta_of, conditions_of, first_hour, usd_per_work
+from spotctl.planning.cost import Conditions, PricedRent, beta_of, first_hour, usd_per_work
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.offers import MarketSnapshot, why_unusable
 from spotctl.planning.values import (
     AllocatedJob,
-    BuiltDecider,
     Choice,
-    FirstDecision,
     FleetPlan,
     JobPlan,
-    PriceDate,
     RejectedMarket,
 )
 
@@ -36,7 +33,6 @@ _EQUAL_COST = 0.005
 _FACTORS = (1 / 8, 8)
 _MATTERS = 0.02
 """Smaller changes of cost and time are not worth a line."""
-SYNTHETIC, STORED = "synthetic", "stored spot price"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ def unused(
         elif named.market not in parts:
             yield named, "its machines are planned for other jobs that name it"
         elif each is None:
-            yield named, _why_never(named, spec, allocated.rates, least_nu)
+            yield named, _why_never(named, spec, allocated.demand.rates, least_nu)
         elif allocated.demand.gang and named.machines < allocated.demand.least:
             yield named, f"has {named.machines} machines, and the job needs {allocated.demand.least} in one market"
         elif each.per_work > elsewhere:
@@ -88,17 +84,21 @@ def _no_room(each: ReservedOffer) -> str:
 
 
 def rejections(
-    built: BuiltDecider, first: FirstDecision, choice: Sequence[Choice], snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob,
+    fleet_plan: FleetPlan,
+    conditions: Conditions,
+    choice: Sequence[Choice],
+    columns: KindColumns,
+    snapshot: MarketSnapshot,
 ) -> tuple[RejectedMarket, ...]:
     """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
-    allocated, fleet_plan = built.allocated, built.fleet_plan
-    conditions = conditions_of(fleet_plan, first.interval)
     taken = {chosen.rent.offer.market for chosen in choice}
     others = (offer for offer in fleet_plan.fleet.offers if offer.market not in taken)
     weighed = [_weighed(offer, fleet_plan, conditions, choice) for offer in others]
     weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
     unusable = (
-        RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec)) for row in allocated.unusable[:_MOST_LISTED]
+        RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
+        for row in allocated.demand.unusable[:_MOST_LISTED]
     )
     return (
         *_reserved(allocated, fleet_plan, taken, snapshot.at),
@@ -106,6 +106,17 @@ def rejections(
         *unusable,
         *islice(_left_out(allocated, fleet_plan, snapshot, columns), _MOST_LISTED),
     )
+
+
+def launch_moment(plan: JobPlan) -> int:
+    """The moment of a plan's launch, which is earlier than `at` for a job that waits for its turn."""
+    return plan.at - plan.share.turn.delay
+
+
+def unnamed_markets(plan: JobPlan) -> int:
+    """The number of further markets that match a plan's job and are not listed."""
+    named = len({rent.offer.market for rent in plan.decision.rents}) + len(plan.rejected)
+    return max(plan.demand.fitting - named, 0)
 
 
 def _reserved(allocated: AllocatedJob, fleet_plan: FleetPlan, taken: set[Market], at: int) -> Iterator[RejectedMarket]:
@@ -186,7 +197,7 @@ def _left_out(
 def ways_of(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[Way]:
     """The ways of a planned training of known length, on the same kinds of machines and as fast on each."""
     spec = plan.job.spec
-    if not isinstance(spec.program, Training) or plan.work.assumed or plan.work.timed:
+    if not isinstance(spec.program, Training) or plan.demand.work.assumed or plan.demand.work.timed:
         return []
     kept = spec.resources.reliable.machines or 0
     bare, held = (
@@ -201,7 +212,7 @@ def ways_of(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list
 
 def _as_script(plan: JobPlan) -> JobSpec:
     """The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes that remain."""
-    spec, demand = plan.job.spec, plan.allocated.demand
+    spec, demand = plan.job.spec, plan.demand
     command = Command(spec.name, Nodes(max(demand.least, 1), demand.most), Checkpoint("checkpoint"))
     resources = replace(spec.resources, machines=Range(max(demand.least, 1), demand.most))
     hours = round(demand.amount / demand.reference_nu * HOUR)
@@ -220,7 +231,7 @@ def pace_points(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
     """The changes if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
     cheaper and slower, or faster and more expensive."""
     spec = plan.job.spec
-    if spec.strategy not in (AUTO, DEADLINE) or plan.work.assumed or plan.decider.roaming is not None:
+    if spec.strategy not in (AUTO, DEADLINE) or plan.demand.work.assumed or plan.decider.roaming is not None:
         return []
     usd, hours = _expected(plan)
     # If the user does not say, an hour of the job's time is worth what an hour of the job costs.
@@ -242,20 +253,3 @@ def _expected(plan: JobPlan) -> tuple[float, float]:
 
 def _two_digits(nanos: float) -> int:
     return round(float(f"{nanos:.1e}"))
-
-
-def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceDate, ...]:
-    """The prices of what is rented: the spot price where there is a bid, and the list price of each market."""
-    bids: dict[Market, bool] = {}
-    for rent in rents:
-        bids[rent.offer.market] = bids.get(rent.offer.market, False) or rent.bid is not None
-    return tuple(date for market, bid in bids.items() for date in _of_market(market, bid, snapshot))
-
-
-def _of_market(market: Market, bid: bool, snapshot: MarketSnapshot) -> Iterator[PriceDate]:
-    if bid:
-        row = snapshot.markets.index(market)
-        seen = snapshot.at - int(snapshot.age[row])
-        yield PriceDate(market, True, int(snapshot.price[row]), seen, SYNTHETIC if market.is_synthetic else STORED)
-    listed = snapshot.catalog.on_demand(market, snapshot.at)
-    yield PriceDate(market, False, listed.price, listed.as_of, listed.source)

@@ -52,10 +52,10 @@ class _PlayedPlan:
     plan: JobPlan
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _PlayedPlan) and self.plan.first is other.plan.first
+        return isinstance(other, _PlayedPlan) and self.plan.decision is other.plan.decision
 
     def __hash__(self) -> int:
-        return id(self.plan.first)
+        return id(self.plan.decision)
 
 
 def forecast_of(plan: JobPlan) -> Forecast:
@@ -65,7 +65,7 @@ def forecast_of(plan: JobPlan) -> Forecast:
 
 @lru_cache(maxsize=64)
 def _forecast(played: _PlayedPlan) -> Forecast:
-    return forecast(forecast_job(played.plan), played.plan.built.market_history)
+    return forecast(forecast_job(played.plan), played.plan.fleet.market_history)
 
 
 def finish_by(plan: JobPlan) -> int:
@@ -76,20 +76,21 @@ def finish_by(plan: JobPlan) -> int:
 def clearly_over_budget(plan: JobPlan) -> bool:
     """Whether a plan would cost so much more than its budget that a few plays show it."""
     budget = plan.job.budget_usd
-    if budget is None or plan.work.assumed:
+    if budget is None or plan.demand.work.assumed:
         return False
-    return clearly_costs_more(PastMarket(forecast_job(plan), plan.built.market_history), budget)
+    return clearly_costs_more(PastMarket(forecast_job(plan), plan.fleet.market_history), budget)
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:
     """A plan's job as the forecast plays it."""
-    decider, timed = plan.decider, plan.work.assumed or plan.work.longest < inf
+    decider, timed = plan.decider, plan.demand.work.assumed or plan.demand.work.longest < inf
+    rates, rented = plan.fleet.rates, [choice.rent.offer.market for choice in plan.cost.choice]
     return ForecastJob(
         decider=deciders(plan, plan.at),
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
-        work=plan.built.work_left,
+        work=plan.fleet.work_left,
         longest=_longest(plan),
         billing=decider.billing,
         overheads=with_local_starts(plan.decider.overheads, plan.job.spec),
@@ -100,8 +101,8 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         budget_usd=plan.job.budget_usd if _speed_by_budget(plan) else None,
         lease=decider.lease,
         nodes=decider.limits.nodes,
-        scaling=plan.scaling,
-        speed_spread=plan.speed_spread,
+        scaling=next((rate.scaling for rate in rates.values() if rate.scaling), 0.0),
+        speed_spread=max((rates[market.instance_type].spread for market in rented), default=0.0),
         saved_gb=declared_gb(plan.job.spec),
         moving=_moving(plan),
         most_decisions=_most_decisions(plan),
@@ -141,12 +142,12 @@ def _moving(plan: JobPlan) -> Callable[[Market, Market], float]:
 def _most_decisions(plan: JobPlan) -> int:
     if plan.decider.roaming is not None:
         return _ROAMING
-    return _DECISIONS if plan.first.mixture is None else _MIXED
+    return _DECISIONS if plan.decision.mixture is None else _MIXED
 
 
 def _speed_by_budget(plan: JobPlan) -> bool:
     """Whether the budget decides how fast the job's machines are; for other jobs, the budget only ends the run."""
-    return plan.first.mixture is not None and plan.first.mixture.aim is not Aim.LEAST_COST
+    return plan.decision.mixture is not None and plan.decision.mixture.aim is not Aim.LEAST_COST
 
 
 def launch_times(spec: JobSpec) -> LaunchTimes:
@@ -158,31 +159,31 @@ def launch_times(spec: JobSpec) -> LaunchTimes:
 
 
 def _longest(plan: JobPlan) -> int:
-    if plan.work.assumed:
+    if plan.demand.work.assumed:
         return RATE_HOURS * HOUR
     startup = with_local_starts(plan.decider.overheads, plan.job.spec).startup
-    if plan.work.longest < inf:
-        return startup + round(plan.work.longest * HOUR)
+    if plan.demand.work.longest < inf:
+        return startup + round(plan.demand.work.longest * HOUR)
     return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 
 def _recovery_of_clocks(plan: JobPlan) -> Recovery:
     """The recovery of a trainer whose machines may all be lost at once."""
-    at_risk = CLOCKS_AT_RISK * (HOUR / plan.decider.most_nu if plan.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH)
+    at_risk = CLOCKS_AT_RISK * (HOUR / plan.decider.most_nu if plan.demand.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH)
     return Recovery(plan.decider.speed, lambda _: at_risk)
 
 
 def _recovery(plan: JobPlan) -> Recovery:
     """A trainer loses nothing, or without reliable machines the last clocks; a command repeats the work since its last
     checkpoint, or all of it without any."""
-    if plan.first.interval is None:
+    if plan.decision.interval is None:
         return AGILE if plan.decider.reliable is not None else _recovery_of_clocks(plan)
-    every = plan.first.interval.every if plan.first.checkpoints is not None else inf
+    every = plan.decision.interval.every if plan.decision.checkpoints is not None else inf
 
     def interval(_: Offer) -> float:
         return every
 
-    return Recovery(plan.decider.speed, interval, resumes=plan.first.checkpoints is not None)
+    return Recovery(plan.decider.speed, interval, resumes=plan.decision.checkpoints is not None)
 
 
 def with_reliable(allocated: AllocatedJob, machines: int) -> AllocatedJob:
@@ -219,7 +220,7 @@ def _without(
 
 def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     """Why a job keeps its reliable machine; empty if it is cheaper and as safe without."""
-    if kept.work.assumed:
+    if kept.demand.work.assumed:
         return "the length of the job is unknown, and with one no clock is done twice"
     with_one, without = forecast_of(kept), forecast_of(bare)
     if without.usd.median > with_one.usd.median * (1 - _MATTERS):
@@ -246,7 +247,7 @@ def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | Non
     """The plan, or its rival's if that is cheaper or faster in plays of the past, and no worse."""
     if not _leaves_the_choice(plan):
         return plan
-    default = plan.built.strategy.name
+    default = plan.decision.strategy.name
     rival = None if default == RIVAL else plan_by(_chosen(default))
     return plan if rival is None or not is_better(_trials(rival, plan), _trials(plan, plan)) else rival
 
@@ -256,8 +257,8 @@ def _leaves_the_choice(plan: JobPlan) -> bool:
     return (
         plan.job.spec.strategy in (AUTO, DEADLINE)
         and plan.decider.roaming is None
-        and plan.first.mixture is None
-        and not plan.work.assumed
+        and plan.decision.mixture is None
+        and not plan.demand.work.assumed
     )
 
 
@@ -268,4 +269,4 @@ def _chosen(default: str) -> ChosenStrategy:
 def _trials(plan: JobPlan, first: JobPlan) -> Trials:
     """The plays of a plan's decision object, for as long as the first plan may take."""
     job = forecast_job(plan)
-    return Trials.of(PastMarket(replace(job, longest=forecast_job(first).longest), plan.built.market_history))
+    return Trials.of(PastMarket(replace(job, longest=forecast_job(first).longest), plan.fleet.market_history))

@@ -19,22 +19,21 @@ from spotctl.planning.candidates import (
     KindColumns,
     KindPrices,
     MachineOption,
-    PlanCandidates,
     best_first,
     candidates,
     machine_options,
     reliable_usd,
     reserved_offers,
 )
-from spotctl.planning.cost import estimate_cost
-from spotctl.planning.decider import build_decider, first_decision
+from spotctl.planning.cost import conditions_of, estimate_cost
+from spotctl.planning.decider import build_decider, first_decision, rentable_fleet
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.explain import price_dates, rejections
+from spotctl.planning.explain import rejections
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecast import best_of_both, better_plan, clearly_over_budget, forecast_of, with_reliable
 from spotctl.planning.quotas import MachineCounts, on_demand_parts, possible
 from spotctl.planning.share import divide
-from spotctl.planning.values import AllocatedJob, ChosenStrategy, Job, JobCandidates, JobPlan
+from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan
 
 LEAST_IN_TIME = 0.5
 """A plan that keeps its deadline with a lower probability is refused."""
@@ -66,47 +65,50 @@ def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
 
 def _plans_within(facts: PlanningFacts) -> list[JobPlan]:
     """The plans within quotas, with the reservations as they are divided."""
-    fitting = candidates(facts)
-    planned = _planned(facts, fitting)
-    if any(plan.allocated.share.turn.begin for _, plan in planned):
+    jobs, columns = candidates(facts)
+    planned = _planned(facts, jobs, columns)
+    if any(plan.share.turn.begin for _, plan in planned):
         # Jobs that wait begin when the forecasts of the others end.
-        jobs = tuple(_forecast(job, plan) for job, (_, plan) in zip(fitting.jobs, planned, strict=True))
-        planned = _planned(facts, replace(fitting, jobs=jobs), planned)
+        jobs = [(job, _forecast(demand, plan)) for (job, demand), (_, plan) in zip(jobs, planned, strict=True)]
+        planned = _planned(facts, jobs, columns, planned)
     return [plan for _, plan in planned]
 
 
-def _forecast(job: JobCandidates, plan: JobPlan) -> JobCandidates:
-    """A job with the length of its forecast."""
-    lasts = None if plan.work.assumed else forecast_of(plan).hours.median
-    return replace(job, demand=replace(job.demand, lasts_hours=lasts))
+def _forecast(demand: Demand, plan: JobPlan) -> Demand:
+    """A demand with the length of the job's forecast."""
+    return replace(demand, lasts_hours=None if plan.demand.work.assumed else forecast_of(plan).hours.median)
 
 
 def _planned(
-    facts: PlanningFacts, fitting: PlanCandidates, before: Sequence[tuple[AllocatedJob, JobPlan]] = ()
+    facts: PlanningFacts,
+    jobs: Sequence[tuple[Job, Demand]],
+    columns: KindColumns,
+    before: Sequence[tuple[AllocatedJob, JobPlan]] = (),
 ) -> list[tuple[AllocatedJob, JobPlan]]:
     """Each job as it is in one division of machines and quotas, with its plan: the one that was made `before` if only
     the other jobs have changed."""
     planned = list[tuple[AllocatedJob, JobPlan]]()
-    for allocated, earlier in zip_longest(_allocated(facts, fitting), before):
+    for allocated, earlier in zip_longest(_allocated(facts, jobs, columns), before):
         plan = _kept(allocated, *earlier) if earlier else None
-        planned.append((allocated, plan or _chosen_plan(allocated, facts, fitting.columns)))
+        planned.append((allocated, plan or _chosen_plan(allocated, facts, columns)))
     return planned
 
 
-def _allocated(facts: PlanningFacts, fitting: PlanCandidates) -> list[AllocatedJob]:
+def _allocated(facts: PlanningFacts, fitting: Sequence[tuple[Job, Demand]], columns: KindColumns) -> list[AllocatedJob]:
     """Each job with its part of the division of machines, of quotas, and of quotas for on-demand machines."""
-    quotas, divided = facts.on_demand_quotas, divide(fitting, facts.overheads.startup / HOUR)
+    quotas, divided = facts.on_demand_quotas, divide(fitting, columns, facts.overheads.startup / HOUR)
     jobs = [_with_quotas(job, quotas) for job in divided]
     if len(jobs) == 1 or not quotas:
         return jobs
-    needs = [_needed_on_demand(job, facts, fitting.columns) for job in jobs]
+    needs = [_needed_on_demand(job, facts, columns) for job in jobs]
     return list(map(_with_quotas, divided, on_demand_parts(quotas, needs, facts.snapshot.catalog)))
 
 
 def _with_quotas(job: AllocatedJob, quotas: Iterable[Quota]) -> AllocatedJob:
     """A job with the quotas for on-demand machines in its clouds."""
     clouds = job.job.spec.resources.clouds
-    return replace(job, on_demand_quotas=tuple(quota for quota in quotas if quota.cloud in clouds))
+    own = tuple(quota for quota in quotas if quota.cloud in clouds)
+    return replace(job, share=replace(job.share, on_demand_quotas=own))
 
 
 def _needed_on_demand(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> MachineCounts:
@@ -126,15 +128,13 @@ def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPl
     """An earlier plan with the turns of a later division, if the job gets and does the same in both."""
 
     def terms(job: AllocatedJob) -> tuple[object, ...]:
-        return job.share.caps, job.share.quotas, job.share.turn.begin, job.on_demand_quotas
+        return job.share.caps, job.share.amounts, job.share.turn.begin, job.share.on_demand_quotas
 
     if terms(allocated) != terms(before):
         return None
     # A job with a budget may have been planned on fewer machines.
-    share = replace(plan.allocated.share, turn=allocated.share.turn)
-    return replace(
-        plan, built=replace(plan.built, allocated=replace(plan.allocated, share=share, quotas=allocated.quotas))
-    )
+    share = replace(plan.share, turn=allocated.share.turn, quotas=allocated.share.quotas)
+    return replace(plan, share=share)
 
 
 def _chosen_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
@@ -218,16 +218,13 @@ def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFact
 
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
     """
-    built = build_decider(allocated, option, facts, columns)
-    at = facts.snapshot.at + allocated.share.turn.delay
-    first = first_decision(built, at)
-    cost = estimate_cost(built, first, facts.snapshot, columns)
-    rents = [*(choice.rent for choice in cost.choice), first.decider.reliable, cost.on_demand.rent]
-    listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
-    dates = price_dates(listed, facts.snapshot)
-    rejected = rejections(built, first, cost.choice, facts.snapshot, columns)
-    named = len({rent.offer.market for rent in first.rents}) + len(rejected)
-    return JobPlan(at, built, first, cost, dates, rejected, max(allocated.fitting - named, 0))
+    snapshot, at = facts.snapshot, facts.snapshot.at + allocated.share.turn.delay
+    job, fleet = rentable_fleet(allocated, option, facts, columns)
+    strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog.lists)
+    decider, decision = first_decision(job, fleet, strategy, decider, at)
+    cost = estimate_cost(job, fleet, decision, snapshot, columns)
+    rejected = rejections(job, fleet, conditions_of(fleet, decision.interval), cost.choice, columns, snapshot)
+    return JobPlan(at, job.job, job.demand, job.share, fleet, decider, decision, cost, rejected)
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:
@@ -236,8 +233,8 @@ def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> A
     budget = allocated.job.budget_usd
     if budget is None or usd <= budget:
         return None
-    rented = sum(choice.rent.machines for choice in job_plan.choice)
-    reliable = sum(term.usd for term in job_plan.cost.estimate.terms[len(job_plan.choice) :])
+    rented = sum(choice.rent.machines for choice in job_plan.cost.choice)
+    reliable = sum(term.usd for term in job_plan.cost.estimate.terms[len(job_plan.cost.choice) :])
     most = floor(rented * (budget - reliable) / (usd - reliable))
     if most < max(allocated.demand.least, 1):
         return None
@@ -255,7 +252,7 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     fallback = plan.decider.fallback
     in_time = deadline is not None and plan.at + round(plan.cost.fallback.hours * HOUR) <= deadline
     on_demand_keeps = in_time and fallback.machines > 0
-    if plan.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
+    if plan.demand.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
         return None
     forecast = forecast_of(plan)
     if budget is not None and forecast.usd.median > budget:
@@ -311,11 +308,11 @@ def _claims(market: Market, plans: Sequence[JobPlan]) -> list[ReservationClaim]:
 
 
 def _rented(market: Market, plan: JobPlan) -> int:
-    return sum(choice.rent.machines for choice in plan.choice if choice.rent.offer.market == market)
+    return sum(choice.rent.machines for choice in plan.cost.choice if choice.rent.offer.market == market)
 
 
 def _least(plan: JobPlan) -> int:
-    demand = plan.allocated.demand
+    demand = plan.demand
     return demand.least if demand.gang else 1
 
 

@@ -300,15 +300,17 @@ def on_demand_remarks(
 def _certain(plan: JobPlan) -> Counter[Market]:
     """The reliable machines, and the fewest machines of a job that wants on-demand machines only."""
     machines, least = _reliable(plan), plan.job.spec.resources.machines.least
-    if plan.job.spec.strategy == ON_DEMAND and len(plan.choice) == 1:
-        machines[plan.choice[0].rent.offer.market] += least
+    if plan.job.spec.strategy == ON_DEMAND and len(plan.cost.choice) == 1:
+        machines[plan.cost.choice[0].rent.offer.market] += least
     return machines
 
 
 def possible(plan: JobPlan) -> Counter[Market]:
     """The reliable machines, and the on-demand machines with which the job begins, or to which it may turn."""
     rents = [
-        choice.rent for choice in plan.choice if choice.rent.bid is None and not choice.rent.offer.market.reservation
+        choice.rent
+        for choice in plan.cost.choice
+        if choice.rent.bid is None and not choice.rent.offer.market.reservation
     ]
     begins = _sum([Counter({rent.offer.market: rent.machines}) for rent in rents])
     rent = plan.decider.fallback
@@ -326,7 +328,7 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     wanted, most = plan.decider.baseline, plan.decider.fallback.machines
     if not _may_turn(plan) or most >= wanted.machines:
         return
-    _, quota = tightest(plan.allocated.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
+    _, quota = tightest(plan.share.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
     end = plan.at + round(plan.cost.fallback.hours * HOUR)
     late = plan.decider.deadline is not None and end > plan.decider.deadline
     if not most:

@@ -18,11 +18,11 @@ from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
 from pricing_data.units import counted, usd_text
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
-from spotctl.planning.candidates import KindColumns, PlanCandidates, mixture_terms
+from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
 from spotctl.planning.quotas import QuotaGroup
-from spotctl.planning.values import AllocatedJob, Demand, JobCandidates, JobShare, QuotaPart, QuotaShare, Turn
+from spotctl.planning.values import AllocatedJob, Demand, Job, JobShare, QuotaPart, QuotaShare, Turn
 
 _ROUNDING = 1e-6
 _MOST_ORDERS = 12
@@ -37,25 +37,18 @@ class _TooLate(Exception):
         self.job, self.at = job, at
 
 
-def divide(fitting: PlanCandidates, startup_hours: float) -> list[AllocatedJob]:
+def divide(jobs: Sequence[tuple[Job, Demand]], columns: KindColumns, startup_hours: float) -> list[AllocatedJob]:
     """Each job with its share of machines and quotas; raises NotInTime or OverBudget if a job gets none."""
-    columns = fitting.columns
-    demands = [candidate.demand for candidate in fitting.jobs]
+    demands = [demand for _, demand in jobs]
     shares = shares_of(demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours)
-    return [
-        _allocated(candidate, share, _quota_shares(m, demands, shares, columns), columns)
-        for m, (candidate, share) in enumerate(zip(fitting.jobs, shares, strict=True))
-    ]
-
-
-def _allocated(
-    candidate: JobCandidates, share: JobShare, quotas: tuple[QuotaShare, ...], columns: KindColumns
-) -> AllocatedJob:
-    demand = candidate.demand
-    if 0 < share.turn.begin < inf:
-        demand = replace(demand, hours_left=demand.hours_left - share.turn.begin)
-    share = replace(share, lacking=_lacking(demand, quotas, columns))
-    return AllocatedJob(candidate.job, demand, candidate.rates, candidate.fitting, candidate.unusable, share, quotas)
+    divided = []
+    for m, ((job, demand), share) in enumerate(zip(jobs, shares, strict=True)):
+        quotas = _quota_shares(m, demands, shares, columns)
+        if 0 < share.turn.begin < inf:
+            demand = replace(demand, hours_left=demand.hours_left - share.turn.begin)  # noqa: PLW2901
+        share = replace(share, lacking=_lacking(demand, quotas, columns), quotas=quotas)  # noqa: PLW2901
+        divided.append(AllocatedJob(job, demand, share))
+    return divided
 
 
 def _quota_shares(
@@ -65,7 +58,7 @@ def _quota_shares(
     every = []
     for g, group in enumerate(columns.quotas):
         parts = [
-            QuotaPart(demand.name, share.quotas[g], share.turn, _least_use(demand, share, group))
+            QuotaPart(demand.name, share.amounts[g], share.turn, _least_use(demand, share, group))
             for demand, share in zip(demands, shares, strict=True)
         ]
         own = replace(group.quota, amount=parts[m].amount)

@@ -17,12 +17,12 @@ from bidbrain.decision.mixture_strategy import Aim, phases_text
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import KnownPast
-from bidbrain.strategies.base import Decision, Offer, Rent
+from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
-from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.programs import Command
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.home.quotas import Quota
@@ -33,7 +33,7 @@ VCPU_SPREAD = 0.5
 """How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""
 CLOCK = "clock"
 """The unit of a training's work, where its machines' throughputs are known."""
-_ANY_UNIT = "unit of work"
+ANY_UNIT = "unit of work"
 """The unit in texts of decision objects, which do not know the job's own unit."""
 
 
@@ -117,6 +117,11 @@ class Job:
         return round(self.save_seconds * SECOND * (self.spec.local.speed if self.spec.is_local else 1.0))
 
     @property
+    def saves(self) -> bool:
+        """Whether the program has a checkpoint path, without which spotctl cannot sync its checkpoints."""
+        return isinstance(self.spec.program, Command) and self.spec.program.checkpoint is not None
+
+    @property
     def value_of_time_usd(self) -> float | None:
         """Dollars that an hour less of run time is worth; None if the job does not say."""
         return None if self.spec.value_of_time is None else self.spec.value_of_time / NANOS_PER_DOLLAR
@@ -129,7 +134,9 @@ class Demand:
     `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
     kind that is cheapest per unit of work, and converts an amount given in hours. A job that `roams` may move between
     regions. `reserved` are the machines by kind that reservations hold for it, on top of all quotas; empty if none do.
-    `lasts_hours` is the expected time from its launch to its end, once it was forecast.
+    `lasts_hours` is the expected time from its launch to its end, once it was forecast. `unit` names the job's work
+    wherever a plan or a run does. `rates` are the speeds of the types that fit it; `fitting` markets match it, and
+    `unusable` are the rows of those that it cannot use.
     """
 
     name: str
@@ -145,6 +152,10 @@ class Demand:
     roams: bool = False
     reserved: tuple[int, ...] = ()
     lasts_hours: float | None = None
+    unit: str = ANY_UNIT
+    rates: Mapping[str, TypeSpeed] = field(default_factory=dict)
+    fitting: int = 0
+    unusable: tuple[int, ...] = ()
 
     @property
     def amount(self) -> float:
@@ -166,17 +177,17 @@ class Demand:
             and not self.work.timed
         )
 
+    def work_amount(self, most_nu: float) -> float:
+        """The work in microseconds times nu, if all machines together do `most_nu` per hour."""
+        return HOUR * (self.work.amount(most_nu) if self.work.timed else self.amount)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JobCandidates:
-    """A job with its demand for the kinds of machines that fit it, the number of matching markets, and the rows of
-    unusable ones."""
+    def work_left(self, most_nu: float) -> float:
+        """The work as `work_amount` counts it; infinite if the job's length is unknown."""
+        return inf if self.work.assumed else self.work_amount(most_nu)
 
-    job: Job
-    demand: Demand
-    rates: Mapping[str, TypeSpeed]
-    fitting: int
-    unusable: tuple[int, ...]
+    def worded(self, text: str) -> str:
+        """A reason of a decision object or of a comparison, with the unit of this job's work."""
+        return text.replace(ANY_UNIT, self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,17 +230,20 @@ class QuotaShare:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShare:
-    """A job's share: the most machines of each kind, its part of each quota, whether that quota is `short` of what all
-    jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it may
-    rent too few machines."""
+    """A job's share: the most machines of each kind, the amount of each quota, whether that quota is `short` of what
+    all jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it
+    may rent too few machines. `quotas` and `on_demand_quotas` are its parts of those for spot and on-demand machines.
+    """
 
     policy: str
     caps: tuple[int, ...]
-    quotas: tuple[int, ...]
+    amounts: tuple[int, ...]
     short: tuple[bool, ...]
     usd_per_work: Floats
     turn: Turn
     lacking: Mapping[int, str] = field(default_factory=dict)
+    quotas: tuple[QuotaShare, ...] = ()
+    on_demand_quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,29 +255,13 @@ class ChosenStrategy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllocatedJob(JobCandidates):
-    """A job with its share of Gavel's allocation, and its part of each quota of spot and of on-demand machines.
-    `strategy` replaces the strategy of the job file."""
+class AllocatedJob:
+    """A job with its share of Gavel's allocation. `strategy` replaces the strategy of the job file."""
 
+    job: Job
+    demand: Demand
     share: JobShare
-    quotas: tuple[QuotaShare, ...]
-    on_demand_quotas: tuple[Quota, ...] = ()
     strategy: ChosenStrategy | None = None
-
-    def work_amount(self, most_nu: float) -> float:
-        """The work in microseconds times nu, if all machines together do `most_nu` per hour."""
-        length = self.demand.work
-        return HOUR * (length.amount(most_nu) if length.timed else self.demand.amount)
-
-    def work_left(self, most_nu: float) -> float:
-        """The work as `work_amount` counts it; infinite if the job's length is unknown."""
-        return inf if self.demand.work.assumed else self.work_amount(most_nu)
-
-    @property
-    def saves(self) -> bool:
-        """Whether the program has a checkpoint path, without which spotctl cannot sync its checkpoints."""
-        program = self.job.spec.program
-        return isinstance(program, Command) and program.checkpoint is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +335,8 @@ class FleetPlan:
     """A fleet with its limits and the history of its markets.
 
     `rows` are its offers' rows in the snapshot, `prices` their current prices, and those of the `reserved` machines.
-    `passed_over` has the reason why other columns are not in the fleet.
+    `passed_over` has the reason why other columns are not in the fleet. `work_left` is the job's work in microseconds
+    times nu, infinite if its length is unknown. `rates` are the speeds of the machine types that may be rented.
     """
 
     fleet: RentableFleet
@@ -346,7 +345,9 @@ class FleetPlan:
     rows: tuple[int, ...]
     prices: dict[Market, int]
     passed_over: dict[int, str]
-    reserved: tuple[ReservedOffer, ...] = ()
+    reserved: tuple[ReservedOffer, ...]
+    work_left: float
+    rates: Mapping[str, TypeSpeed]
 
     @property
     def fallback(self) -> Rent:
@@ -357,27 +358,6 @@ class FleetPlan:
     def instead(self) -> Rent:
         """The fallback, or all that the job would rent if quotas allow none of it."""
         return self.fallback if self.fallback.machines else self.fleet.baseline
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BuiltDecider:
-    """A job's decision object, with the strategy that was chosen for it and the fleet that it decides on.
-
-    `work_left` is the job's work in microseconds times nu, infinite if its length is unknown. `rates` are the speeds of
-    the machine types that the decider may rent.
-    """
-
-    allocated: AllocatedJob
-    fleet_plan: FleetPlan
-    strategy: ChosenStrategy
-    decider: Decider
-    work_left: float
-    rates: Mapping[str, TypeSpeed]
-
-    @property
-    def market_history(self) -> KnownPast:
-        """The past of the markets that the decider may rent in."""
-        return self.fleet_plan.market_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,15 +380,15 @@ class PlannedMixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstDecision:
-    """The decision with which a job begins, and the `decider` that made it, at the speed that checkpoints leave.
+    """The decision with which a job begins, its `reason`, and the strategy that made it.
 
     `rents` are the purchases, with those in the same market at the same bid combined. `interval` is the time between
     checkpoints of a command; `checkpoints` is the same interval, None if the command keeps no checkpoints. `mixture` is
     the mixture of kinds, if the job needs one. `outlooks` are about the markets between which the job may move.
     """
 
-    decider: Decider
-    decision: Decision
+    strategy: ChosenStrategy
+    reason: str
     rents: tuple[Rent, ...]
     interval: CheckpointInterval | None
     checkpoints: CheckpointInterval | None
@@ -471,76 +451,24 @@ class PlanCost:
     estimate: JobEstimate
     fallback: OnDemand
     on_demand: OnDemand
+    price_dates: tuple[PriceDate, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
     """The machines to rent for a job, the reasons, and the expected cost and length: the results of the steps of
-    planning. The job's turn begins at the moment `at`. `price_dates` are the ages of the prices that it rests on.
-    `rejected` lists markets that were considered, are unusable, or are the best of another kind; `unnamed` counts the
-    rest. `reliable_reason` says why the plan has a reliable machine or none, where it had the choice.
+    planning, in their order. The job's turn begins at the moment `at`. A run of the plan asks the `decider` in every
+    turn. `rejected` lists markets that were considered, are unusable, or are the best of another kind.
+    `reliable_reason` says why the plan has a reliable machine or none, where it had the choice.
     """
 
     at: int
-    built: BuiltDecider
-    first: FirstDecision
+    job: Job
+    demand: Demand
+    share: JobShare
+    fleet: FleetPlan
+    decider: Decider
+    decision: FirstDecision
     cost: PlanCost
-    price_dates: tuple[PriceDate, ...] = ()
     rejected: tuple[RejectedMarket, ...] = ()
-    unnamed: int = 0
     reliable_reason: str = ""
-
-    @property
-    def allocated(self) -> AllocatedJob:
-        """The job with its share of the machines and quotas."""
-        return self.built.allocated
-
-    @property
-    def launched(self) -> int:
-        """The moment of the launch, which is earlier than `at` for a job that waits for its turn."""
-        return self.at - self.allocated.share.turn.delay
-
-    @property
-    def job(self) -> Job:
-        """The job."""
-        return self.allocated.job
-
-    @property
-    def work(self) -> JobLength:
-        """How much work the job is."""
-        return self.allocated.demand.work
-
-    @property
-    def decider(self) -> Decider:
-        """The decision object that a run of the plan asks in every turn."""
-        return self.first.decider
-
-    @property
-    def choice(self) -> tuple[Choice, ...]:
-        """The allocations with which the job begins."""
-        return self.cost.choice
-
-    @property
-    def unit(self) -> str:
-        """The unit of the job's work, wherever a plan or a run names it."""
-        if not all(rate.in_units for rate in self.built.rates.values()):
-            return "vCPU-hour"
-        program = self.job.spec.program
-        if isinstance(program, Training):
-            return CLOCK
-        return _ANY_UNIT if program.parallel is None else "update"
-
-    def worded(self, text: str) -> str:
-        """A reason of a decision object or of a comparison, with the unit of this job's work."""
-        return text.replace(_ANY_UNIT, self.unit)
-
-    @property
-    def scaling(self) -> float:
-        """s if n machines do n^(1 + s) times the work of one, as earlier runs measured it."""
-        return next((rate.scaling for rate in self.built.rates.values() if rate.scaling), 0.0)
-
-    @property
-    def speed_spread(self) -> float:
-        """How far the machines' speed may be from what the plan assumes (`TypeSpeed.spread`)."""
-        rates = self.built.rates
-        return max((rates[choice.rent.offer.market.instance_type].spread for choice in self.choice), default=0.0)

@@ -18,7 +18,7 @@ from spotctl.log import waiting
 from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.store import EventLog, JobLock
 from spotctl.log.waiting import WaitingJob
-from spotctl.planning.values import AllocatedJob, JobPlan, QuotaPart
+from spotctl.planning.values import JobPlan, QuotaPart
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.observing import RunEnd, RunObserver
@@ -78,7 +78,7 @@ def launch(
             observer.on_remark(job.name, f"waits for {' and '.join(job.after)}")
         # From here on, each job's thread decides.
         locks.pop_all()
-    together = _Together(settings, observer, LaunchTurns([plan.allocated for plan in plans]), fresh)
+    together = _Together(settings, observer, LaunchTurns(plans), fresh)
     jobs = [Launched(plan.job.spec) for plan in plans]
     # Daemons: a second Ctrl-C ends the process at once, and the leases end what still runs.
     threads = [
@@ -105,7 +105,7 @@ def _locked(spec: JobSpec, settings: Settings) -> JobLock:
 
 def _waiting_jobs(plans: Sequence[JobPlan], files: Sequence[Path]) -> list[WaitingJob]:
     """The jobs that begin later, as other commands learn of them."""
-    turns = {plan.job.spec.name: plan.allocated.share.turn for plan in plans}
+    turns = {plan.job.spec.name: plan.share.turn for plan in plans}
     return [
         WaitingJob(
             name,
@@ -121,9 +121,9 @@ def _waiting_jobs(plans: Sequence[JobPlan], files: Sequence[Path]) -> list[Waiti
 class LaunchTurns:
     """Lets each job begin as soon as quotas have enough for it, in the order of the plan."""
 
-    def __init__(self, jobs: Sequence[AllocatedJob]) -> None:
+    def __init__(self, jobs: Sequence[JobPlan]) -> None:
         self._changed = Condition()
-        self._free = Counter({share.quota.name: share.quota.amount for share in jobs[0].quotas})
+        self._free = Counter({share.quota.name: share.quota.amount for share in jobs[0].share.quotas})
         self._waiting = sorted(jobs, key=lambda job: job.share.turn.begin)
         self._held = dict[int, Mapping[str, int]]()
 
@@ -134,7 +134,7 @@ class LaunchTurns:
             return bool(self._waiting)
 
     def begin(
-        self, job: AllocatedJob, is_withdrawn: Callable[[], bool], claim: Callable[[], bool]
+        self, job: JobPlan, is_withdrawn: Callable[[], bool], claim: Callable[[], bool]
     ) -> Mapping[str, int] | None:
         """Waits until a job may begin, and returns its parts of the quotas that are too small for all: the planned ones
         as far as they are free. None if the job was withdrawn before; its `claim`, then the last word, is False."""
@@ -150,17 +150,17 @@ class LaunchTurns:
             self._free.subtract(held)
             return held
 
-    def end(self, job: AllocatedJob) -> None:
+    def end(self, job: JobPlan) -> None:
         """The end of a job that has begun: its parts are free."""
         with self._changed:
             self._free.update(self._held.pop(id(job)))
             self._changed.notify_all()
 
-    def _is_next(self, job: AllocatedJob) -> bool:
+    def _is_next(self, job: JobPlan) -> bool:
         begin = self._waiting[0].share.turn.begin
         return job is self._waiting[0] or job.share.turn.begin == begin == 0
 
-    def _has_enough(self, job: AllocatedJob) -> bool:
+    def _has_enough(self, job: JobPlan) -> bool:
         if not self._held:
             return True
         first = not job.share.turn.begin
@@ -169,19 +169,18 @@ class LaunchTurns:
 
 def within(plan: JobPlan, parts: Mapping[str, int]) -> JobPlan:
     """The plan with other parts of some quotas, with which its run begins."""
-    allocated = plan.allocated
     shares = tuple(
         replace(share, part=replace(share.part, amount=parts.get(share.quota.name, share.part.amount)))
-        for share in allocated.quotas
+        for share in plan.share.quotas
     )
-    return replace(plan, built=replace(plan.built, allocated=replace(allocated, quotas=shares)))
+    return replace(plan, share=replace(plan.share, quotas=shares))
 
 
-def _short(job: AllocatedJob) -> dict[str, QuotaPart]:
+def _short(job: JobPlan) -> dict[str, QuotaPart]:
     """The job's parts of quotas that are too small for all jobs, by quota."""
     return {
         share.quota.name: part
-        for share in job.quotas
+        for share in job.share.quotas
         if not share.is_enough
         for part in share.parts
         if part.job == job.demand.name
@@ -205,7 +204,7 @@ class _Together:
         """Runs a job once it is its turn, and keeps how that ended."""
         name = job.spec.name
         with lock:
-            parts = self.turns.begin(plan.allocated, partial(self._is_withdrawn, plan), partial(self._claim, plan))
+            parts = self.turns.begin(plan, partial(self._is_withdrawn, plan), partial(self._claim, plan))
             job.is_withdrawn = parts is None
             if parts is None:
                 self.observer.on_remark(name, WITHDRAWN)
@@ -223,13 +222,13 @@ class _Together:
                 job.error = error
                 self.observer.on_remark(name, str(error))
             finally:
-                self.turns.end(plan.allocated)
+                self.turns.end(plan)
 
     def _is_withdrawn(self, plan: JobPlan) -> bool:
-        is_left = not plan.allocated.share.turn.begin or waiting.is_waiting(self.paths, plan.job.spec.name)
+        is_left = not plan.share.turn.begin or waiting.is_waiting(self.paths, plan.job.spec.name)
         return self.observer.is_stopped() or not is_left
 
     def _claim(self, plan: JobPlan) -> bool:
         """Whether a job may begin, and was not withdrawn at the last moment."""
-        is_left = not plan.allocated.share.turn.begin or waiting.remove(self.paths, plan.job.spec.name)
+        is_left = not plan.share.turn.begin or waiting.remove(self.paths, plan.job.spec.name)
         return is_left and not self.observer.is_stopped()

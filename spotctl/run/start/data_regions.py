@@ -23,7 +23,7 @@ RegionOf = Callable[[str], Location | None]
 
 def far_data(plan: JobPlan, region_of: RegionOf) -> Iterator[str]:
     """A line for each part of the data that is in another region than the machines that the plan rents first."""
-    markets = [choice.rent.offer.market for choice in plan.choice] or [plan.decider.baseline.offer.market]
+    markets = [choice.rent.offer.market for choice in plan.cost.choice] or [plan.decider.baseline.offer.market]
     here = Location(markets[0].cloud, markets[0].region)
     spec = plan.job.spec
     near = bucket_at(spec, here.cloud, here.region)

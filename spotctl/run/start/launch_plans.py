@@ -125,7 +125,7 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
 
 def _markets(plan: JobPlan) -> set[Market]:
     """The markets in which a plan rents, or may rent on demand."""
-    rents = [plan.decider.baseline, plan.decider.reliable, *(choice.rent for choice in plan.choice)]
+    rents = [plan.decider.baseline, plan.decider.reliable, *(choice.rent for choice in plan.cost.choice)]
     return {rent.offer.market for rent in rents if rent is not None}
 
 

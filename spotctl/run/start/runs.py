@@ -111,7 +111,7 @@ def launch_locked(
         if plan is None and spec.is_local:
             begin_market(spec, settings)
         journal, environment = begin_run(spec, settings, log, plan=plan, expected=expected)
-        made = plan if plan is None or not plan.allocated.share.turn.begin else None
+        made = plan if plan is None or not plan.share.turn.begin else None
         return _conduct(journal, environment, settings, observer, made, may_grow)
 
 
@@ -332,7 +332,7 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
         if quotas == began.quotas:
             return made or plan_of_run(began, settings, started)
         first = within(began.quotas)
-        home = first.choice[0].rent.offer.market
+        home = first.cost.choice[0].rent.offer.market
         try:
             return plan_of_run(began, settings, started, quotas, (home.cloud, home.region))
         except SpotctlError:
@@ -342,7 +342,7 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
 
 
 def _parts(plan: JobPlan) -> tuple[Quota, ...]:
-    return (*(share.part for share in plan.allocated.quotas), *plan.allocated.on_demand_quotas)
+    return (*(share.part for share in plan.share.quotas), *plan.share.on_demand_quotas)
 
 
 def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:

@@ -30,7 +30,7 @@ def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], J
         return CommandWorkload(spec, environment, _mean_life(plan), split_text=_split_text(spec.program, plan))
     from spotctl.run.work.training_workload import TrainingWorkload
 
-    return TrainingWorkload(spec, environment, lambda: max(rate.least_stages for rate in plan().built.rates.values()))
+    return TrainingWorkload(spec, environment, lambda: max(rate.least_stages for rate in plan().fleet.rates.values()))
 
 
 def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int], float]:
@@ -40,7 +40,7 @@ def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int
         from bidbrain.strategies.base import Rent
         from spotctl.planning.cost import mean_life
 
-        history = plan().built.market_history
+        history = plan().fleet.market_history
         offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
         if bid is None or offer is None:
             return inf
@@ -56,7 +56,7 @@ def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Mark
     def split_text(market: Market) -> str:
         if command.parallel is None:
             return ""
-        split = plan().built.rates[market.instance_type].split
+        split = plan().fleet.rates[market.instance_type].split
         return "" if split is None else json.dumps({**split.to_json(), "rejected": []})
 
     return split_text

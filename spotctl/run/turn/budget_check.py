@@ -81,7 +81,7 @@ class PlayedRest:
             budget_usd=None if job.budget_usd is None else self.usd_left,
             most_decisions=_DECISIONS,
         )
-        played = forecast(job, KnownPast(self.now, self.histories, self.plan.built.market_history.hazards))
+        played = forecast(job, KnownPast(self.now, self.histories, self.plan.fleet.market_history.hazards))
         return max(played.usd.median - job.overheads.startup / HOUR * played.usd_per_hour.median, 0.0)
 
 

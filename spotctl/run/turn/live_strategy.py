@@ -61,12 +61,12 @@ class LiveStrategy:
             refused=refused_of(state, now),
         )
         decision = self._plan.decider.decide(current)
-        return replace(decision, reason=self._plan.worded(decision.reason))
+        return replace(decision, reason=self._plan.demand.worded(decision.reason))
 
     def _spell(self, state: RunState, now: int, *, offered: bool) -> SpotSpell | None:
         """The present spell of spot capacity: as this run and earlier ones met it, or where only the price evicts, as
         prices have it."""
-        offers, history = self._plan.decider.offers, self._plan.built.market_history
+        offers, history = self._plan.decider.offers, self._plan.fleet.market_history
         capacity_decides = [offer.market for offer in offers if history.hazards.get(offer.market) is not None]
         if not capacity_decides:
             return spell_of_prices(offers, lambda offer: self._history(offer.market, now), now)
@@ -84,7 +84,7 @@ class LiveStrategy:
         return self._trains or state.work.checkpoint is not None or not state.work.done(now)
 
     def _unsaved(self, state: RunState, now: int) -> float:
-        if self._trains or not isfinite(self._plan.built.work_left):
+        if self._trains or not isfinite(self._plan.fleet.work_left):
             return 0.0
         decider = self._plan.decider
         return max(state.work.done(now) - state.work.safe, 0) * decider.most_nu * decider.speed
@@ -99,7 +99,7 @@ class LiveStrategy:
 
 def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
     """A market's prices as the plan knew them, and those since then."""
-    before, since = plan.built.market_history.histories[market], tariff.prices(market, now)
+    before, since = plan.fleet.market_history.histories[market], tariff.prices(market, now)
     new = since.times > before.last
     return PriceSeries(market, np.append(before.times, since.times[new]), np.append(before.prices, since.prices[new]))
 
@@ -123,19 +123,19 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         if journal.state.planned is None:
             journal.write(expectation(planned))
         decider = replace(planned.decider, held_price=environment.held_price)
-        live_plan = replace(planned, first=replace(planned.first, decider=decider))
+        live_plan = replace(planned, decider=decider)
         live = LiveStrategy(live_plan, lambda: journal.state, usd_left, tariff)
         return live, terms_of(planned, provider.offers())
 
     def share_left() -> float | None:
         planned = plan()
-        left, total = work_left(planned, journal.state, journal.now()), planned.built.work_left
+        left, total = work_left(planned, journal.state, journal.now()), planned.fleet.work_left
         return left / total if isfinite(total) and total else None
 
     def rest(share_done: float) -> PlayedRest | None:
 
         planned, now = plan(), journal.now()
-        if planned.work.assumed:
+        if planned.demand.work.assumed:
             return None
         left, budget_left = measured_left(planned, journal.state, now), usd_left()[0]
         markets = {offer.market for offer in planned.decider.offers}
@@ -153,13 +153,13 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
     """The terms of a plan's strategy: the work, and the planned offers that the provider has."""
     decider = plan.decider
     offers = tuple(offer for offer in decider.offers if offer.market in offered)
-    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.built.work_left, decider.reliable)
+    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.fleet.work_left, decider.reliable)
 
 
 def expectation(plan: JobPlan) -> Planned:
     """The forecast of a plan for the log, where reports compare it with the actual run; of one hour if the job's length
     is unknown."""
-    forecast, assumed = forecast_of(plan), plan.work.assumed
+    forecast, assumed = forecast_of(plan), plan.demand.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median
     return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, _instead(plan))
@@ -167,7 +167,7 @@ def expectation(plan: JobPlan) -> Planned:
 
 def _instead(plan: JobPlan) -> OnDemandOffer:
     rent = plan.cost.on_demand.rent
-    rate = plan.built.rates.get(rent.offer.market.instance_type)
+    rate = plan.fleet.rates.get(rent.offer.market.instance_type)
     measured = rate is not None and rate.in_units
     return OnDemandOffer(
         rent.offer.market,
@@ -176,7 +176,7 @@ def _instead(plan: JobPlan) -> OnDemandOffer:
         rent.offer.nu,
         plan.cost.on_demand.unworked,
         rate.spread if rate is not None and measured else None,
-        plan.built.work_left if plan.job.hours_from != SPECIFIED else None,
+        plan.fleet.work_left if plan.job.hours_from != SPECIFIED else None,
     )
 
 
@@ -185,7 +185,7 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
 
     A training has done its clocks. A command has done the work in its checkpoints, and the work since the last one.
     """
-    total, program = plan.built.work_left, plan.job.spec.program
+    total, program = plan.fleet.work_left, plan.job.spec.program
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
@@ -201,7 +201,7 @@ def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
     A machine works after its start-up. The work of a command is time itself, which passes as planned.
     """
     left = work_left(plan, state, now)
-    done, program = plan.built.work_left - left, plan.job.spec.program
+    done, program = plan.fleet.work_left - left, plan.job.spec.program
     if not isfinite(left) or not isinstance(program, Training) or done <= 0:
         return left
     startup = plan.decider.overheads.startup

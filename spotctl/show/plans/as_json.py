@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
-from spotctl.planning.explain import Way, expected_of
+from spotctl.planning.explain import Way, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import CheckpointInterval, Choice, JobPlan, PlannedMixture, PriceDate, QuotaPart
 from spotctl.run.start.launch_plans import JobPlans
@@ -80,24 +80,24 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
     return {
         "job": plan.job.spec.name,  #: name of the job
         #: allocations that would be rented now; several if the work is spread over markets, each -> _choice_json
-        "choice": [_choice_json(choice) for choice in plan.choice],
+        "choice": [_choice_json(choice) for choice in plan.cost.choice],
         "expected": _expected_json(plan),  #: forecast of the whole job -> _expected_json
         #: cost of the same work on the cheapest on-demand machines that are as fast; if the length of the job is
         #: unknown, of what the plan does in an hour
         "on_demand_usd": plan.cost.on_demand.usd,
         "rejected": [  #: other markets that were considered
-            {"market": str(rejection.market), "why": plan.worded(rejection.why)} for rejection in plan.rejected
+            {"market": str(rejection.market), "why": plan.demand.worded(rejection.why)} for rejection in plan.rejected
         ],
-        "rejected_unnamed": plan.unnamed,  #: number of further markets that were rejected and are not listed
+        "rejected_unnamed": unnamed_markets(plan),  #: number of further markets that were rejected and are not listed
         "zones": zones_json(plan),  #: markets between which the job may move, each -> zones_json
-        "at": format_time(plan.launched),  #: moment at which the plan was made
+        "at": format_time(launch_moment(plan)),  #: moment at which the plan was made
         #: moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first; null
         #: if it waits for a job of unknown length
-        "begins": moment(plan.at) if isfinite(plan.allocated.share.turn.begin) else None,
+        "begins": moment(plan.at) if isfinite(plan.share.turn.begin) else None,
         #: objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a deadline
-        "policy": plan.allocated.share.policy,
-        "strategy": plan.built.strategy.name,  #: strategy that decides what to rent
-        "reason": plan.worded(plan.first.decision.reason),  #: why it decided so
+        "policy": plan.share.policy,
+        "strategy": plan.decision.strategy.name,  #: strategy that decides what to rent
+        "reason": plan.demand.worded(plan.decision.reason),  #: why it decided so
         #: reliable machines of a training, rented on demand; null if it has none
         "reliable": None
         if reliable is None
@@ -109,7 +109,7 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
         #: why the plan has a reliable machine or none; empty where the job file decides
         "reliable_reason": plan.reliable_reason,
         #: mixture of machine types, if the job asks for one -> _mixture_json
-        "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture, plan.at),
+        "mixture": None if plan.decision.mixture is None else _mixture_json(plan.decision.mixture, plan.at),
         "quotas": [  #: quotas of the cloud that limit the job
             {
                 "quota": share.quota.name,  #: name of the quota
@@ -117,15 +117,15 @@ def _plan_json(plan: JobPlan) -> dict[str, Any]:
                 "amount": share.quota.amount,  #: its limit
                 "part": share.part.amount,  #: the job's part of it
                 #: parts of all jobs that are planned together, the first turn first, each -> _part_json
-                "parts": [_part_json(part, plan.launched) for part in share.parts],
+                "parts": [_part_json(part, launch_moment(plan)) for part in share.parts],
             }
-            for share in plan.allocated.quotas
+            for share in plan.share.quotas
         ],
         #: checkpoints of a command; null if it keeps none -> _checkpoints_json
-        "checkpoints": None if plan.first.checkpoints is None else _checkpoints_json(plan.first.checkpoints),
-        "work": {"source": plan.work.source, "assumed": plan.work.assumed},
-        "prices": list(map(_price_json, plan.price_dates)),  #: prices that the plan rests on, each -> _price_json
-        "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.built.rates.items()},
+        "checkpoints": None if plan.decision.checkpoints is None else _checkpoints_json(plan.decision.checkpoints),
+        "work": {"source": plan.demand.work.source, "assumed": plan.demand.work.assumed},
+        "prices": list(map(_price_json, plan.cost.price_dates)),  #: prices that the plan rests on, each -> _price_json
+        "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.fleet.rates.items()},
     }
 
 
@@ -151,7 +151,7 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
         terms[].machines: most machines held there at a time
         terms[].cost_usd: cost there
     """
-    forecast, known = forecast_of(plan), not plan.work.assumed
+    forecast, known = forecast_of(plan), not plan.demand.work.assumed
     usd, hours, per_hour = forecast.usd.likely, forecast.hours.likely, forecast.usd_per_hour.likely
     budget, deadline = plan.job.budget_usd, plan.job.deadline
     return {

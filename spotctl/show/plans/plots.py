@@ -54,9 +54,9 @@ def svg(plans: Sequence[JobPlan]) -> str:
 
 def _figure(plans: Sequence[JobPlan]) -> Figure:
     figure, (cost, hours) = panels(10, 1.6 + 0.9 * len(plans), across=2, sharey=True)
-    per_hour = any(plan.work.assumed for plan in plans)
+    per_hour = any(plan.demand.work.assumed for plan in plans)
     _panel(cost, [_dollars(plan, per_hour=per_hour) for plan in plans], "cost, $ per hour" if per_hour else "cost, $")
-    _panel(hours, [None if plan.work.assumed else _hours(plan) for plan in plans], "time, hours")
+    _panel(hours, [None if plan.demand.work.assumed else _hours(plan) for plan in plans], "time, hours")
     cost.set_yticks(range(len(plans)), [plan.job.spec.name for plan in plans])
     cost.set_ylim(len(plans) - 0.4, -0.6)
     handles: list[Artist] = [

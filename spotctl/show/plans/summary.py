@@ -7,6 +7,7 @@ from math import isfinite
 from bidbrain.strategies.base import Rent
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, usd_text
 from spotctl.files.job.programs import Command
+from spotctl.planning.explain import launch_moment
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.show.phrases import EVIDENCE, chance, hours_text, machines_text, moment, terms_text, turn_text
@@ -28,11 +29,11 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
 
 def _machines(plan: JobPlan) -> str:
     """`6 x c4.2xlarge (sim-east-b), bid $0.0524/h; 1 x m3.medium (sim-east-b) on demand, reliable`."""
-    spot = (_rented(choice.rent) for choice in plan.choice)
+    spot = (_rented(choice.rent) for choice in plan.cost.choice)
     reliable = plan.decider.reliable
     held = () if reliable is None or not reliable.machines else (f"{_rented(reliable)}, reliable",)
     text = "; ".join(chain(spot, held)) or "none yet"
-    markets = [choice.rent.offer.market for choice in plan.choice]
+    markets = [choice.rent.offer.market for choice in plan.cost.choice]
     return f"{text} (synthetic market)" if markets and all(market.is_synthetic for market in markets) else text
 
 
@@ -43,7 +44,7 @@ def _rented(rent: Rent) -> str:
 
 def _cost(plan: JobPlan) -> str:
     """The median cost with P10 and P90, and whether the budget is likely to be enough."""
-    forecast, known = forecast_of(plan), not plan.work.assumed
+    forecast, known = forecast_of(plan), not plan.demand.work.assumed
     spread = forecast.usd if known else forecast.usd_per_hour
     low, high = spread.likely
     unit = "" if known else " per hour"
@@ -55,14 +56,14 @@ def _budget(plan: JobPlan) -> str:
     if budget is None:
         return ""
     forecast, text = forecast_of(plan), f"; the budget of {usd_text(budget)} is"
-    if plan.work.assumed:
+    if plan.demand.work.assumed:
         return f"{text} enough for {hours_text(budget / forecast.usd_per_hour.median)}"
     return f"{text} {_probability(forecast.budget_kept(budget))} likely to be enough"
 
 
 def _time(plan: JobPlan) -> str:
     """The median duration with P10 and P90, and whether the deadline is likely to be met."""
-    if plan.work.assumed:
+    if plan.demand.work.assumed:
         text = "unknown: set `hours:`, or pass --hours"
     else:
         text = f"{_hours_range(plan)}, finished by {moment(finish_by(plan))}"
@@ -78,7 +79,7 @@ def _hours_range(plan: JobPlan) -> str:
 
 
 def _deadline(plan: JobPlan, deadline: int) -> str:
-    if plan.work.assumed:
+    if plan.demand.work.assumed:
         return f"the deadline {moment(deadline)} cannot be checked, because the job length is unknown"
     met = forecast_of(plan).deadline_met((deadline - plan.at) / HOUR)
     slack = (deadline - finish_by(plan)) / HOUR
@@ -95,7 +96,7 @@ def _probability(share: float) -> str:
 
 def _evictions(plan: JobPlan) -> str:
     """How likely an eviction is, and what it does to the job."""
-    spot = [choice for choice in plan.choice if choice.rent.bid is not None]
+    spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
     if not spot:
         return "none on the machines of this plan"
     if any(choice.evidence == "prior" for choice in spot):
@@ -110,7 +111,7 @@ def _effect(plan: JobPlan) -> str:
         goes_on = "training continues on the remaining machines and loses no update"
         again = "; if all are lost at once, the clocks since the last checkpoint are repeated"
         return goes_on if plan.decider.reliable is not None else goes_on + again
-    interval = plan.first.checkpoints
+    interval = plan.decision.checkpoints
     if interval is None:
         return "each starts the command from scratch"
     unit, name = (MINUTE, "minutes") if interval.every >= MINUTE else (SECOND, "seconds")
@@ -118,7 +119,7 @@ def _effect(plan: JobPlan) -> str:
 
 
 def _on_demand(plan: JobPlan) -> str:
-    other, assumed = plan.cost.on_demand, plan.work.assumed
+    other, assumed = plan.cost.on_demand, plan.demand.work.assumed
     ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
@@ -129,24 +130,24 @@ def _on_demand(plan: JobPlan) -> str:
 def _list_date(plan: JobPlan, rent: Rent) -> str:
     """The date of a real market's list price."""
     market = rent.offer.market
-    dates = [price.as_of for price in plan.price_dates if not price.spot and price.market == market]
+    dates = [price.as_of for price in plan.cost.price_dates if not price.spot and price.market == market]
     return f" by the list of {format_time(dates[0])[:10]}" if dates and not market.is_synthetic else ""
 
 
 def _next_best(plan: JobPlan) -> str:
     """The cheapest market that the plan does not use, and about what the job would cost there."""
-    if not any(choice.usd_per_work for choice in plan.choice):
+    if not any(choice.usd_per_work for choice in plan.cost.choice):
         costs = (rejected.instead for rejected in plan.rejected if rejected.instead is not None)
         other = min(costs, key=lambda instead: instead.usd_per_work, default=None)
         if other is None:
             return "none: no other market can do the work"
-        price = f"${other.usd_per_work:.4g} per {plan.unit}"
+        price = f"${other.usd_per_work:.4g} per {plan.demand.unit}"
         return f"{other.rent.offer.market}: {price}, instead of machines that are paid for already"
     others = [market for market in plan.rejected if market.relative_cost is not None]
     best = min(others, key=lambda market: market.relative_cost or 0.0, default=None)
     if best is None or best.relative_cost is None or not isfinite(best.relative_cost):
         return "none: no other market can do the work"
-    forecast, assumed = forecast_of(plan), plan.work.assumed
+    forecast, assumed = forecast_of(plan), plan.demand.work.assumed
     usd = (forecast.usd_per_hour if assumed else forecast.usd).median * best.relative_cost
     more = best.relative_cost - 1
     change = (
@@ -157,24 +158,24 @@ def _next_best(plan: JobPlan) -> str:
 
 def _turns(plan: JobPlan) -> str | None:
     """Who uses the quotas when, if they do not hold all jobs at the same time."""
-    waited = [share for share in plan.allocated.quotas if not share.is_enough]
+    waited = [share for share in plan.share.quotas if not share.is_enough]
     if not any(part.turn.begin for share in waited for part in share.parts):
         return None
     parts = waited[0].parts
-    first = " and ".join(turn_text(part, plan.launched) for part in parts if not part.turn.begin)
-    later = "".join(f", then {turn_text(part, plan.launched)}" for part in parts if part.turn.begin)
+    first = " and ".join(turn_text(part, launch_moment(plan)) for part in parts if not part.turn.begin)
+    later = "".join(f", then {turn_text(part, launch_moment(plan))}" for part in parts if part.turn.begin)
     return f"{first}{later} ({', '.join(str(share.quota) for share in waited)})"
 
 
 def restart_words(plan: JobPlan) -> str | None:
     """How often an eviction starts a command from scratch, and what it loses; None if none does."""
-    has_spot = any(choice.rent.bid is not None for choice in plan.choice)
-    if plan.first.checkpoints is not None or not isinstance(plan.job.spec.program, Command) or not has_spot:
+    has_spot = any(choice.rent.bid is not None for choice in plan.cost.choice)
+    if plan.decision.checkpoints is not None or not isinstance(plan.job.spec.program, Command) or not has_spot:
         return None
-    interval, hours = plan.first.interval, plan.work.hours
+    interval, hours = plan.decision.interval, plan.demand.work.hours
     often = f", about every {hours_text(interval.life / HOUR)}," if interval and isfinite(interval.life) else ""
     lost = "all work so far"
-    if hours is not None and not plan.work.assumed:
-        per_hour = sum(choice.price * choice.rent.machines for choice in plan.choice)
+    if hours is not None and not plan.demand.work.assumed:
+        per_hour = sum(choice.price * choice.rent.machines for choice in plan.cost.choice)
         lost = f"up to {usd_text(per_hour / NANOS_PER_DOLLAR * hours)} of work"
     return f"each eviction{often} starts it from scratch and loses {lost}"

@@ -25,7 +25,7 @@ from pricing_data.units import (
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
-from spotctl.planning.explain import PacePoint, Way, expected_of
+from spotctl.planning.explain import PacePoint, Way, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.facts import declared_gb
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
@@ -48,7 +48,7 @@ def plan_view(
     reasons = pairs_table([*_reasons(plan), *(("pace", _pace(point)) for point in pace)])
     parts += [Text(), _choices(plan, width), reasons, Text(), _betas(plan), Text(), _terms(plan)]
     parts += [*_ways(ways), *_one_type(plan), *_shares(plan)]
-    if plan.first.outlooks:
+    if plan.decision.outlooks:
         parts += [Text(), zones_view(plan)]
     if plan.rejected:
         parts += [Text(), _rejected(plan, width)]
@@ -64,14 +64,15 @@ def _heading(plan: JobPlan) -> Text:
 def _choices(plan: JobPlan, width: int) -> Table:
     wide = width >= _WIDE
     # A narrow terminal has no room for the label in every row.
-    marked = not wide and all(choice.rent.offer.market.is_synthetic for choice in plan.choice)
+    marked = not wide and all(choice.rent.offer.market.is_synthetic for choice in plan.cost.choice)
     name: Callable[[Market], Text | str] = str if marked else market_name
     market = "market (synthetic)" if marked else "market"
     eviction = ["eviction/h", "95%"] if wide else ["eviction/h"]
-    unit = plan.unit if wide else plan.unit.replace("hour", "h")
+    unit = plan.demand.unit if wide else plan.demand.unit.replace("hour", "h")
     headings = ["machines", market, *(["price"] if wide else []), "bid", *eviction, f"$/{unit}"]
     rows: list[list[TableCell]] = [
-        [f"{choice.rent.machines:,}", name(choice.rent.offer.market), *_cells(choice, wide)] for choice in plan.choice
+        [f"{choice.rent.machines:,}", name(choice.rent.offer.market), *_cells(choice, wide)]
+        for choice in plan.cost.choice
     ]
     reliable = plan.decider.reliable
     if reliable is not None:
@@ -79,7 +80,7 @@ def _choices(plan: JobPlan, width: int) -> Table:
         cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", "", "reliable"]
         rows.append([f"{reliable.machines:,}", name(reliable.offer.market), *cells])
     # Where a cloud takes no bids, the column says little.
-    without_bids = not any(markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.choice)
+    without_bids = not any(markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.cost.choice)
     ranked = [
         RankedColumn(heading, column, rank=int(heading == "bid" and without_bids))
         for heading, column in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
@@ -123,25 +124,25 @@ def _pace(point: PacePoint) -> str:
 def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "basis", forecast_of(plan).basis
     if bids := bids_text(
-        (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.choice
+        (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.cost.choice
     ):
         yield "bids", bids
     yield "work", _work(plan)
     yield "speed", _sources(plan)
-    if plan.first.checkpoints is not None:
-        yield "checkpoints", _checkpoints(plan.first.checkpoints)
+    if plan.decision.checkpoints is not None:
+        yield "checkpoints", _checkpoints(plan.decision.checkpoints)
     if plan.reliable_reason:
         yield "reliable", plan.reliable_reason
-    yield "policy", plan.allocated.share.policy
-    if plan.first.mixture is not None:
-        yield "mixture", plan.first.mixture.words()
+    yield "policy", plan.share.policy
+    if plan.decision.mixture is not None:
+        yield "mixture", plan.decision.mixture.words()
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
-    yield "strategy", f"{plan.built.strategy.name}{automatic}: {plan.built.strategy.reason}"
-    yield "decision", plan.worded(plan.first.decision.reason)
+    yield "strategy", f"{plan.decision.strategy.name}{automatic}: {plan.decision.strategy.reason}"
+    yield "decision", plan.demand.worded(plan.decision.reason)
 
 
 def _work(plan: JobPlan) -> str:
-    work, job = plan.work, plan.job
+    work, job = plan.demand.work, plan.job
     if work.hours is None or work.assumed:
         return work.source
     span = f"{work.hours * 60:.3g} min" if work.hours < 1 else f"{work.hours:.3g} h"
@@ -151,9 +152,9 @@ def _work(plan: JobPlan) -> str:
 
 
 def _sources(plan: JobPlan) -> str:
-    if not all(rate.in_units for rate in plan.built.rates.values()):
+    if not all(rate.in_units for rate in plan.fleet.rates.values()):
         return "estimated from vCPUs (no measured throughput yet)"
-    return ", ".join(dict.fromkeys(rate.source for rate in plan.built.rates.values()))
+    return ", ".join(dict.fromkeys(rate.source for rate in plan.fleet.rates.values()))
 
 
 def _checkpoints(interval: CheckpointInterval) -> str:
@@ -169,9 +170,9 @@ def _betas(plan: JobPlan) -> Group:
     lines = (
         f"{choice.rent.offer.market}: {chance(choice.beta.probability)} per hour, 95% interval"
         f" {_interval(choice.beta)}; {choice.beta.basis}"
-        for choice in plan.choice
+        for choice in plan.cost.choice
     )
-    clouds = dict.fromkeys(choice.rent.offer.market.cloud for choice in plan.choice if choice.rent.bid is not None)
+    clouds = dict.fromkeys(choice.rent.offer.market.cloud for choice in plan.cost.choice if choice.rent.bid is not None)
     notes = (remark for cloud in clouds if (remark := cloud_of(cloud).words.spot_request))
     return Group(Text("eviction", style="bold"), *map(Text, lines), *map(Text, notes))
 
@@ -180,7 +181,7 @@ def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
     """Why no mixture of machine types was considered, where that is so."""
     if isinstance(plan.job.spec.program, Command):
         why = "all nodes of a command are of one type at a time, and its length is in hours on that type."
-    elif plan.work.hours is not None and not plan.work.assumed:
+    elif plan.demand.work.hours is not None and not plan.demand.work.assumed:
         why = (
             "the length of the job is in hours on one type. To mix types, side by side or one after the other, set"
             " stop: {clocks: ...} and throughputs."
@@ -209,18 +210,18 @@ def _ways(ways: Sequence[Way]) -> Iterator[RenderableType]:
 
 def _shares(plan: JobPlan) -> Iterator[RenderableType]:
     """The quotas that limit the job, and why it gets its part of each."""
-    if not plan.allocated.quotas:
+    if not plan.share.quotas:
         return
     yield Text()
     yield Text("quotas", style="bold")
-    for share in plan.allocated.quotas:
+    for share in plan.share.quotas:
         whole = f"{share.quota.name}: {share.part.amount} of {share.quota.amount} {share.quota.unit}"
         if len(share.parts) == 1:
             yield Text(f"{whole}; no other job is planned")
         elif share.is_enough:
             yield Text(f"{whole}; enough for all {len(share.parts)} jobs")
         else:
-            yield Text(f"{whole}; {', '.join(part_text(part, plan.launched) for part in share.parts)}")
+            yield Text(f"{whole}; {', '.join(part_text(part, launch_moment(plan)) for part in share.parts)}")
 
 
 def _terms(plan: JobPlan) -> Group:
@@ -232,21 +233,23 @@ def _terms(plan: JobPlan) -> Group:
     later = plan.cost.estimate.later.usd_per_work
     return Group(
         Text("first hour", style="bold"),
-        Text(plan.worded(plan.cost.estimate.first.explain())),
-        Text(f"each later hour: {f'${later:.4g} per {plan.unit}' if isfinite(later) else 'no work is expected'}"),
-        *(() if plan.work.assumed else (Text(), table)),
+        Text(plan.demand.worded(plan.cost.estimate.first.explain())),
+        Text(
+            f"each later hour: {f'${later:.4g} per {plan.demand.unit}' if isfinite(later) else 'no work is expected'}"
+        ),
+        *(() if plan.demand.work.assumed else (Text(), table)),
     )
 
 
 def _rejected(plan: JobPlan, width: int) -> RenderableType:
     named = plan.rejected[:_MOST_REJECTED]
-    more = len(plan.rejected) - len(named) + plan.unnamed
+    more = len(plan.rejected) - len(named) + unnamed_markets(plan)
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
         for rejection in named:
-            table.add_row(market_name(rejection.market), Text(plan.worded(rejection.why)))
+            table.add_row(market_name(rejection.market), Text(plan.demand.worded(rejection.why)))
         return Group(table, *_more(more))
-    lines = (_rejected_line(rejection.market, plan.worded(rejection.why)) for rejection in named)
+    lines = (_rejected_line(rejection.market, plan.demand.worded(rejection.why)) for rejection in named)
     return Group(Text("rejected", style="bold"), *lines, *_more(more))
 
 
@@ -287,7 +290,7 @@ def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
             #: why the job does not begin there; empty for the market in which it does
             "why_not": _why_not(plan, outlook),
         }
-        for outlook in plan.first.outlooks
+        for outlook in plan.decision.outlooks
     ]
 
 
@@ -296,7 +299,7 @@ def zones_view(plan: JobPlan) -> Group:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("market considered", "price", "spot up", "lasts", "move there", "to the end", "why not"):
         table.add_column(name, justify="left" if name in ("market considered", "why not") else "right", overflow="fold")
-    for outlook in plan.first.outlooks[:_MOST_ZONES]:
+    for outlook in plan.decision.outlooks[:_MOST_ZONES]:
         move = _move_usd(plan, outlook)
         table.add_row(
             market_name(_offer(plan, outlook).market),
@@ -307,8 +310,8 @@ def zones_view(plan: JobPlan) -> Group:
             usd_text(outlook.spot_usd),
             _why_not(plan, outlook) or "chosen",
         )
-    more = len(plan.first.outlooks) - _MOST_ZONES
-    cheapest = min(outlook.on_demand_usd for outlook in plan.first.outlooks)
+    more = len(plan.decision.outlooks) - _MOST_ZONES
+    cheapest = min(outlook.on_demand_usd for outlook in plan.decision.outlooks)
     remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
     remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
     remarks.append(Text("a running job moves once that saves at least half of the cost of moving and starting up"))
@@ -320,7 +323,7 @@ def _offer(plan: JobPlan, outlook: ZoneOutlook) -> Offer:
 
 
 def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
-    return int(plan.built.market_history.histories[_offer(plan, outlook).market].prices[-1])
+    return int(plan.fleet.market_history.histories[_offer(plan, outlook).market].prices[-1])
 
 
 def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
@@ -328,17 +331,19 @@ def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
     gigabytes, roaming = declared_gb(plan.job.spec), plan.decider.roaming
     if gigabytes is None or roaming is None:
         return None
-    return roaming.move_usd(plan.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes)
+    return roaming.move_usd(plan.cost.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes)
 
 
 def _why_not(plan: JobPlan, outlook: ZoneOutlook) -> str:
     """Why a job does not begin in a market; empty for the one in which it does."""
-    rent, offer = plan.choice[0].rent, _offer(plan, outlook)
+    rent, offer = plan.cost.choice[0].rent, _offer(plan, outlook)
     if rent.bid is not None and rent.offer == offer:
         return ""
     if _price(plan, outlook) > offer.on_demand:
         return "costs more than on demand"
     if rent.bid is None:
         return "the decision costs less"
-    more = outlook.spot_usd - next(other.spot_usd for other in plan.first.outlooks if _offer(plan, other) == rent.offer)
+    more = outlook.spot_usd - next(
+        other.spot_usd for other in plan.decision.outlooks if _offer(plan, other) == rent.offer
+    )
     return f"{usd_text(more)} more to the end" if more >= 0.005 else "the same to the end"

@@ -101,7 +101,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         plan, (remark,) = planned(f"local on demand={left} machines", f"deadline: {deadline}\n")
         assert plan.decider.fallback.machines == most
         assert remark.startswith(may_turn.format(most or "too few", means))
-        assert [one.rent for one in plan.choice] == [one.rent for one in full.choice]
+        assert [one.rent for one in plan.cost.choice] == [one.rent for one in full.cost.choice]
     half, _ = planned("local on demand=9 machines", "deadline: 500h\n")
     assert half.cost.on_demand.hours > full.cost.on_demand.hours
 

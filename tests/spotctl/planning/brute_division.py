@@ -20,12 +20,12 @@ import pytest
 from bidbrain.arrays import Floats
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.candidates import KindColumns, PlanCandidates
+from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
 from spotctl.planning.quotas import QuotaGroup
 from spotctl.planning.share import divide
-from spotctl.planning.values import AllocatedJob, Demand, Job, JobCandidates, JobLength
+from spotctl.planning.values import AllocatedJob, Demand, Job, JobLength
 
 SEED = 20
 TOLERANCE = 0.01
@@ -107,9 +107,9 @@ def _job_of(chance: np.random.Generator, objective: Objective, price: Floats) ->
 
 def divided(case: Case) -> list[AllocatedJob] | None:
     """The planner's division; None if a job cannot run at all, or not within its limits."""
-    jobs = tuple(JobCandidates(cast("Job", None), job, {}, 0, ()) for job in case.jobs)
+    jobs = [(cast("Job", None), job) for job in case.jobs]
     try:
-        return divide(PlanCandidates(jobs, case.columns), case.startup_hours)
+        return divide(jobs, case.columns, case.startup_hours)
     except (NotInTime, OverBudget):
         return None
 
@@ -219,7 +219,7 @@ def worst(case: Case) -> float | None:
         return None
     check_enough(case, allocated)
     check_reasons(case, allocated)
-    if all(share.is_enough for job in allocated for share in job.quotas):
+    if all(share.is_enough for job in allocated for share in job.share.quotas):
         return None
     check_quotas(case, allocated)
     check_lengths(case, allocated)
@@ -280,9 +280,11 @@ def check_enough(case: Case, allocated: Sequence[AllocatedJob]) -> None:
             max((use[g] for _, use in options(case, job, 0.0) if fits(use, case.free())), default=0.0)
             for job in case.jobs
         ]
-        assert len({job.quotas[g].is_enough for job in allocated}) == 1
-        assert not allocated[0].quotas[g].is_enough or sum(most) <= group.most
-        assert not allocated[0].quotas[g].is_enough or all(job.quotas[g].part.amount == group.most for job in allocated)
+        assert len({job.share.quotas[g].is_enough for job in allocated}) == 1
+        assert not allocated[0].share.quotas[g].is_enough or sum(most) <= group.most
+        assert not allocated[0].share.quotas[g].is_enough or all(
+            job.share.quotas[g].part.amount == group.most for job in allocated
+        )
 
 
 def check_quotas(case: Case, allocated: Sequence[AllocatedJob]) -> None:
@@ -294,9 +296,9 @@ def check_quotas(case: Case, allocated: Sequence[AllocatedJob]) -> None:
         demand, turn = case.named(job.demand.name), job.share.turn
         ways = options(case, demand, turn.begin if turn.begin < inf else 0.0)
         assert (turn.machines, case.use_of(turn.machines)) in ways
-        assert fits(case.use_of(turn.machines), tuple(float(share.part.amount) for share in job.quotas))
+        assert fits(case.use_of(turn.machines), tuple(float(share.part.amount) for share in job.share.quotas))
         assert all(count <= cap for count, cap in zip(turn.machines, job.share.caps, strict=True))
-        for share in job.quotas:
+        for share in job.share.quotas:
             (part,) = (part for part in share.parts if part.job == demand.name)
             assert 0 <= part.least <= part.amount == share.part.amount
 
@@ -340,7 +342,7 @@ def check_reasons(case: Case, allocated: Sequence[AllocatedJob]) -> None:
             count, used, _, name, amount, part = matched.groups()
             share, group = next(
                 (share, group)
-                for share, group in zip(job.quotas, case.columns.quotas, strict=True)
+                for share, group in zip(job.share.quotas, case.columns.quotas, strict=True)
                 if share.quota.name == name
             )
             assert int(count) == job.demand.least

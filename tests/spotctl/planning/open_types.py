@@ -118,7 +118,7 @@ def _rows() -> Iterator[str]:
 
 def _described(plan: JobPlan) -> str:
     known = {machine.name: machine for machine in snapshot().machine if machine is not None}
-    rents = [choice.rent for choice in plan.choice]
+    rents = [choice.rent for choice in plan.cost.choice]
     return "; ".join(f"{rent.machines} {_machine(known[rent.offer.market.instance_type])}" for rent in rents)
 
 

@@ -136,7 +136,7 @@ def situations(draw: st.DrawFn, plan: JobPlan) -> Situation:
         tuple(holdings),
         decider.baseline,
         decider.most_nu,
-        draw(st.sampled_from([plan.built.work_left, plan.built.work_left / 50, 0.0])),
+        draw(st.sampled_from([plan.fleet.work_left, plan.fleet.work_left / 50, 0.0])),
         usd_left=draw(st.sampled_from([inf, 5.0, 0.0, -0.01])),
         record=SpotRecord(taken, paid=len(taken) * HOUR, resumes=draw(st.booleans())),
         refused=refused,

@@ -13,7 +13,7 @@ from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
 from spotctl.planning import forecast
 from spotctl.planning.decider import first_decision
-from spotctl.planning.values import JobPlan
+from spotctl.planning.values import AllocatedJob, JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from tests.bidbrain.decision.deciders import A, deciding, rents, situation
 from tests.spotctl.planning.worlds import CENT
@@ -42,10 +42,12 @@ def without_rival(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("start", ["2026-01-15T00:00:00Z", "2026-01-20T16:00:00Z"])
 def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(tmp_path: Path, start: str, more: str) -> None:
     plan = plan_of(tmp_path, start, more)
-    free = replace(plan.built, decider=replace(plan.decider, caps_bids=False))
-    wanted = [rent.bid or 0 for rent in first_decision(free, plan.at).rents]
-    assert max(wanted) > plan.choice[0].rent.offer.on_demand
-    assert all((choice.rent.bid or 0) <= choice.rent.offer.on_demand for choice in plan.choice)
+    free = replace(plan.decider, caps_bids=False)
+    allocated = AllocatedJob(plan.job, plan.demand, plan.share)
+    _, decision = first_decision(allocated, plan.fleet, plan.decision.strategy, free, plan.at)
+    wanted = [rent.bid or 0 for rent in decision.rents]
+    assert max(wanted) > plan.cost.choice[0].rent.offer.on_demand
+    assert all((choice.rent.bid or 0) <= choice.rent.offer.on_demand for choice in plan.cost.choice)
 
 
 @pytest.mark.parametrize(("most", "highest"), [("", None), ("most: 9 USD/h\n", 9.0), ("most: 0.30 USD/h\n", 0.3)])
@@ -53,11 +55,13 @@ def test_a_named_strategy_bids_no_more_than_on_demand_or_what_the_job_names(
     tmp_path: Path, most: str, highest: float | None
 ) -> None:
     plan = plan_of(tmp_path, "2026-01-15T00:00:00Z", most, "fixed-bid:5")
-    listed = plan.choice[0].rent.offer.on_demand
+    listed = plan.cost.choice[0].rent.offer.on_demand
     expected = (
-        listed if highest is None else min(round(highest * NANOS_PER_DOLLAR), plan.choice[0].price + 5 * 100 * CENT)
+        listed
+        if highest is None
+        else min(round(highest * NANOS_PER_DOLLAR), plan.cost.choice[0].price + 5 * 100 * CENT)
     )
-    assert [choice.rent.bid for choice in plan.choice] == [expected]
+    assert [choice.rent.bid for choice in plan.cost.choice] == [expected]
 
 
 def test_only_bids_above_on_demand_are_capped() -> None:

@@ -36,15 +36,15 @@ def test_a_short_interval_does_not_make_a_job_many_times_longer(tmp_path: Path, 
     often, seldom = (plan_of(tmp_path, every, more) for every in ("5s", "auto"))
     assert forecast_of(often).hours.median <= 1.25 * forecast_of(seldom).hours.median
     assert forecast_of(often).usd.median <= 2 * forecast_of(seldom).usd.median
-    assert often.first.checkpoints is not None
-    assert often.first.checkpoints.cost < 5 * SECOND
+    assert often.decision.checkpoints is not None
+    assert often.decision.checkpoints.cost < 5 * SECOND
 
 
 def test_the_same_work_on_demand_writes_checkpoints_too(tmp_path: Path) -> None:
     often = plan_of(tmp_path, "5s")
-    assert often.first.checkpoints is not None
+    assert often.decision.checkpoints is not None
     without = plan_of(tmp_path, "30m")
-    assert often.first.decider.baseline == without.first.decider.baseline
+    assert often.decider.baseline == without.decider.baseline
     assert often.cost.fallback.hours > 1.1 * without.cost.fallback.hours
 
 

@@ -35,7 +35,7 @@ def roaming(hours: float) -> JobPlan:
 
 def played(planned: JobPlan) -> tuple[float, int]:
     """The mean cost of a few plays, and how many decisions they take."""
-    past = PastMarket(forecast_job(planned), planned.built.market_history)
+    past = PastMarket(forecast_job(planned), planned.fleet.market_history)
     plays = [past.play(NOW - 60 * HOUR, number) for number in range(16)]
     return fmean(play.usd for play, _ in plays), sum(decisions for _, decisions in plays)
 

@@ -71,7 +71,7 @@ def test_a_job_that_needs_few_leaves_the_rest_to_the_one_with_a_deadline(tmp_pat
     settings = Settings(home=tmp_path / "home", quotas=quotas_from("local on demand=18 machines"))
     plans = stored_plans([load(urgent), load(file)], settings).plans
     assert plans[0].decider.fallback.machines == 16
-    assert [plan.allocated.on_demand_quotas[0].amount for plan in plans] == [17, 1]
+    assert [plan.share.on_demand_quotas[0].amount for plan in plans] == [17, 1]
 
 
 def _parts(quota: int, needs: list[int]) -> list[int]:

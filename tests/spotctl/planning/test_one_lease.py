@@ -50,7 +50,7 @@ def test_a_budget_that_a_plan_accepts_covers_the_first_order_of_its_run(
     (plan,) = stored_plans([spec], Settings(home=tmp_path)).plans
     lease = LeaseTimes.of(spec).committed
     tariff = Tariff(lambda market: rule_of_cloud(market.cloud), no_prices)
-    orders = [choice.rent for choice in plan.choice]
+    orders = [choice.rent for choice in plan.cost.choice]
     amount = sum(bought(rent.offer.market, rent.machines, rent.highest_price, lease, tariff) for rent in orders)
     assert amount <= budget * NANO_SECONDS_PER_DOLLAR
     assert plan.decider.lease == lease

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.planning.candidates import KindColumns, PlanCandidates
+from spotctl.planning.candidates import KindColumns
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.values import (
     AllocatedJob,
-    BuiltDecider,
     FirstDecision,
     FleetPlan,
     Job,
-    JobCandidates,
     JobPlan,
     PlanCost,
 )
@@ -34,6 +32,7 @@ STEPS = {
     "plan_jobs": ("spotctl.planning.plan", "spotctl/run/start/launch_plans.py"),
     "candidates": ("spotctl.planning.candidates", "spotctl/planning/plan.py"),
     "divide": ("spotctl.planning.share", "spotctl/planning/plan.py"),
+    "rentable_fleet": ("spotctl.planning.decider", "spotctl/planning/plan.py"),
     "build_decider": ("spotctl.planning.decider", "spotctl/planning/plan.py"),
     "first_decision": ("spotctl.planning.decider", "spotctl/planning/plan.py"),
     "estimate_cost": ("spotctl.planning.cost", "spotctl/planning/plan.py"),
@@ -99,12 +98,9 @@ def test_a_module_begins_with_its_steps(step: str) -> None:
         LoggedTerms,
         PlanningFacts,
         Job,
-        JobCandidates,
         KindColumns,
-        PlanCandidates,
         AllocatedJob,
         FleetPlan,
-        BuiltDecider,
         FirstDecision,
         PlanCost,
         JobPlan,

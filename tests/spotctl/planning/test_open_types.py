@@ -24,7 +24,7 @@ CHOSEN = {
 def test_a_job_without_types_gets_what_a_practitioner_would_take(job: str, cloud: str) -> None:
     text, more = JOBS[job]
     plan = planned(text, cloud, more)
-    names = {choice.rent.offer.market.instance_type for choice in plan.choice}
+    names = {choice.rent.offer.market.instance_type for choice in plan.cost.choice}
     assert names == set(CHOSEN[job][list(PLACES).index(cloud)].split())
 
 
@@ -52,16 +52,16 @@ def test_a_named_type_that_does_not_suit_is_refused_in_one_line(cloud: str, type
 
 def test_of_several_named_types_those_that_do_not_suit_are_rejected_with_the_reason() -> None:
     plan = planned(COMMAND, "aws", ", types: [t4g.nano, c6i.large]")
-    assert plan.choice[0].rent.offer.market.instance_type == "c6i.large"
+    assert plan.cost.choice[0].rent.offer.market.instance_type == "c6i.large"
     rejected = {market.market.instance_type: market.why for market in plan.rejected}
     assert "it is arm64" in rejected["t4g.nano"]
 
 
 def test_burstable_types_that_a_job_wants_are_compared_by_their_baseline() -> None:
     plan = planned(COMMAND, "aws", ", burstable: true")
-    assert plan.choice[0].rent.offer.market.instance_type == "c6i.large"
+    assert plan.cost.choice[0].rent.offer.market.instance_type == "c6i.large"
     plan = planned(COMMAND, "aws", ", types: ['t3.*']")
-    (choice,) = plan.choice
+    (choice,) = plan.cost.choice
     assert (choice.rent.offer.market.instance_type, choice.rent.offer.nu) == ("t3.small", 0.4)
 
 

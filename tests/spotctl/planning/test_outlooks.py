@@ -62,9 +62,9 @@ def test_a_job_with_a_range_of_nodes_moves_as_one_with_a_number_does() -> None:
 
     some, all_of_them = planned(Nodes(2, 4)), planned(Nodes(4, 4))
     assert some.decider.roaming is not None
-    assert some.built.strategy == all_of_them.built.strategy
-    assert [one.rent for one in some.choice] == [one.rent for one in all_of_them.choice]
-    assert some.first.outlooks == all_of_them.first.outlooks
+    assert some.decision.strategy == all_of_them.decision.strategy
+    assert [one.rent for one in some.cost.choice] == [one.rent for one in all_of_them.cost.choice]
+    assert some.decision.outlooks == all_of_them.decision.outlooks
     # Two of its nodes on demand keep the deadline more slowly than a gang that moves counts on.
     few = Quota("aws", "*", None, 3, QuotaUnit.MACHINES)
     staying = planned(Nodes(2, 4), few)

@@ -23,6 +23,7 @@ from spotctl.files.job.values import Nodes, Within
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.explain import unnamed_markets
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.plan import plan_jobs
@@ -67,7 +68,7 @@ def why(found: JobPlan, of: PriceSeries) -> str:
 def test_a_small_plan_by_hand() -> None:
     """320 units are 80 machine-hours of a.large: 8 of them lose 5.5 minutes at the start, and cost 32 cents an hour."""
     found = planned(spec(), hazard=CALM)
-    (choice,) = found.choice
+    (choice,) = found.cost.choice
     assert choice.rent.offer.market == CHEAP.market
     assert (choice.rent.machines, choice.rent.bid, choice.price) == (8, 20 * CENT, 4 * CENT)
     assert choice.evidence == "observed"
@@ -82,8 +83,8 @@ def test_a_small_plan_by_hand() -> None:
     assert forecast_of(found).hours.median == pytest.approx(launched, rel=0.02)
     assert found.cost.on_demand.usd == pytest.approx(1.6 * (10 + 7 / 60))
     assert finish_by(found) == NOW + round(forecast_of(found).hours.median * HOUR)
-    assert found.built.work_left == 320 * HOUR
-    assert (found.allocated.share.policy, found.work.source, found.built.rates["a.large"].source) == (
+    assert found.fleet.work_left == 320 * HOUR
+    assert (found.share.policy, found.demand.work.source, found.fleet.rates["a.large"].source) == (
         "min-cost",
         "320 clocks",
         "the job file",
@@ -93,7 +94,7 @@ def test_a_small_plan_by_hand() -> None:
 def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None:
     """No eviction was recorded on aws: that is unknown, and not safe."""
     unknown, calm = planned(spec(), spells=UNSEEN), planned(spec(), hazard=CALM)
-    (choice,) = unknown.choice
+    (choice,) = unknown.cost.choice
     assert choice.beta.low < 0.001 < choice.beta.probability < 0.1 < choice.beta.high
     assert choice.evidence == "prior"
     assert unknown.cost.estimate.hours > calm.cost.estimate.hours
@@ -103,10 +104,10 @@ def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None
     assert forecast_of(unknown).usd.likely[1] > 1.5 * forecast_of(calm).usd.likely[1]
     assert "spot may be unobtainable there for hours" in forecast_of(unknown).basis
     nodes, safe = planned(gang(4)), planned(gang(4), hazard=CALM)
-    assert nodes.first.interval is not None
-    assert safe.first.interval is not None
-    assert nodes.first.interval.life == pytest.approx(HOUR / (4 * 0.05 + 1 / 240), rel=0.01)
-    assert nodes.first.interval.every < 0.6 * safe.first.interval.every
+    assert nodes.decision.interval is not None
+    assert safe.decision.interval is not None
+    assert nodes.decision.interval.life == pytest.approx(HOUR / (4 * 0.05 + 1 / 240), rel=0.01)
+    assert nodes.decision.interval.every < 0.6 * safe.decision.interval.every
 
 
 def test_each_rejected_market_has_a_reason() -> None:
@@ -117,12 +118,12 @@ def test_each_rejected_market_has_a_reason() -> None:
     assert "50% more expensive" in why(found, BIGGER)
     assert "in another region: $0.0125 per unit of work, against $0.01 for aws/us-east-1/a.large" in why(found, FAR)
     assert why(found, stale) == "stale: its last price is 5 days old (update: spotctl prices fetch)"
-    assert found.unnamed == 0
+    assert unnamed_markets(found) == 0
 
 
 def test_what_lost_is_judged_at_a_bid_like_the_one_that_won() -> None:
     fixed = planned(replace(spec(), strategy="fixed-bid:0.001"))
-    assert fixed.choice[0].rent.bid == 4 * CENT + CENT // 10
+    assert fixed.cost.choice[0].rent.bid == 4 * CENT + CENT // 10
     bids = {one.market: one.instead.rent.bid for one in fixed.rejected if one.instead is not None}
     assert bids == {DEARER.market: 5 * CENT + CENT // 10, BIGGER.market: 12 * CENT + CENT // 10}
 
@@ -132,13 +133,13 @@ def test_a_plan_takes_lookaheads_price_of_time_from_the_past_before_it() -> None
     series = spiky(market, 4 * CENT, 30 * CENT)
     asked = replace(spec(cloud="local"), strategy="lookahead")
     found = planned(asked, series, flat(offer("a.large", "b", cloud="local"), 15 * CENT))
-    assert "the lowest value at which it was as fast as proteus in past prices" in found.built.strategy.reason
+    assert "the lowest value at which it was as fast as proteus in past prices" in found.decision.strategy.reason
     # What comes later is not seen: the same markets, which then become expensive, give the same plan.
     later = PriceSeries(market, np.append(series.times, NOW + HOUR), np.append(series.prices, 90 * CENT))
     again = planned(asked, later, flat(offer("a.large", "b", cloud="local"), 15 * CENT))
-    assert again.built.strategy == found.built.strategy
+    assert again.decision.strategy == found.decision.strategy
     # On a cloud that evicts for capacity, prices do not show the pace.
-    assert "the usual 55%" in planned(replace(spec(), strategy="lookahead")).built.strategy.reason
+    assert "the usual 55%" in planned(replace(spec(), strategy="lookahead")).decision.strategy.reason
 
 
 def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -> None:
@@ -161,34 +162,34 @@ def test_throughputs_come_from_earlier_runs_then_the_file_then_siblings_then_vcp
     run = {"job": {"a.large": TypeSpeed(2.0, "run job-3"), "b.large": TypeSpeed(9.0, "run job-3")}}
     known = PlanningFacts((), snapshot(*WORLD), earlier=run)
     (earlier,) = plan_jobs(replace(known, jobs=(Job(job),)))
-    assert earlier.choice[0].rent.offer.market == DEARER.market
-    assert earlier.built.rates["b.large"].source == "run job-3"
+    assert earlier.cost.choice[0].rent.offer.market == DEARER.market
+    assert earlier.fleet.rates["b.large"].source == "run job-3"
     (both,) = plan_jobs(replace(known, jobs=(Job(replace(job, throughputs={"b.large": 4.0})),)))
-    rate = both.built.rates["b.large"]
+    rate = both.fleet.rates["b.large"]
     assert (rate.nu, rate.source) == (9.0, "run job-3, instead of 4 in the job file")
     (sibling,) = plan_jobs(PlanningFacts((Job(replace(job, throughputs={"a.large": 6.0})),), snapshot(*WORLD)))
-    rate = sibling.built.rates["a.xlarge"]
+    rate = sibling.fleet.rates["a.xlarge"]
     assert (rate.nu, rate.source) == (12.0, "scaled by vCPUs from a.large")
     two = replace(job, throughputs={"a.large": 6.0, "b.large": 9.0})
     (family,) = plan_jobs(PlanningFacts((Job(two),), snapshot(*WORLD)))
-    assert family.built.rates["a.xlarge"].nu == 12.0
+    assert family.fleet.rates["a.xlarge"].nu == 12.0
     (unknown,) = plan_jobs(PlanningFacts((Job(job),), snapshot(*WORLD)))
-    assert (unknown.built.rates["a.xlarge"].nu, unknown.work.assumed) == (8.0, True)
-    assert unknown.built.work_left == inf
-    assert "Job length unknown" in unknown.work.source
+    assert (unknown.fleet.rates["a.xlarge"].nu, unknown.demand.work.assumed) == (8.0, True)
+    assert unknown.fleet.work_left == inf
+    assert "Job length unknown" in unknown.demand.work.source
     (told,) = plan_jobs(PlanningFacts((Job(job, hours=3.0),), snapshot(*WORLD), lambda _: CALM))
     assert told.cost.estimate.hours == pytest.approx(3 + 5.5 / 60)
 
 
 def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_long() -> None:
     ending = replace(spec(), program=Training("mf", Stop(span=10 * HOUR)))
-    assert planned(ending).choice[0].rent.machines == 8
+    assert planned(ending).cost.choice[0].rent.machines == 8
     tight = planned(replace(ending, budget=2 * NANOS_PER_DOLLAR))
-    assert tight.choice[0].rent.machines == 4
+    assert tight.cost.choice[0].rent.machines == 4
     assert forecast_of(tight).usd.median <= 2.0
     # Where nothing is known of spot, on-demand machines may have to stand in.
     unknown = planned(replace(ending, budget=2 * NANOS_PER_DOLLAR), spells=UNSEEN)
-    assert unknown.choice[0].rent.machines < 4
+    assert unknown.cost.choice[0].rent.machines < 4
     assert forecast_of(unknown).usd.median <= 2.0
     assert tight.cost.estimate.hours == pytest.approx(10 + 1 / 12)
     late = Job(replace(ending, budget=2 * NANOS_PER_DOLLAR), NOW + 12 * HOUR)
@@ -203,7 +204,7 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
 )
 def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]) -> None:
     found = planned(spec(), deadline=NOW + round(hours * HOUR))
-    assert {one.rent.offer.market.instance_type for one in found.choice} == kinds
+    assert {one.rent.offer.market.instance_type for one in found.cost.choice} == kinds
     # Without a reliable machine, an eviction of all machines may undo two clocks, of a minute each.
     assert finish_by(found) <= NOW + hours * HOUR + MINUTE
 
@@ -211,9 +212,9 @@ def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]
 def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:
     timely = replace(spec(), deadline=Within(30 * HOUR))
     named, auto = (planned(replace(timely, strategy=name), deadline=NOW + 30 * HOUR) for name in ("deadline", "auto"))
-    assert (named.choice, named.built.strategy.name) == (auto.choice, auto.built.strategy.name)
-    assert named.built.strategy.reason.startswith("`strategy: deadline` decides")
-    assert named.built.strategy.reason.endswith(auto.built.strategy.reason)
+    assert (named.cost.choice, named.decision.strategy.name) == (auto.cost.choice, auto.decision.strategy.name)
+    assert named.decision.strategy.reason.startswith("`strategy: deadline` decides")
+    assert named.decision.strategy.reason.endswith(auto.decision.strategy.reason)
 
 
 def test_what_cannot_be_done_says_what_it_would_take() -> None:
@@ -251,8 +252,8 @@ def test_what_cannot_be_done_says_what_it_would_take() -> None:
 def test_a_budget_or_a_deadline_that_the_first_kind_breaks_may_be_kept_on_the_next() -> None:
     """The fast machines cost 1.5 cents a unit, 4.80 in all; the budget is for the others."""
     hurry = replace(spec(), objective=Objective.MAX_THROUGHPUT)
-    assert planned(hurry).choice[0].rent.offer.market == BIGGER.market
-    assert planned(replace(hurry, budget=4 * NANOS_PER_DOLLAR)).choice[0].rent.offer.market == CHEAP.market
+    assert planned(hurry).cost.choice[0].rent.offer.market == BIGGER.market
+    assert planned(replace(hurry, budget=4 * NANOS_PER_DOLLAR)).cost.choice[0].rent.offer.market == CHEAP.market
 
 
 def test_evictions_count_in_what_a_kind_costs() -> None:
@@ -263,9 +264,9 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
 
     known = PlanningFacts((), snapshot(*WORLD), hazard_of=hazard)
     (found,) = plan_jobs(replace(known, jobs=(Job(replace(spec(), strategy="price-capacity")),)))
-    assert found.choice[0].rent.offer.market == DEARER.market
+    assert found.cost.choice[0].rent.offer.market == DEARER.market
     (away,) = plan_jobs(replace(known, snapshot=snapshot(CHEAP, FAR), jobs=(Job(spec()),)))
-    assert away.choice[0].rent.offer.market == FAR.market
+    assert away.cost.choice[0].rent.offer.market == FAR.market
     alone = replace(known, snapshot=snapshot(CHEAP))
     (slow,) = plan_jobs(replace(alone, jobs=(Job(spec()),)))
     assert slow.cost.estimate.hours > 20
@@ -284,15 +285,17 @@ def test_a_job_of_centuries_is_refused_instead_of_being_forecast() -> None:
 
 def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
     found = planned(replace(gang(3), strategy="price-capacity", throughputs={}))
-    assert [one.rent.machines for one in found.choice] == [3]
+    assert [one.rent.machines for one in found.cost.choice] == [3]
     (moved,) = plan_jobs(PlanningFacts((Job(spec(), place=("aws", "us-west-2")),), snapshot(*WORLD)))
-    assert moved.choice[0].rent.offer.market == FAR.market
+    assert moved.cost.choice[0].rent.offer.market == FAR.market
 
 
 def test_jobs_of_one_plan_share_a_quota() -> None:
     quotas = (Quota("aws", "us-east-1", "a", 32, QuotaUnit.VCPUS),)
     first, second = plan_jobs(PlanningFacts((Job(spec("a")), Job(spec("b"))), snapshot(CHEAP, BIGGER), quotas=quotas))
-    kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.choice, *second.choice)]
+    kinds = [
+        (one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.cost.choice, *second.cost.choice)
+    ]
     assert sum(machines for name, machines in kinds if name == "a.large") <= 8
 
 
@@ -303,7 +306,7 @@ def test_what_comes_later_changes_nothing() -> None:
         np.append(CHEAP.prices, 90 * CENT).astype(np.int64),
     )
     before, after = planned(spec()), planned(spec(), later, *WORLD[1:])
-    assert (after.choice, after.cost.estimate) == (before.choice, before.cost.estimate)
+    assert (after.cost.choice, after.cost.estimate) == (before.cost.choice, before.cost.estimate)
     assert forecast_of(after).usd.likely == forecast_of(before).usd.likely
 
 
@@ -343,7 +346,7 @@ def test_machines_that_take_hours_to_start_are_rented_all_the_same(strategy: str
     slow = Overheads(startup=2 * HOUR, eviction=2 * HOUR, resize=MINUTE)
     known = PlanningFacts((), snapshot(*WORLD), lambda _: CALM, overheads=slow)
     (found,) = plan_jobs(replace(known, jobs=(Job(replace(spec(), strategy=strategy)),)))
-    assert sum(one.rent.machines for one in found.choice) >= 1
+    assert sum(one.rent.machines for one in found.cost.choice) >= 1
 
 
 STRATEGIES = (
@@ -400,30 +403,30 @@ def test_every_plan_keeps_the_jobs_limits(
     except (NotInTime, OverBudget):
         return
     usable = {known.snapshot.markets[row] for row in np.flatnonzero(known.snapshot.usable).tolist()}
-    chosen = {one.rent.offer.market for one in found.choice}
+    chosen = {one.rent.offer.market for one in found.cost.choice}
     assert chosen <= usable
     assert len({market.region for market in chosen}) == 1
     assert not chosen & {one.market for one in found.rejected}
-    assert least <= sum(one.rent.machines for one in found.choice) <= least + more
+    assert least <= sum(one.rent.machines for one in found.cost.choice) <= least + more
     forecast = forecast_of(found)
     assert forecast.usd.quantile(0.4) <= budget
     assert sum(term.usd for term in forecast.terms) == pytest.approx(forecast.usd.median)
     assert 0 <= forecast.budget_kept(budget) <= 1 >= forecast.deadline_met(hours) >= 0
-    assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.choice)
-    assert len(found.rejected) + found.unnamed + len(chosen) >= len(world)
+    assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.cost.choice)
+    assert len(found.rejected) + unnamed_markets(found) + len(chosen) >= len(world)
 
 
 def test_a_plan_mixes_kinds_where_neither_alone_is_best() -> None:
     """Seven slow and one fast machine are in time for less than eight fast ones; the slow ones alone are late."""
     hurry = planned(spec(), deadline=NOW + 8 * HOUR)
-    assert hurry.first.mixture is not None
-    first = hurry.first.mixture.machines(hurry.first.mixture.schedule.phases[0])
+    assert hurry.decision.mixture is not None
+    first = hurry.decision.mixture.machines(hurry.decision.mixture.schedule.phases[0])
     assert set(first) == {"a.large", "a.xlarge"}
     assert sum(first.values()) == 8
     only_big = planned(spec(), BIGGER, deadline=NOW + 8 * HOUR)
     assert hurry.cost.estimate.usd < 0.9 * only_big.cost.estimate.usd
     assert finish_by(hurry) <= NOW + 8 * HOUR
-    assert planned(spec()).first.mixture is None
+    assert planned(spec()).decision.mixture is None
 
 
 def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
@@ -431,7 +434,7 @@ def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
     mixed = planned(hurry, hazard=CALM)
     assert mixed.cost.estimate.usd <= 4.0
     assert mixed.cost.estimate.hours < 0.82 * planned(spec(), hazard=CALM).cost.estimate.hours
-    assert len({one.rent.offer.market.instance_type for one in mixed.choice}) == 2
+    assert len({one.rent.offer.market.instance_type for one in mixed.cost.choice}) == 2
 
 
 def test_the_phases_of_a_mixture_have_their_moments() -> None:
@@ -450,6 +453,6 @@ def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
     plans = plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), spells=steady, quotas=quotas))
     for found in plans:
         assert finish_by(found) <= NOW + 9 * HOUR
-    assert sum(share.part.amount for found in plans for share in found.allocated.quotas) <= 80
+    assert sum(share.part.amount for found in plans for share in found.share.quotas) <= 80
     with pytest.raises(NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"):
         plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))

@@ -53,7 +53,7 @@ def saving(hours: int) -> JobSpec:
 
 
 def rents(plan: JobPlan) -> list[tuple[Market, int, int | None]]:
-    return [(choice.rent.offer.market, choice.rent.machines, choice.rent.bid) for choice in plan.choice]
+    return [(choice.rent.offer.market, choice.rent.machines, choice.rent.bid) for choice in plan.cost.choice]
 
 
 def situation(plan: JobPlan, now: int, *holdings: Holding, spot: int = 4 * CENT) -> Situation:
@@ -65,13 +65,13 @@ def situation(plan: JobPlan, now: int, *holdings: Holding, spot: int = 4 * CENT)
         holdings,
         decider.baseline,
         decider.most_nu,
-        plan.built.work_left,
+        plan.fleet.work_left,
         deadline=decider.deadline,
     )
 
 
 def held(plan: JobPlan, number: int = 0) -> Holding:
-    rent = plan.choice[number].rent
+    rent = plan.cost.choice[number].rent
     return Holding(number, rent, NOW, NOW + 5 * MINUTE)
 
 
@@ -79,7 +79,7 @@ def test_a_paid_reservation_is_used_first_and_spot_for_the_rest() -> None:
     block = reserved(2)
     plan = planned(holding_reservations(spec(), block))
     assert rents(plan) == [(block.market, 2, None), (SPOT.market, 6, 20 * CENT)]
-    first, second = plan.choice
+    first, second = plan.cost.choice
     assert (first.price, first.beta.probability, first.usd_per_work) == (0, 0.0, 0.0)
     assert second.price == 4 * CENT
     spot_only = planned(spec())
@@ -183,7 +183,7 @@ def test_a_gang_moves_into_a_reservation_that_becomes_free() -> None:
     spot = Holding(7, Rent(plan.decider.offers[0], 4, 20 * CENT), NOW, NOW + 5 * MINUTE)
     back, bought = plan.decider.decide(situation(plan, NOW + HOUR, spot)).actions
     assert back == Return(7, NOW + HOUR + plan.decider.overheads.startup, replaced=True)
-    assert bought == plan.choice[0].rent
+    assert bought == plan.cost.choice[0].rent
 
 
 def test_the_budget_counts_the_price_of_a_reservation() -> None:

@@ -43,7 +43,7 @@ def planned(job: str, strategy: str, home: Path) -> JobPlan:
 def test_auto_takes_the_rival_where_plays_of_the_past_show_that_it_is_better(
     tmp_path: Path, job: str, strategy: str, chosen: str
 ) -> None:
-    assert planned(job, strategy, tmp_path).built.strategy.name == chosen
+    assert planned(job, strategy, tmp_path).decision.strategy.name == chosen
 
 
 def test_the_rivals_forecast_is_cheaper_and_sooner(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.candidates import KindColumns, PlanCandidates
+from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quotas import QuotaGroup
 from spotctl.planning.share import divide, shares_of
-from spotctl.planning.values import Demand, Job, JobCandidates, JobLength, JobShare, QuotaPart, Turn
+from spotctl.planning.values import Demand, Job, JobLength, JobShare, QuotaPart, Turn
 from spotctl.show.phrases import part_text
 from tests.pricing_data.histories import START
 from tests.spotctl.planning.brute_division import TOLERANCE, cases, worst
@@ -45,13 +45,13 @@ def divided(amount: int, *jobs: Demand) -> list[JobShare]:
 
 
 def turns(shares: list[JobShare]) -> list[tuple[float, float, int]]:
-    return [(share.turn.begin, share.turn.end, share.quotas[0]) for share in shares]
+    return [(share.turn.begin, share.turn.end, share.amounts[0]) for share in shares]
 
 
 def test_equal_jobs_get_whole_machines_as_long_as_the_quota_holds_one_for_each() -> None:
-    assert [share.quotas for share in divided(40, *map(asked, "abc"))] == [(16,), (16,), (8,)]
-    assert [share.quotas for share in divided(24, *map(asked, "abc"))] == [(8,), (8,), (8,)]
-    assert [share.quotas for share in divided(48, *map(asked, "abc"))] == [(48,), (48,), (48,)]
+    assert [share.amounts for share in divided(40, *map(asked, "abc"))] == [(16,), (16,), (8,)]
+    assert [share.amounts for share in divided(24, *map(asked, "abc"))] == [(8,), (8,), (8,)]
+    assert [share.amounts for share in divided(48, *map(asked, "abc"))] == [(48,), (48,), (48,)]
 
 
 def test_jobs_that_a_quota_does_not_hold_together_take_turns() -> None:
@@ -100,10 +100,10 @@ def test_a_waiting_job_needs_no_more_to_begin_than_its_part() -> None:
     kinds, groups = kinds_of(4.0, 1.0)
     columns = KindColumns((0, 1), kinds, ((0,), (1,)), np.ones(2), np.ones(2), groups)
     demands = drawn("a", [0.0, 1.0], 4, 4), drawn("b", [8.0, 1.0], 2, 2)
-    jobs = tuple(JobCandidates(cast("Job", None), demand, {}, 0, ()) for demand in demands)
-    _, late = divide(PlanCandidates(jobs, columns), 0.0)
+    jobs = [(cast("Job", None), demand) for demand in demands]
+    _, late = divide(jobs, columns, 0.0)
     assert late.share.turn.machines == (1, 1)
-    assert [(part.amount, part.least) for part in late.quotas[0].parts] == [(4, 4), (5, 5)]
+    assert [(part.amount, part.least) for part in late.share.quotas[0].parts] == [(4, 4), (5, 5)]
 
 
 def test_turns_keep_to_quotas_that_are_large_enough_for_all() -> None:
@@ -114,7 +114,7 @@ def test_turns_keep_to_quotas_that_are_large_enough_for_all() -> None:
     shares = shares_of(jobs, kinds, np.ones(2), [first, replace(second, most=3.0)])
     assert [share.short for share in shares] == [(False, True)] * 2
     assert [share.turn.machines for share in shares] == [(1, 0), (0, 2)]
-    assert [share.quotas for share in shares] == [(4, 1), (4, 2)]
+    assert [share.amounts for share in shares] == [(4, 1), (4, 2)]
 
 
 def test_parts_name_the_times_of_their_turns() -> None:

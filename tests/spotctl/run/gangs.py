@@ -84,8 +84,8 @@ class GangRun:
         self.journal.write(ev.RunBegan("job", self.cloud.name, {}, "", 0))
         decider, spec = self.decider, self.spec
         job = SimpleNamespace(spec=spec)
-        built = SimpleNamespace(work_left=self.work, market_history=None)
-        plan = SimpleNamespace(decider=decider, built=built, worded=str, job=job)
+        fleet = SimpleNamespace(work_left=self.work, market_history=None)
+        plan = SimpleNamespace(decider=decider, fleet=fleet, demand=SimpleNamespace(worded=str), job=job)
         live = LiveStrategy(cast("JobPlan", plan), lambda: self.journal.state, lambda: (inf, 0.0), self.tariff)
         terms = StrategyTerms(decider.offers, decider.baseline, decider.most_nu, self.work, None)
         around = replace(worlds.environment(self.cloud, self.folder), identity=self.identity)

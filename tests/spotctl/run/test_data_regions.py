@@ -76,7 +76,8 @@ def plan(folder: Path, data: str) -> Any:  # noqa: ANN401  # of a plan, only the
     (folder / "job.yaml").write_text(JOB.format(data=data))
     market = SimpleNamespace(cloud="aws", region="us-east-1")
     choice = SimpleNamespace(rent=SimpleNamespace(offer=SimpleNamespace(market=market)))
-    return SimpleNamespace(choice=[choice], job=SimpleNamespace(spec=load(folder / "job.yaml")))
+    cost = SimpleNamespace(choice=[choice])
+    return SimpleNamespace(cost=cost, job=SimpleNamespace(spec=load(folder / "job.yaml")))
 
 
 class Said:

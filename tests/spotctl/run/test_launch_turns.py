@@ -23,7 +23,7 @@ from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.planning import forecast as forecasting
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.values import AllocatedJob, QuotaPart, QuotaShare, Turn
+from spotctl.planning.values import JobPlan, QuotaPart, QuotaShare, Turn
 from spotctl.run.start.concurrent_runs import LaunchTurns
 from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.command_line import spotctl
@@ -40,18 +40,20 @@ QUOTA = Quota("local", "sim-east", "c4", 8, QuotaUnit.VCPUS)
 BEGINS = {"a": 0.0, "b": 0.0, "c": 1.0, "d": 2.0}
 
 
-def jobs() -> dict[str, AllocatedJob]:
+def jobs() -> dict[str, JobPlan]:
     """Two jobs that begin with half of the quota each, and two that may use all of it, or half."""
     parts = tuple(
         QuotaPart(name, 4 if begin == 0 else 8, Turn(begin, begin + 1.0), 4) for name, begin in BEGINS.items()
     )
     return {
         part.job: cast(
-            "AllocatedJob",
+            "JobPlan",
             SimpleNamespace(
                 demand=SimpleNamespace(name=part.job),
-                share=SimpleNamespace(turn=part.turn),
-                quotas=(QuotaShare(QUOTA, replace(QUOTA, amount=part.amount), parts, is_enough=False),),
+                share=SimpleNamespace(
+                    turn=part.turn,
+                    quotas=(QuotaShare(QUOTA, replace(QUOTA, amount=part.amount), parts, is_enough=False),),
+                ),
             ),
         )
         for part in parts
@@ -85,8 +87,10 @@ def test_jobs_begin_in_their_order_as_soon_as_they_have_enough() -> None:
 def test_a_job_begins_when_no_other_holds_anything() -> None:
     """Whatever the plan says that it needs."""
     late = jobs()["c"]
-    quotas = (replace(late.quotas[0], parts=(QuotaPart("c", 8, Turn(1.0, 2.0), 9),)),)
-    job = cast("AllocatedJob", SimpleNamespace(demand=late.demand, share=late.share, quotas=quotas))
+    quotas = (replace(late.share.quotas[0], parts=(QuotaPart("c", 8, Turn(1.0, 2.0), 9),)),)
+    job = cast(
+        "JobPlan", SimpleNamespace(demand=late.demand, share=SimpleNamespace(turn=late.share.turn, quotas=quotas))
+    )
     assert LaunchTurns([job]).begin(job, lambda: False, lambda: True) == {QUOTA.name: 8}
 
 
@@ -137,9 +141,9 @@ def test_a_job_whose_turn_stays_is_planned_and_played_once(tmp_path: Path, monke
 
     monkeypatch.setattr(forecasting, "forecast", play)
     plans = stored_plans([load(file) for file in files], Settings(home=tmp_path, quotas=quotas_from("local/*/c4=4")))
-    ends = [forecast_of(plan).hours.median + plan.allocated.share.turn.begin for plan in plans.plans]
+    ends = [forecast_of(plan).hours.median + plan.share.turn.begin for plan in plans.plans]
     assert len(played) == 3
-    assert plans.plans[0].allocated.share.turn.end == ends[0] == plans.plans[1].allocated.share.turn.begin
+    assert plans.plans[0].share.turn.end == ends[0] == plans.plans[1].share.turn.begin
 
 
 def test_jobs_that_need_the_whole_quota_run_one_after_the_other(tmp_path: Path) -> None:

@@ -135,10 +135,10 @@ def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Se
     began = ev.RunBegan("mine", "local", written(load(file)), "", 0, None, "local=4 machines")
     started = market_start(library(settings))
     few = plan_of_run(began, settings, started)
-    place = few.choice[0].rent.offer.market
+    place = few.cost.choice[0].rent.offer.market
     more = plan_of_run(began, settings, started, "local=10 machines", (place.cloud, place.region))
-    assert sum(one.rent.machines for one in few.choice) == 4
-    assert sum(one.rent.machines for one in more.choice) == 10
+    assert sum(one.rent.machines for one in few.cost.choice) == 4
+    assert sum(one.rent.machines for one in more.cost.choice) == 10
 
 
 def test_a_launch_keeps_its_part_of_the_on_demand_quotas_for_every_later_process(
