@@ -31,7 +31,7 @@ from spotctl.cli.boundary import INTERRUPTED, exit_code_of
 from spotctl.cli.command_groups import CommandGroup, after_global_options, named_part
 from spotctl.cli.doctor import command as doctor
 from spotctl.cli.lab import backtest, beta, gavel, parallel, parallel_train, train
-from spotctl.cli.prices import fetch, markets, offers, upkeep
+from spotctl.cli.prices import fetch, markets, ranked_offers, upkeep
 from spotctl.cli.removed import check_not_removed
 from spotctl.cli.session import Session
 
@@ -72,7 +72,7 @@ def _all_commands() -> typer.Typer:
         whole.command(name, rich_help_panel=panel, short_help=short)(command)
     prices = _group(
         "Import, fetch, show and export spot prices.",
-        {"best": offers.best, "import": fetch.import_, "fetch": fetch.fetch, "show": markets.show},
+        {"best": ranked_offers.best, "import": fetch.import_, "fetch": fetch.fetch, "show": markets.show},
     )
     for panel, name, group in (
         (_RUNS, "nightly", nightly.app),

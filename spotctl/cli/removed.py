@@ -65,7 +65,7 @@ REMOVED = {
         )
     },
 }
-"""What a command line no longer has, a command or an option of one, and what it has instead, or that nothing is."""
+"""Commands and options that are gone, with what replaced each, or `GONE`."""
 
 
 def check_not_removed(words: Sequence[str]) -> None:

@@ -230,22 +230,22 @@ def transformer(
 
 def parse_split(text: str, keys: Collection[str]) -> dict[str, Any]:
     """`stages=4,scheme=flush`: the values of some of these keys; those that are not given are left to others."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = part.partition("=")
-        if key not in keys or not equals or key in found:
+        if key not in keys or not equals or key in values:
             raise BadRequest(f"--split {text!r}: {part!r} is not KEY=VALUE with one of {', '.join(keys)}, each once")
-        found[key] = value
+        values[key] = value
         if key == "recompute":
             if value not in _FLAGS:
                 raise BadRequest(f"--split recompute={value}: write true or false")
-            found[key] = _FLAGS[value]
+            values[key] = _FLAGS[value]
         elif key != "scheme":
             try:
-                found[key] = int(value)
+                values[key] = int(value)
             except ValueError:
                 raise BadRequest(f"--split {key}={value}: {value!r} is not a whole number") from None
-    return found
+    return values
 
 
 def parse_devices(text: str) -> tuple[str, tuple[int, ...]]:
