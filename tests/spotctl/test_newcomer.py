@@ -163,8 +163,8 @@ def test_a_mistyped_region_is_named() -> None:
         ("us-centrall1", "us-central1"),
         ("westeuropa", "westeurope"),
     ):
-        for command in ("fetch", "ls"):
-            ended = spotctl("prices", command, "--region", mistyped)
+        for command in (("prices", "fetch"), ("lab", "prices", "ls")):
+            ended = spotctl(*command, "--region", mistyped)
             assert ended.code == 2
             assert f"no region is named '{mistyped}'; did you mean {meant}" in ended.error
 
