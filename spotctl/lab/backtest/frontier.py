@@ -1,4 +1,4 @@
-"""The frontier of cost and run time (`backtest frontier`): its table, JSON and pictures."""
+"""The frontier of cost and run time (`backtest run --frontier`): its table, JSON and pictures."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def verdict(points: Sequence[FrontierPoint], billing: str) -> str:
 def frontier_json(
     frontiers: Mapping[str, Sequence[FrontierPoint]], bound: Sequence[BoundPoint], billing: str, wall_seconds: float
 ) -> dict[str, Any]:
-    """The JSON of `backtest frontier --json`: the first window of the history, with its bound, and the others."""
+    """The JSON of `backtest run --frontier --json`: the first window of the history, with its bound, and the others."""
     default = default_for(billing).name
     judged = []
     for window, points in frontiers.items():

@@ -1,4 +1,4 @@
-"""Strategies over a price history (`backtest run`), and the differences between them (`backtest compare`)."""
+"""Strategies over a price history (`backtest run`), and the differences between them (`--against`)."""
 
 from __future__ import annotations
 

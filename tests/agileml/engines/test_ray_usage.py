@@ -32,7 +32,7 @@ def refusal(*words: str) -> tuple[object, str]:
 def test_an_address_is_for_ray_only() -> None:
     assert refusal("--address", "auto") == (
         2,
-        "spotctl: --address names a Ray cluster, so it needs --engine ray",
+        "spotctl: --address is only for --engine attach and ray, whose nodes run on other machines",
     )
     with pytest.raises(ValueError, match="only 'ray' takes an address"):
         agileml.train("mf", engine="sim", clocks=1, address="auto")
