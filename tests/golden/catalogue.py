@@ -8,9 +8,12 @@ import runpy
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from tests.golden.bad_jobs import refused_jobs
+from tests.golden.harvest import called_by_tests
 from tests.golden.plans import plan_scenarios
+from tests.golden.reading import home_scenarios
 from tests.golden.scenario import Scenario, Step
 from tests.golden.trees import Tree
 
@@ -39,6 +42,9 @@ def scenarios_of(base: Tree) -> list[Scenario]:
         *refused_jobs(base.checkout),
         *plan_scenarios(),
         *reference_scenarios(base),
+        *called_by_tests(base.checkout),
+        *home_scenarios(),
+        *fault_scenarios(),
     ]
 
 
@@ -80,6 +86,16 @@ def reference_scenarios(base: Tree) -> Iterator[Scenario]:
         programs={"crontab": defined["CRONTAB"]},
         now=NOW,
     )
+
+
+def fault_scenarios() -> Iterator[Scenario]:
+    """Trainings and pipelines in virtual time, with random faults, by the tests of each tree."""
+    code = Path(__file__).with_name("fault_schedules.py").read_text(encoding="utf-8")
+    for kind, count in {"trainings": 200, "pipelines": 100}.items():
+        for first in range(0, count, 50):
+            words = ("-c", code, kind, str(first), str(first + 50))
+            step = Step(words, name=f"{kind} {first} to {first + 49}", script=True, seconds=900.0)
+            yield Scenario("faults", [step])
 
 
 def _json_steps(commands: Iterable[str]) -> Iterator[Step]:

@@ -25,20 +25,21 @@ _NUMBER = re.compile(r"\d[\d,]*(\.\d+)?(e[+-]?\d+)?")
 def text_of(step: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     """The whole answer of a command: its exit code, what it printed, and the files that it wrote."""
     exact, parts = step["exact"], [f"exit code {step['code']}\n"]
+    at = record["at"] if step["process"] or step["script"] else None
     named = {"stdout": step["out"], "stderr": step["err"], **step["files"]}
     for name, content in named.items():
         if content is None:
             parts.append(f"--- {name} is deleted\n")
         elif content:
-            plain = normalized(content, record)
+            plain = normalized(content, record, at)
             parts.append(f"--- {name}\n{plain if exact else shape(plain)}")
             if not parts[-1].endswith("\n"):
                 parts.append("\n(no end of line)\n")
     return "".join(parts)
 
 
-def normalized(text: str, record: Mapping[str, Any]) -> str:
-    """A text without paths, ports, moments of the recording and random names."""
+def normalized(text: str, record: Mapping[str, Any], at: int | None = None) -> str:
+    """A text without paths, ports and random names; `at` is when it was recorded, if its clock did not stand."""
     for path, name in (
         (record["folder"], "HERE"),
         (record["environment"], "ENVIRONMENT"),
@@ -48,7 +49,7 @@ def normalized(text: str, record: Mapping[str, Any]) -> str:
     text = _PORT.sub(r"\1:<port>", text)
     text = _RANDOM.sub(r"\1-<run>", text)
     text = _TEMPORARY.sub(r"\1<random>", text)
-    return _MOMENT.sub(lambda match: _moment(match, record["at"]), text)
+    return text if at is None else _MOMENT.sub(lambda match: _moment(match, at), text)
 
 
 def _moment(match: re.Match[str], at: int) -> str:

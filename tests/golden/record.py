@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import pkgutil
+import re
 import shutil
 import signal
 import subprocess
@@ -28,12 +29,15 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urljoin, urlsplit
+from urllib.request import urlopen
 
 PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 LOADED = ("spotctl.cli", "spotctl.files", "spotctl.home", "spotctl.log", "spotctl.planning", "bidbrain", "pricing_data")
 """What is loaded once, without modules that have a part of `LARGE` in their name: a tree that has others is slower."""
 LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure", "gcp", "lab", "__main__")
 LONGEST_TEXT = 400_000
+MOST_PAGES = 60
 KILLED = "killed after {:.0f} seconds"
 
 Step = dict[str, Any]
@@ -56,18 +60,16 @@ def main(request: dict[str, Any]) -> None:
     out, work = Path(request["out"]), Path(request["work"])
     total = len(request["scenarios"])
     for number, scenario in enumerate(request["scenarios"], 1):
-        folder = work / scenario["digest"][:8]
+        # What is kept stays where it was made: the log has the paths of its job files.
+        folder = (out if scenario["keep"] else work) / scenario["digest"][:8]
         began = time.monotonic()
-        sandbox = Sandbox(folder, environment, request["checkout"], request["plots"], scenario["now"], command)
+        now = scenario["now"] or request["moments"][scenario["home"]]
+        sandbox = Sandbox(folder, environment, request["checkout"], request["plots"], now, command)
         sandbox.furnish(scenario, request)
         answers = list(_recorded(scenario, sandbox))
-        home = out / f"{scenario['digest']}.home"
-        if scenario["keep"]:
-            shutil.rmtree(home, ignore_errors=True)
-            shutil.move(folder / "home", home)
-        shutil.rmtree(folder, ignore_errors=True)
+        if not scenario["keep"]:
+            shutil.rmtree(folder, ignore_errors=True)
         record = {
-            "home": str(home),
             "scenario": scenario["name"],
             "folder": str(folder),
             "environment": str(environment),
@@ -179,9 +181,10 @@ class Sandbox:
             "MPLBACKEND": "agg",
         }
 
-    def wait_for_run(self, name: str) -> None:
-        """Waits until a machine of a run works, at most for a minute."""
-        for _ in range(60):
+    def wait_for_run(self, name: str, seconds: float) -> None:
+        """Waits for so many seconds, or until a machine of a run has printed something, at most for a minute."""
+        time.sleep(seconds)
+        for _ in range(0 if seconds else 60):
             words = [str(self.script), "logs", name, "--json"]
             said = subprocess.run(words, env=self.variables(), capture_output=True, check=False, cwd=self.work)
             if said.returncode == 0 and b'"machine"' in said.stdout:
@@ -194,24 +197,34 @@ def _recorded(scenario: dict[str, Any], sandbox: Sandbox) -> Iterator[dict[str, 
     if scenario["together"]:
         yield from _run_together(scenario["steps"], sandbox)
         return
-    waiting: list[int] = []
+    begun: dict[str, int] = {}
     for step in scenario["steps"]:
-        yield _run(step, sandbox, waiting)
-    for process in waiting:
-        with suppress(OSError):
-            os.killpg(process, signal.SIGKILL)
+        yield _run(step, sandbox, begun)
+    if scenario["keep"]:
+        # Others get the home as it is while these runs go on.
+        for process in begun.values():
+            _signal(process, signal.SIGSTOP)
+        shutil.copytree(sandbox.folder / "home", sandbox.folder / "kept", symlinks=True)
+    for process in begun.values():
+        _signal(process, signal.SIGKILL)
 
 
-def _run(step: Step, sandbox: Sandbox, waiting: list[int]) -> dict[str, Any]:
+def _run(step: Step, sandbox: Sandbox, begun: dict[str, int]) -> dict[str, Any]:
     """Runs one command in a process of its own."""
     before = _stamps(sandbox.work)
+    if step["kills"]:
+        _signal(begun.pop(step["kills"]), signal.SIGKILL)
+        return _answer(step, 0, sandbox, before)
     process = os.fork()
     if not process:
         _in_child(lambda: _execute(step, sandbox))
     if step["background"]:
-        waiting.append(process)
-        sandbox.wait_for_run(step["background"])
+        begun[step["background"]] = process
+        sandbox.wait_for_run(step["background"], step["wait"])
         return _answer(step, 0, sandbox, before)
+    if step["pages"]:
+        _browse(sandbox)
+        _signal(process, signal.SIGKILL)
     return _answer(step, _code(process, step["seconds"]), sandbox, before)
 
 
@@ -281,19 +294,55 @@ def _answer(
     step: Step, code: int | str, sandbox: Sandbox, before: dict[str, tuple[int, int]], suffix: str = ""
 ) -> dict[str, Any]:
     """What is kept of a command: all that it printed, and the files that it changed or, without `before`, none."""
-    out, err = (_text((sandbox.folder / f"{name}{suffix}").read_bytes()) for name in ("stdout", "stderr"))
+    printed = [sandbox.folder / f"{name}{suffix}" for name in ("stdout", "stderr")]
+    out, err = (_text(path.read_bytes() if path.exists() else b"") for path in printed)
+    for path in printed:
+        path.unlink(missing_ok=True)
     if step["keep_output"]:
         (sandbox.work / step["keep_output"]).write_text(out, encoding="utf-8")
     after = _stamps(sandbox.work) if before else {}
     changed = sorted(name for name, stamp in after.items() if before.get(name) != stamp)
     return {
-        **{name: step[name] for name in ("title", "exact", "expected")},
+        **{name: step[name] for name in ("title", "exact", "expected", "process", "script")},
         "code": code,
         "out": out,
         "err": err,
         "files": {name: _text((sandbox.work / name).read_bytes()) for name in changed}
         | dict.fromkeys(sorted(before.keys() - after.keys())),
     }
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    """Sends a signal to a process and those of its session."""
+    with suppress(OSError):
+        os.killpg(process, number)
+    if number == signal.SIGKILL:
+        with suppress(OSError):
+            os.waitpid(process, 0)
+
+
+def _browse(sandbox: Sandbox) -> None:
+    """Adds all pages of a server to what it has printed, which begins with its address."""
+    printed = sandbox.folder / "stdout"
+    for _ in range(600):
+        if found := re.search(r"http://[^\s\"]+", printed.read_text(encoding="utf-8")):
+            break
+        time.sleep(0.05)
+    else:
+        return
+    first, seen, left = found.group(), dict[str, str](), [""]
+    while left and len(seen) < MOST_PAGES:
+        link = left.pop(0)
+        try:
+            with urlopen(urljoin(first, link), timeout=60) as answer:
+                seen[link] = answer.read().decode()
+        except OSError as error:
+            seen[link] = f"{error}\n"
+        links = sorted(set(re.findall(r"href=\"([^\"#:]+)\"", seen[link])))
+        left += [one for one in links if one not in seen and one not in left and "//" not in one]
+    token = urlsplit(first).path.strip("/")
+    text = "".join(f"page {link}\n{page}\n" for link, page in seen.items())
+    printed.write_text((printed.read_text(encoding="utf-8") + text).replace(token or "\0", "TOKEN"), encoding="utf-8")
 
 
 def _code(process: int, seconds: float) -> int | str:
@@ -306,9 +355,7 @@ def _code(process: int, seconds: float) -> int | str:
             return os.waitstatus_to_exitcode(status)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
-    with suppress(OSError):
-        os.killpg(process, signal.SIGKILL)
-    os.waitpid(process, 0)
+    _signal(process, signal.SIGKILL)
     return KILLED.format(seconds)
 
 

@@ -23,6 +23,12 @@ class Step:
     script: bool = False
     background: str = ""
     """The name of the run that it begins and that later steps meet: it is killed at the end of the scenario."""
+    pages: bool = False
+    """Whether it serves pages until it is killed: these are its output."""
+    kills: str = ""
+    """The name of a run that a background command began: SIGKILL ends that command, and nothing else is done."""
+    wait: float = 0.0
+    """Seconds that a background command works before the next one begins; 0: until a machine has printed something."""
     folder: str = "."
     """Where it runs, below the scenario's folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -50,11 +56,14 @@ class Scenario:
     home: str = ""
     """The recorded home that it gets a copy of."""
     now: str = "2026-06-11T00:00:00Z"
-    """The time at which the clock of commands stands that are no processes of their own."""
+    """The time at which the clock of commands stands that are no processes of their own.
+
+    Empty: an hour after its home was recorded.
+    """
     together: bool = False
     """Whether one process runs them all, which is faster: for commands that leave nothing behind in it."""
     keep: bool = False
-    """Whether its home is kept, for others."""
+    """Whether its folder is kept, for others that get a copy of its home. What it began is stopped meanwhile."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Programs that stand for those of the computer, such as crontab."""
 

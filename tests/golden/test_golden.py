@@ -18,7 +18,17 @@ PLAN = '{\n  "cost_usd": 0.0512,\n  "market": "local/sim-east/sim-east-b/m3",\n 
 
 
 def record(folder: str = "/tmp/a", at: int = 1_780_000_000, **changed: Any) -> dict[str, Any]:  # noqa: ANN401
-    step = {"title": "plan job.yaml", "exact": True, "code": 0, "out": PLAN, "err": "", "files": {}, **changed}
+    step = {
+        "title": "plan job.yaml",
+        "exact": True,
+        "process": True,
+        "script": False,
+        "code": 0,
+        "out": PLAN,
+        "err": "",
+        "files": {},
+        **changed,
+    }
     places = {"folder": folder, "environment": f"{folder}/env", "checkout": f"{folder}/tree"}
     return {"scenario": "a", "at": at, **places, "steps": [step]}
 

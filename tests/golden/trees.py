@@ -44,6 +44,15 @@ class Tree:
     environment: Path
 
 
+@dataclass(frozen=True)
+class Home:
+    """A recorded home."""
+
+    folder: Path
+    later: str
+    """An hour after it was recorded."""
+
+
 def commit_of(base: str) -> str:
     return _git("rev-parse", "--verify", f"{base}^{{commit}}").decode().strip()
 
@@ -104,13 +113,13 @@ def _install(tree: Tree) -> None:
 
 
 def recorded(
-    tree: Tree, base: Tree, scenarios: Sequence[Scenario], homes: Mapping[str, Path], kept: Path
+    tree: Tree, base: Tree, scenarios: Sequence[Scenario], homes: Mapping[str, Home], kept: Path
 ) -> list[dict[str, Any]]:
     """What the commands of each scenario printed; what is kept already is not recorded again."""
     kept.mkdir(parents=True, exist_ok=True)
     recorder = hashlib.sha256(RECORDER.read_bytes()).hexdigest()
     digests = [
-        scenario.digest(recorder, str(WORK), homes[scenario.home].name if scenario.home else "")
+        scenario.digest(recorder, str(WORK), str(homes[scenario.home]) if scenario.home else "")
         for scenario in scenarios
     ]
     paths = [kept / f"{digest}.json" for digest in digests]
@@ -120,7 +129,8 @@ def recorded(
             "environment": str(tree.environment),
             "checkout": str(tree.checkout),
             "base": str(base.checkout),
-            "homes": {name: str(folder) for name, folder in homes.items()},
+            "homes": {name: str(home.folder) for name, home in homes.items()},
+            "moments": {name: home.later for name, home in homes.items()},
             "out": str(kept),
             "scenarios": [_as_request(scenario, digest) for scenario, digest, _ in missing],
         }
