@@ -77,7 +77,7 @@ trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '
 	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations
 
 # ONLY=plans compares only commands whose names have this word; BASE is recorded once, in ~/.cache/spotctl-golden.
-golden: ## Compare what 1,700 commands and plans print with what they print at another commit: make golden BASE=commit ONLY=plans
+golden: ## Compare what commands and plans print with what they print at another commit: make golden BASE=commit ONLY=plans
 	$(PYTHON) -m tests.golden $(BASE) $(if $(ONLY),--only '$(ONLY)')
 
 fuzz: ## The property tests with new random examples

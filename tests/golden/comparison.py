@@ -98,7 +98,7 @@ def _without(lines: Iterable[str], explained: Sequence[Reason]) -> list[str]:
 
 
 def summary(result: Comparison, most: int) -> str:
-    """What a person reads: counts, and the diffs that nothing explains, at most so many."""
+    """The text for a person: counts, and at most `most` of the diffs that nothing explains."""
     parts = []
     for name, diff in sorted(result.differing.items())[:most]:
         parts.append(f"\n{name}\n{diff}\n")

@@ -15,7 +15,7 @@ from typing import Any
 
 
 def named(name: str, *modules: str) -> Any:  # noqa: ANN401
-    """What has this name in one of the modules, or else in any module below their packages."""
+    """The object of this name in one of the modules, or else in any module below their packages."""
     for module in modules:
         try:
             return getattr(importlib.import_module(module), name)

@@ -34,7 +34,7 @@ from urllib.request import urlopen
 
 PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 LOADED = ("spotctl.cli", "spotctl.files", "spotctl.home", "spotctl.log", "spotctl.planning", "bidbrain", "pricing_data")
-"""What is loaded once, without modules that have a part of `LARGE` in their name: a tree that has others is slower."""
+"""Modules that are loaded once, without those that have a part of `LARGE` in their name: they slow other trees down."""
 LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure", "gcp", "lab", "__main__")
 LONGEST_TEXT = 400_000
 MOST_PAGES = 60
@@ -293,7 +293,7 @@ def _called(step: Step, sandbox: Sandbox) -> int:
 def _answer(
     step: Step, code: int | str, sandbox: Sandbox, before: dict[str, tuple[int, int]], suffix: str = ""
 ) -> dict[str, Any]:
-    """What is kept of a command: all that it printed, and the files that it changed or, without `before`, none."""
+    """The record of a command: all that it printed, and the files that it changed or, without `before`, none."""
     printed = [sandbox.folder / f"{name}{suffix}" for name in ("stdout", "stderr")]
     out, err = (_text(path.read_bytes() if path.exists() else b"") for path in printed)
     for path in printed:

@@ -115,7 +115,7 @@ def _install(tree: Tree) -> None:
 def recorded(
     tree: Tree, base: Tree, scenarios: Sequence[Scenario], homes: Mapping[str, Home], kept: Path
 ) -> list[dict[str, Any]]:
-    """What the commands of each scenario printed; what is kept already is not recorded again."""
+    """The output of the commands of each scenario; what is kept already is not recorded again."""
     kept.mkdir(parents=True, exist_ok=True)
     recorder = hashlib.sha256(RECORDER.read_bytes()).hexdigest()
     digests = [
