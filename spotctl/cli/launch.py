@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotctl.cli.endings import finish
 from spotctl.cli.options import ForegroundOption, JobOrPlaceArgument, MetricsOption, ShownOutput
+from spotctl.cli.runs.run_end import finish
 from spotctl.cli.session import JsonOption, Session, is_debug
 from spotctl.home.errors import BadRequest
 
@@ -72,12 +72,12 @@ def launch(
     session: Session = context.obj
     specs = [load(file, to_launch=True) for file in files]
     # Imported here, so that a refused file costs none of it.
-    from spotctl.cli import planned_launches, window
-    from spotctl.cli.run_lines import RunLines
-    from spotctl.cli.runs_here import launch_here
+    from spotctl.cli.runs import launches, window
+    from spotctl.cli.runs.launches import launch_here
+    from spotctl.cli.runs.run_lines import RunLines
     from spotctl.show.plans import as_json as cluster_tables, as_json as plan_json, tables as plan_tables
 
-    jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
+    jobs = launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
     if output is ShownOutput.SCRIPT and jobs.moves:
         raise BadRequest(
@@ -129,8 +129,8 @@ def resume(
 
     Example: spotctl resume nightly-recsys
     """
-    from spotctl.cli import elsewhere, window
-    from spotctl.cli.runs_here import resume_here
+    from spotctl.cli.runs import remote_runner, window
+    from spotctl.cli.runs.launches import resume_here
     from spotctl.home.paths import Paths
     from spotctl.log.waiting import left_behind
     from spotctl.show.metrics.publisher import publishing
@@ -139,12 +139,12 @@ def resume(
     session: Session = context.obj
     left_behind(Paths(session.settings.home), job)
     if "://" in job:
-        job = elsewhere.attached(session, job).job
-    client = elsewhere.client_of(session, job)
+        job = remote_runner.attached(session, job).job
+    client = remote_runner.client_of(session, job)
     if client is not None:
         session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
         with publishing(metrics, RunViews(session.settings), session.remark) as publish:
-            ending = elsewhere.follow(session, client.place, publish)
+            ending = remote_runner.follow(session, client.place, publish)
         finish(session, ending, json_=json_)
     if session.in_terminal and not (foreground or json_):
         window.resume(session, job, metrics, debug=is_debug(context))

@@ -36,14 +36,14 @@ def logs(
 
     Example: spotctl logs nightly-recsys --since 15m --json
     """
-    from spotctl.cli import elsewhere
     from spotctl.cli.options import start_of
+    from spotctl.cli.runs import remote_runner
     from spotctl.run.machine_output import output_lines
 
     session: Session = context.obj
     start = start_of(since, wall_us()) if since else None
     options = {"--follow": follow, "--json": json_, f"--since={since}": since}
-    elsewhere.pass_on(session, job, "logs", job, *(option for option, given in options.items() if given))
+    remote_runner.pass_on(session, job, "logs", job, *(option for option, given in options.items() if given))
     for line in output_lines(job, session.settings, follow=follow):
         if start is None or (line.at is not None and line.at >= start):
             sys.stdout.write(_as_json(line) if json_ else _as_text(line))

@@ -138,7 +138,7 @@ def run(
     Example: spotctl nightly run nightly-recsys
     """
     from spotctl.cli.boundary import NOT_IN_TIME
-    from spotctl.cli.endings import EXIT_CODES
+    from spotctl.cli.runs.run_end import EXIT_CODES
     from spotctl.nightly.night_message import MISSED
     from spotctl.nightly.state_dir import StateDir
     from spotctl.nightly.watched import run_watched

@@ -44,12 +44,12 @@ def exec_(
         out: what it printed on stdout
         err: what it printed on stderr
     """
-    from spotctl.cli import elsewhere
+    from spotctl.cli.runs import remote_runner
     from spotctl.run import remote
 
     session: Session = context.obj
     options = [f"--node={node}", *(["--json"] if json_ else [])]
-    elsewhere.pass_on(session, job, "exec", job, *options, "--", *command, terminal=True)
+    remote_runner.pass_on(session, job, "exec", job, *options, "--", *command, terminal=True)
     target = remote.target_of(job, node, session.settings)
     result = remote.run(target, command, capture=json_)
     if json_:
@@ -90,7 +90,7 @@ def ssh(
         folder: working directory of the job
         -> _admit
     """
-    from spotctl.cli import elsewhere
+    from spotctl.cli.runs import remote_runner
     from spotctl.run import remote
 
     session: Session = context.obj
@@ -102,7 +102,7 @@ def ssh(
         session.remark(
             *(f"{rule} admits ssh from {', '.join(admitted['ssh_from'])} only" for rule in admitted["rules"])
         )
-    elsewhere.pass_on(session, job, "ssh", job, f"--node={node}", *(["--json"] if json_ else []), terminal=True)
+    remote_runner.pass_on(session, job, "ssh", job, f"--node={node}", *(["--json"] if json_ else []), terminal=True)
     target = remote.target_of(job, node, session.settings)
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:
@@ -154,7 +154,7 @@ def _networks(cloud: str) -> str:
 
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
     """The provider of a job's active run, and the tags of the run's machines."""
-    from spotctl.cli.elsewhere import client_of
+    from spotctl.cli.runs.remote_runner import client_of
     from spotctl.clouds.installation import installation_id
     from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
     from spotctl.clouds.wiring import provider_of

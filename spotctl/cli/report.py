@@ -132,8 +132,8 @@ def gather_report(
     session: Session, jobs: Sequence[str], since: str, until: str, by: str, *, local: bool = False, tz: str = "UTC"
 ) -> Report:
     """The report that these options ask for."""
-    from spotctl.cli import elsewhere
     from spotctl.cli.options import in_zone, moment_of, start_of, time_zone
+    from spotctl.cli.runs import remote_runner
     from spotctl.show.costs.gather import gather
     from spotctl.show.costs.grouping import parse_by
     from spotctl.show.costs.periods import Period
@@ -143,7 +143,7 @@ def gather_report(
     period = Period(began, moment_of(in_zone(until, zone), now) if until else None, zone)
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
-    attended = elsewhere.refresh(session)
+    attended = remote_runner.refresh(session)
     return gather(session.settings, jobs, period, groups, now, local=local, elsewhere=attended)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pricing_data.units import format_time
-from spotctl.cli.endings import finish, finish_withdrawn
 from spotctl.cli.options import OptionalJobArgument
+from spotctl.cli.runs.run_end import finish, finish_withdrawn
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
@@ -91,12 +91,12 @@ def gc(
         data[].used: when it was used last
         failures: clouds that could not be searched, and what could not be removed
     """
-    from spotctl.cli import elsewhere
+    from spotctl.cli.runs import remote_runner
     from spotctl.run.orphans import orphans
     from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
 
     session: Session = context.obj
-    elsewhere.refresh(session)
+    remote_runner.refresh(session)
     orphans_by_cloud = list(orphans(session.settings, clouds or ()))
     orphaned = [resource for part in orphans_by_cloud for resource in part.resources]
     failures = [
@@ -195,11 +195,11 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
 
 
 def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
-    from spotctl.cli import elsewhere
-    from spotctl.cli.live_runs import live_view
+    from spotctl.cli.runs import remote_runner
+    from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.start import runs
 
-    if (ending := elsewhere.stop(session, job)) is not None:
+    if (ending := remote_runner.stop(session, job)) is not None:
         return ending
     # The first Ctrl-C ends nothing: this process may be the one that returns the machines.
     with live_view(session, from_here=True, leaving=Event()) as callbacks:

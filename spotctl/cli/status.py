@@ -47,14 +47,14 @@ def status(
     if watch and not json_:
         _watch(context.obj, job)
         return
-    from spotctl.cli import elsewhere
+    from spotctl.cli.runs import remote_runner
     from spotctl.log.waiting import waiting_jobs
     from spotctl.show.runs import status as run_status
     from spotctl.show.runs.latest import latest_views
 
     session: Session = context.obj
     paths = Paths(session.settings.home)
-    read = latest_views(session.settings, elsewhere.refresh(session, job))
+    read = latest_views(session.settings, remote_runner.refresh(session, job))
     waits = [known for known in waiting_jobs(paths) if job in ("", known.name)]
     if read.damage:
         _damaged_status(session, read, json_=json_)
@@ -81,14 +81,14 @@ def _watch(session: Session, job: str) -> None:
     """Shows runs until Ctrl-C, or once if stdout is not a terminal."""
     from rich.live import Live
 
-    from spotctl.cli import elsewhere
+    from spotctl.cli.runs import remote_runner
     from spotctl.show.runs.picture import LivePicture, whole
     from spotctl.show.runs.reading import Watcher
 
     if job:
-        elsewhere.pass_on(session, job, "status", job, "--watch", terminal=session.out.is_terminal)
+        remote_runner.pass_on(session, job, "status", job, "--watch", terminal=session.out.is_terminal)
     with ExitStack() as stack:
-        attended = elsewhere.refresh(session, job)
+        attended = remote_runner.refresh(session, job)
         names = [job] if job else _active_jobs(session)
         watchers = [stack.enter_context(Watcher(name, session.settings, attended)) for name in names]
         looks = [watcher.look() for watcher in watchers]

@@ -40,8 +40,9 @@ def ui(
     """
     from secrets import token_urlsafe
 
-    from spotctl.cli import elsewhere, nightly
+    from spotctl.cli import nightly
     from spotctl.cli.report import gather_report
+    from spotctl.cli.runs import remote_runner
     from spotctl.show.ui.server import HomePages, PageServer
 
     session: Session = context.obj
@@ -49,7 +50,7 @@ def ui(
     def costs(job: str, since: str) -> Report:
         return gather_report(session, [job] if job else (), since, "", "job")
 
-    attended = _kept(lambda: elsewhere.refresh(session))
+    attended = _kept(lambda: remote_runner.refresh(session))
     nights = _kept(lambda: nightly.known_jobs(session))
     with (
         closing(HomePages(session.settings, attended, nights, costs)) as pages,

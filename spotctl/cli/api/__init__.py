@@ -7,9 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotctl.cli import planned_launches
 from spotctl.cli.api.values import CostReport, LaunchedJob, PlannedJob
 from spotctl.cli.report import gather_report
+from spotctl.cli.runs import launches
 from spotctl.cli.session import Session
 from spotctl.files.job import reader
 from spotctl.home.errors import BadRequest, Interrupted
@@ -50,8 +50,8 @@ def launch(
     machine. `max_cost` is in dollars; `fresh` and `attached` are the flags of the command.
     """
     session, spec = _session(home), _spec(job)
-    jobs = planned_launches.prepare(session, [spec], str(max_cost), attached=attached)
-    ending = planned_launches.run(session, jobs.order(fresh=fresh), jobs.plans)[0].ending
+    jobs = launches.prepare(session, [spec], str(max_cost), attached=attached)
+    ending = launches.run(session, jobs.order(fresh=fresh), jobs.plans)[0].ending
     if ending is None:
         raise Interrupted(f"job {spec.name} continues without this computer ('spotctl resume {spec.name}' watches it)")
     return LaunchedJob.of(*ending)

@@ -31,15 +31,11 @@ def doctor(
     if policy:
         session.answer_json(_document(policy, session))
         return
-    from spotctl.cli.doctor import buckets, clouds, here, views
+    from spotctl.cli.doctor.checks import findings_of, report, to_json
     from spotctl.clouds.findings import exit_code
 
-    checks = (here.findings(session.settings, wall_us()), buckets.findings(session.settings))
-    findings = [*(finding for part in checks for finding in part), *clouds.findings(session.settings)]
-    if json_:
-        session.answer_json(views.to_json(findings))
-    else:
-        session.out.print(views.report(findings))
+    findings = list(findings_of(session.settings, wall_us()))
+    session.answer(json_, to_json(findings), None if json_ else report(findings))
     raise typer.Exit(exit_code(findings))
 
 

@@ -190,6 +190,6 @@ def test_a_place_makes_resume_attach_to_the_run_there(monkeypatch: pytest.Monkey
         places.append(place)
         raise BadRequest("nothing is there")
 
-    monkeypatch.setattr("spotctl.cli.elsewhere.attached", attached)
+    monkeypatch.setattr("spotctl.cli.runs.remote_runner.attached", attached)
     assert spotctl("resume", "s3://bucket/x/spotctl/x-1").error == "spotctl: nothing is there\n"
     assert places == ["s3://bucket/x/spotctl/x-1"]

@@ -12,7 +12,7 @@ from threading import Event
 
 import pytest
 
-from spotctl.cli.live_runs import live_view
+from spotctl.cli.runs.live_runs import live_view
 from spotctl.cli.session import Session
 from spotctl.home.errors import Interrupted
 from spotctl.home.paths import Paths

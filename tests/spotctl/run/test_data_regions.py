@@ -14,12 +14,11 @@ import pytest
 from pricing_data.list_prices import Location
 from spotctl.agent.blobs import http
 from spotctl.agent.blobs.identity import MACHINE
-from spotctl.cli import progress
-from spotctl.cli.planned_launches import say_which_data_is_far
+from spotctl.cli.runs import launches
+from spotctl.cli.runs.launches import say_which_data_is_far
 from spotctl.clouds.parts import bucket_region_of
 from spotctl.files.job.reader import load
 from spotctl.home.cloud import rented_clouds
-from spotctl.run.start import data_regions
 from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets
 from tests.servers.loopback import Reply, Request, serving
 
@@ -100,14 +99,14 @@ def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
         waits.append(what)
         yield
 
-    monkeypatch.setattr(progress, "waiting", waiting)
+    monkeypatch.setattr(launches, "waiting", waiting)
     said = Said()
     session: Any = said
     reading = plan(tmp_path, "s3://far/x/")
     idle = SimpleNamespace(**{**vars(reading), "job": SimpleNamespace(spec=replace(reading.job.spec, data={}))})
     say_which_data_is_far(session, [idle])  # type: ignore[list-item]
     assert (waits, said.remarks) == ([], [])
-    monkeypatch.setattr(data_regions, "bucket_location", lambda _: Location("aws", "us-west-2"))
+    monkeypatch.setattr(launches, "bucket_location", lambda _: Location("aws", "us-west-2"))
     say_which_data_is_far(session, [idle, reading])  # type: ignore[list-item]
     assert (waits, len(said.remarks)) == (["asking where the data is"], 1)
 

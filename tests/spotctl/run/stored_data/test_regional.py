@@ -20,7 +20,7 @@ from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.data_sets import FILES, FOLDER, SETS, WHOLE, SetLocation
 from spotctl.agent.data_transfer import local_copy
-from spotctl.cli.doctor import buckets
+from spotctl.cli.doctor import checks
 from spotctl.clouds.findings import Level
 from spotctl.clouds.installation import installation_id
 from spotctl.files.job.data_buckets import bucket_at, copies_near
@@ -169,7 +169,7 @@ def test_a_bucket_that_cannot_be_used_costs_a_line(bucket: Bucket) -> None:
 
 def test_doctor_does_not_miss_a_copy_that_no_machine_needed(bucket: Bucket) -> None:
     bucket.launched(more=NEAR)
-    found = list(buckets.findings(bucket.settings(), MACHINE))
+    found = list(checks.of_buckets(bucket.settings(), MACHINE))
     assert [(finding.what, finding.level) for finding in found] == [
         ("gs://bucket", Level.GOOD),
         ("gs://west", Level.GOOD),

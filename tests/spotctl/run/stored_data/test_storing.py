@@ -24,7 +24,7 @@ from spotctl.agent.data_parts import DigestOf, describe
 from spotctl.agent.data_sets import FILES, SETS, DataSet, SetLocation
 from spotctl.agent.data_transfer import local_copy
 from spotctl.agent.errors import TransferFailed
-from spotctl.cli.doctor import buckets
+from spotctl.cli.doctor import checks
 from spotctl.clouds.findings import Level
 from spotctl.files.job import reach
 from spotctl.files.job.reader import load
@@ -309,7 +309,7 @@ def test_a_full_disk_is_one_clear_line(bucket: Bucket, tmp_path: Path, monkeypat
 
 def test_doctor_checks_the_buckets_that_have_data(bucket: Bucket) -> None:
     def findings() -> list[tuple[str, Level, str]]:
-        return [(one.what, one.level, one.detail) for one in buckets.findings(bucket.settings(), MACHINE)]
+        return [(one.what, one.level, one.detail) for one in checks.of_buckets(bucket.settings(), MACHINE)]
 
     assert findings() == []
     place = bucket.launched()

@@ -13,11 +13,11 @@ import typer
 from rich.live import Live
 
 from pricing_data.units import counted
-from spotctl.cli import elsewhere
-from spotctl.cli.endings import EXIT_CODES
-from spotctl.cli.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
-from spotctl.cli.live_runs import LiveRuns
-from spotctl.cli.run_lines import NO_LINES, RunLines
+from spotctl.cli.runs import remote_runner
+from spotctl.cli.runs.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
+from spotctl.cli.runs.live_runs import LiveRuns
+from spotctl.cli.runs.run_end import EXIT_CODES
+from spotctl.cli.runs.run_lines import NO_LINES, RunLines
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
@@ -31,10 +31,11 @@ from spotctl.show.runs.run_view import run_view
 from spotctl.show.runs.status import waiting_text, ways_on
 
 if TYPE_CHECKING:
-    from spotctl.cli.handover import AttendedRuns
-    from spotctl.cli.planned_launches import LaunchOrder
+    from spotctl.cli.runs.handover import AttendedRuns
+    from spotctl.cli.runs.launches import LaunchOrder
     from spotctl.cli.session import Session
     from spotctl.run.start.observing import RunEnd
+
 
 _LOOK_SECONDS = 0.2
 
@@ -175,8 +176,8 @@ class RunWindow:
             return
         self._stopped = True
         for job in self._jobs:
-            if elsewhere.has_moved(self._session, job):
-                elsewhere.stop(self._session, job)
+            if remote_runner.has_moved(self._session, job):
+                remote_runner.stop(self._session, job)
                 return
         self._runner.stop()
 

@@ -1,4 +1,4 @@
-"""Checks of this computer: versions, the home folder, stored prices, runs and the scheduler."""
+"""The checks of `spotctl doctor`: this computer, its runs, the buckets of its data, and each configured cloud."""
 
 from __future__ import annotations
 
@@ -6,27 +6,87 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pricing_data.errors import PricingDataError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.errors import CloudError, PricingDataError
 from pricing_data.freshness import STALE
-from pricing_data.units import SECOND, age
-from spotctl.clouds.findings import Finding, Level
+from pricing_data.units import SECOND, age, counted
+from spotctl.agent.blobs.bucket import StoreRefused, StoreUnavailable
+from spotctl.agent.data_sets import gigabytes
+from spotctl.clouds.findings import Finding, Level, exit_code
+from spotctl.clouds.parts import doctor_of
+from spotctl.clouds.verdicts import refused
 from spotctl.home.cloud import cloud_of, rented_clouds
-from spotctl.home.errors import SpotctlError
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.paths import Paths
+from spotctl.run.environment import LAUNCHER
+from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
 
 if TYPE_CHECKING:
+    from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.home.config import Settings
 
 OLDEST_PYTHON = (3, 11)
 LEAST_FREE = 1 << 30
 
+_MARKS = {
+    Level.GOOD: ("good", "green"),
+    Level.NOTE: ("note", "cyan"),
+    Level.FAILS: ("FAILS", "red"),
+    Level.NO_ACCESS: ("FAILS", "red"),
+}
 
-def findings(settings: Settings, now: int) -> Iterator[Finding]:
-    """All checks; none of them contacts another computer."""
+_CURE = "allow listing, reading, writing and deleting below spotctl-data/ there"
+
+
+def findings_of(settings: Settings, now: int) -> Iterator[Finding]:
+    """All findings, in the order in which they are shown."""
+    yield from of_this_computer(settings, now)
+    yield from of_buckets(settings)
+    yield from _of_clouds(settings)
+
+
+def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The answer of `doctor --json`."""
+    return {
+        "exit_code": exit_code(findings),  #: exit code of the command
+        "findings": [  #: the checks
+            {
+                "about": finding.about,  #: what it belongs to: here, runs, prices, data, or a cloud
+                "what": finding.what,  #: what was checked
+                "level": finding.level.value,  #: `good`, `note`, `fails`, or `no access` (to a cloud)
+                "told": finding.detail,  #: what was found
+                "cure": finding.cure or None,  #: how to fix it; null if there is nothing to fix
+            }
+            for finding in findings
+        ],
+    }
+
+
+def report(findings: Sequence[Finding]) -> Group:
+    """The findings by group, each followed by its cure."""
+    parts: list[RenderableType] = []
+    for about, group in groupby(findings, key=lambda finding: finding.about):
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for finding in group:
+            word, style = _MARKS[finding.level]
+            table.add_row(Text(f"  {word}", style=style), Text(f"{finding.what}: {finding.detail}"))
+            if finding.cure:
+                table.add_row("", Text(f"-> {finding.cure}"))
+        parts += [Text(about, style="bold"), table]
+    return Group(*parts)
+
+
+def of_this_computer(settings: Settings, now: int) -> Iterator[Finding]:
+    """What needs no other computer: versions, the home folder, prices, nights and runs."""
     yield _python()
     yield from _packages()
     yield _home(settings.home)
@@ -175,3 +235,41 @@ def _runs(settings: Settings) -> Iterator[Finding]:
     if not interrupted and not unowned:
         running = sum(word in ("running", "stopping") for _, word in words)
         yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {running} active runs")
+
+
+def of_buckets(settings: Settings, identity: StoreIdentity = LAUNCHER) -> Iterator[Finding]:
+    """Whether each bucket is in reach, and still has the data."""
+    try:
+        uses = DataUses(Paths(settings.home).data).all()
+    except BadRequest as error:
+        yield Finding("data", "record", Level.FAILS, str(error), "remove the file")
+        return
+    for bucket in dict.fromkeys(use.location.bucket for use in uses):
+        yield _of_bucket(bucket, [use for use in uses if use.location.bucket == bucket], identity)
+
+
+def _of_bucket(bucket: str, uses: list[DataUse], identity: StoreIdentity) -> Finding:
+    try:
+        missing = missing_sets(bucket, [use.location for use in uses if not use.may_lack], identity)
+    except StoreRefused as error:
+        level = Level.FAILS if isinstance(error, StoreUnavailable) else Level.NO_ACCESS
+        return Finding("data", bucket, level, f"not in reach: {error}", _CURE)
+    detail = f"{counted(len(uses), 'data set')} of {gigabytes(sum(use.size for use in uses))} in all"
+    if missing:
+        return Finding(
+            "data", bucket, Level.NOTE, f"{detail}, {missing} of them gone", "launch the job to store it again"
+        )
+    return Finding("data", bucket, Level.GOOD, detail)
+
+
+def _of_clouds(settings: Settings) -> Iterator[Finding]:
+    """Cloud by cloud; an error ends the checks of that cloud, not of the others."""
+    for cloud in rented_clouds():
+        doctor = doctor_of(cloud)
+        if not doctor.is_configured(settings):
+            yield Finding(cloud, "credentials", Level.NOTE, "not configured, so not checked", doctor.SETUP)
+            continue
+        try:
+            yield from doctor.findings(settings)
+        except CloudError as error:
+            yield refused(cloud, "access", error)

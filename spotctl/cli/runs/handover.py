@@ -19,10 +19,11 @@ from spotctl.log.store import is_running
 from spotctl.run.start.runs import request_stop
 
 if TYPE_CHECKING:
-    from spotctl.cli.planned_launches import LaunchOrder
+    from spotctl.cli.runs.launches import LaunchOrder
     from spotctl.home.config import Settings
 
-_RUNNER = "spotctl.cli.runner_process"
+
+_RUNNER = "spotctl.cli.runs.runner_process"
 
 
 @dataclass(frozen=True, slots=True)

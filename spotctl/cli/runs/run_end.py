@@ -32,7 +32,7 @@ def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_sa
     """Prints how each job ended, unless that `is_said` already, line by line; exits with the highest of their exit
     codes."""
     from spotctl.cli.boundary import exit_code_of
-    from spotctl.cli.run_lines import answer_line
+    from spotctl.cli.runs.run_lines import answer_line
     from spotctl.show.runs import lines as run_lines
 
     endings = [job.ending for job in jobs if job.ending is not None]

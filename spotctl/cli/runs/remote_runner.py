@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from spotctl.run.remote_runner.place import RunPlace
     from spotctl.run.start.observing import RunEnd
 
+
 _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
 
 
@@ -33,14 +34,6 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
         return False
     check_movable(specs[0], session.settings)
     return True
-
-
-def packages_of_runner(spec: JobSpec) -> tuple[str, ...]:
-    """The packages that the runner of a job needs on its machine."""
-    from spotctl.run.remote_runner.installing import packages_on
-
-    (cloud,) = spec.resources.clouds
-    return packages_on(cloud)
 
 
 def refresh(session: Session, job: str = "") -> set[str]:
@@ -105,7 +98,7 @@ def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> 
 
 def stop(session: Session, job: str) -> RunEnd | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
-    from spotctl.cli.live_runs import live_view
+    from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.remote_runner.client import stop_run
 
     client = client_of(session, job)
@@ -129,7 +122,7 @@ def launch(
     session: Session, plan: JobPlan, expected: Planned, publish: Callable[[RunState], None], *, fresh: bool
 ) -> RunEnd | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
-    from spotctl.cli.live_runs import live_view
+    from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.remote_runner.handover import Launch, launch_and_hand_over
 
     stopped = Event()
@@ -156,7 +149,7 @@ def launch(
 
 def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> RunEnd | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
-    from spotctl.cli.live_runs import live_view
+    from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.remote_runner.client import RunnerClient, clear_up
 
     left, client = Event(), RunnerClient(place, session.settings)

@@ -14,7 +14,7 @@ from pricing_data.freshness import STALE
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY
-from spotctl.cli.doctor import here
+from spotctl.cli.doctor import checks
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.findings import Finding, Level, exit_code
 from spotctl.clouds.installation import installation_id
@@ -40,7 +40,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def findings(home: Path, now: int = 0) -> dict[tuple[str, str], Finding]:
-    return {(one.about, one.what): one for one in here.findings(Settings(home), now)}
+    return {(one.about, one.what): one for one in checks.of_this_computer(Settings(home), now)}
 
 
 def test_without_clouds_nothing_fails(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_home_that_is_not_writable_fails(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, level in ((here.LEAST_FREE - 1, Level.FAILS), (here.LEAST_FREE, Level.GOOD)):
+    for free, level in ((checks.LEAST_FREE - 1, Level.FAILS), (checks.LEAST_FREE, Level.GOOD)):
         monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         assert findings(home)["here", "disk"].level is level
 
@@ -103,7 +103,7 @@ def test_a_machine_of_a_lost_log_is_an_orphan(home: Path) -> None:
 
 
 def test_brackets_in_a_cure_are_printed_literally(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "_is_installed", lambda module: module != "google.cloud.billing")
+    monkeypatch.setattr(checks, "_is_installed", lambda module: module != "google.cloud.billing")
     assert findings(home)["here", "extra gcp-pricing"].level is Level.NOTE
     assert "-> pip install 'spotctl[gcp-pricing]'" in spotctl("doctor").out
 

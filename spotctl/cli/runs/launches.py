@@ -1,10 +1,30 @@
-"""Launches of planned jobs: what `spotctl launch` and `spotctl.launch` share."""
+"""Launches and resumed runs in this process: what `spotctl launch`, `spotctl.launch` and a runner share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from spotctl.cli.progress import planning, waiting
+from spotctl.cli.runs import remote_runner
+from spotctl.cli.runs.live_runs import live_view
+from spotctl.cli.runs.run_end import finish, finish_all, finish_withdrawn
+from spotctl.cli.runs.run_lines import NO_LINES, RunLines
+from spotctl.home.paths import Paths
+from spotctl.log.waiting import left_behind
+from spotctl.run.remote_runner.installing import packages_on
+from spotctl.run.start import concurrent_runs, runs
+from spotctl.run.start.concurrent_runs import Launched
+from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets, stored_data
+from spotctl.run.start.late_begin import begin_late
+from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
+from spotctl.run.start.local_market import on_one_market
+from spotctl.run.start.machine_packages import check_machine_packages
+from spotctl.run.turn.live_strategy import expectation
+from spotctl.show.metrics.publisher import publishing
+from spotctl.show.runs.reading import RunViews
+from spotctl.show.tracking.tracker import check_installed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,8 +34,6 @@ if TYPE_CHECKING:
     from spotctl.log.events import Planned
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
-    from spotctl.run.start.concurrent_runs import Launched
-    from spotctl.run.start.launch_plans import JobPlans
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +53,6 @@ class Prepared:
 
     def order(self, files: Sequence[Path] = (), *, fresh: bool = False, metrics: str = "") -> LaunchOrder:
         """The launch of these jobs, from their files."""
-        from spotctl.run.turn.live_strategy import expectation
-
         if self.on_ray is not None:
             return LaunchOrder((self.on_ray,), tuple(files), None, self.moves, fresh, metrics)
         expected = expectation(self.plans[0]) if len(self.plans) == 1 else None
@@ -62,14 +78,6 @@ class LaunchOrder:
 
 def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
-    from spotctl.cli import elsewhere
-    from spotctl.cli.progress import planning, waiting
-    from spotctl.run.start import concurrent_runs, runs
-    from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
-    from spotctl.run.start.local_market import on_one_market
-    from spotctl.run.start.machine_packages import check_machine_packages
-    from spotctl.show.tracking.tracker import check_installed
-
     for spec in specs:
         runs.check_launchable(spec)
         check_installed(spec)
@@ -79,21 +87,19 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     concurrent_runs.check_together(specs)
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
-    moves = not attached and elsewhere.moves(specs, session)
+    moves = not attached and remote_runner.moves(specs, session)
     with planning(session, len(specs)):
         planned = plans_to_launch(specs, session.settings, limit)
     say_which_data_is_far(session, planned.plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:
-            check_machine_packages(spec, session.settings, elsewhere.packages_of_runner(spec) if moves else ())
+            of_runner = packages_on(*spec.resources.clouds) if moves else ()
+            check_machine_packages(spec, session.settings, of_runner)
     return Prepared(planned, moves)
 
 
 def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:
     """Says which data is in another region than the machines. Only a launch whose machines read data asks for it."""
-    from spotctl.cli.progress import waiting
-    from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets, stored_data
-
     reading = [plan for plan in plans if stored_data(plan.job.spec)]
     if not reading:
         return
@@ -101,6 +107,37 @@ def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:
         far = [line for plan in reading for line in far_data(plan, bucket_location)]
         far += [line for plan in reading for line in misplaced_buckets(plan.job.spec, bucket_location)]
     session.remark(*far)
+
+
+def launch_here(
+    session: Session,
+    order: LaunchOrder,
+    plans: Sequence[JobPlan] = (),
+    *,
+    json_: bool = False,
+    lines: RunLines = NO_LINES,
+) -> NoReturn:
+    """Carries out a launch in this process."""
+    show = lines.printer(session.settings, several=len(order.specs) > 1)
+    launched = run(session, order, plans, show)
+    if len(launched) > 1:
+        finish_all(session, launched, json_=json_, is_said=lines.json)
+    finish(session, launched[0].ending, json_=json_, is_said=lines.json)
+
+
+def resume_here(session: Session, job: str, metrics: str = "", *, json_: bool = False) -> NoReturn:
+    """Resumes a run in this process, or begins a job whose launcher was killed while it waited."""
+    waits = left_behind(Paths(session.settings.home), job)
+    with (
+        publishing(metrics, RunViews(session.settings), session.remark) as publish,
+        live_view(session, from_here=waits is None, publish=publish) as callbacks,
+    ):
+        ending = (
+            begin_late(waits, session.settings, callbacks) if waits else runs.resume(job, session.settings, callbacks)
+        )
+    if ending is None:
+        finish_withdrawn(session, job, json_=json_)
+    finish(session, ending, json_=json_)
 
 
 def run(
@@ -113,35 +150,20 @@ def run(
 
     Another process than the one that made the `plans` makes them again. `show` is called with each new state of a run.
     """
-    from spotctl.show.metrics.publisher import publishing
-    from spotctl.show.runs.reading import RunViews
-
+    spec, several = order.specs[0], len(order.specs) > 1
     with publishing(order.metrics, RunViews(session.settings), session.remark) as publish:
 
         def both(state: RunState) -> None:
             publish(state)
             show(state)
 
-        return _run(session, order, plans, both)
-
-
-def _run(
-    session: Session, order: LaunchOrder, plans: Sequence[JobPlan], publish: Callable[[RunState], None]
-) -> list[Launched]:
-    from spotctl.cli import elsewhere
-    from spotctl.cli.live_runs import live_view
-    from spotctl.run.start import concurrent_runs, runs
-    from spotctl.run.start.concurrent_runs import Launched
-    from spotctl.run.start.launch_plans import plans_to_launch
-
-    spec, several = order.specs[0], len(order.specs) > 1
-    if several or order.moves:
-        plans = plans or plans_to_launch(order.specs, session.settings).plans
-    if order.moves:
-        assert order.expected is not None
-        return [Launched(spec, elsewhere.launch(session, plans[0], order.expected, publish, fresh=order.fresh))]
-    with live_view(session, several=several, publish=publish) as callbacks:
-        if several:
-            return concurrent_runs.launch(plans, session.settings, callbacks, files=order.files, fresh=order.fresh)
-        ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=order.expected)
-        return [Launched(spec, ending)]
+        if several or order.moves:
+            plans = plans or plans_to_launch(order.specs, session.settings).plans
+        if order.moves:
+            assert order.expected is not None
+            return [Launched(spec, remote_runner.launch(session, plans[0], order.expected, both, fresh=order.fresh))]
+        with live_view(session, several=several, publish=both) as callbacks:
+            if several:
+                return concurrent_runs.launch(plans, session.settings, callbacks, files=order.files, fresh=order.fresh)
+            ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=order.expected)
+            return [Launched(spec, ending)]

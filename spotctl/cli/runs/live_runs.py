@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from spotctl.log.events import Alarm, RunEnded
     from spotctl.run.notify.webhook import Delivery
 
+
 _AGAIN = "Ctrl-C again ends this command at once"
 
 

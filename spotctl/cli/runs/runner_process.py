@@ -1,4 +1,4 @@
-"""A runner in a process of its own, which a terminal shows: `python -m spotctl.cli.runner_process`.
+"""A runner in a process of its own, which a terminal shows: `python -m spotctl.cli.runs.runner_process`.
 
 The process has a session without a terminal: neither Ctrl-C nor a closed terminal reaches it. It reads a `RunnerTask`
 from its standard input, as secrets of a job belong in no file.
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from spotctl.cli.app import end_at_once
 from spotctl.cli.boundary import DONE, exit_code_of
-from spotctl.cli.handover import ResumeOrder
-from spotctl.cli.runs_here import launch_here, resume_here
+from spotctl.cli.runs.handover import ResumeOrder
+from spotctl.cli.runs.launches import launch_here, resume_here
 from spotctl.cli.session import Session
 from spotctl.home.paths import Paths
 
 if TYPE_CHECKING:
-    from spotctl.cli.handover import RunnerTask
+    from spotctl.cli.runs.handover import RunnerTask
 
 
 def main() -> None:

@@ -21,7 +21,6 @@ from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
-    from spotctl.log.log_row import LogRow
     from spotctl.log.state import RunState
 
 
@@ -56,19 +55,16 @@ class _EventLines:
         with EventLog(Paths(self._settings.home).log) as log:
             rows = log.of_run(state.run, self._shown.get(state.run, 0))
         assert state.began is not None
-        lines = [_event_line(state.began.job, row) for row in rows]
+        job = state.began.job
+        lines = [_line(row.at, row.run, job, type(row.event).__name__, json.loads(to_json(row.event))) for row in rows]
         if state.ended is not None and state.run not in self._answered:
             self._answered.add(state.run)
             figures = final_figures(state, state.ended)
-            lines.append(_line(state.at, state.run, state.began.job, "Answer", figures))
+            lines.append(_line(state.at, state.run, job, "Answer", figures))
         with self._lock:
             self._shown[state.run] = max((row.id for row in rows), default=self._shown.get(state.run, 0))
             self._stream.writelines(f"{json.dumps(line)}\n" for line in lines)
             self._stream.flush()
-
-
-def _event_line(job: str, row: LogRow) -> dict[str, Any]:
-    return _line(row.at, row.run, job, type(row.event).__name__, json.loads(to_json(row.event)))
 
 
 def answer_line(job: str, figures: dict[str, Any]) -> str:

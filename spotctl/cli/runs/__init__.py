@@ -1,0 +1,1 @@
+"""Runs that a command launches, shows, hands over or follows."""
