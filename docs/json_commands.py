@@ -15,7 +15,7 @@ JSON_COMMANDS = {
     "init first.yaml": "spotctl.cli.init:init",
     "plan examples/quickstart.yaml --explain": "spotctl.cli.plan:plan",
     "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plans.as_json:answers",
-    "launch job.yaml --yes": "spotctl.log.ledger.final_figures:final_figures",
+    "launch job.yaml --yes": "spotctl.log.ledger.uses:final_figures",
     "launch job.yaml --yes --fresh --json-lines": "spotctl.cli.runs.run_lines:_line",
     "status": "spotctl.cli.status:status",
     "logs greeting": "spotctl.cli.logs:_as_json",

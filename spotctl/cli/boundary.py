@@ -63,7 +63,7 @@ def _code_of(error: Exception) -> int | None:
     from spotctl.agent import errors as agent
     from spotctl.clouds import errors as machines
     from spotctl.home import errors as spotctl
-    from spotctl.log import errors as runlog
+    from spotctl.log import outcomes as runlog
     from spotctl.planning import errors as planning
 
     # The first match wins, so subclasses come before their base classes.

@@ -42,8 +42,8 @@ def stop(
     \f
 
     Fields:
-        -> spotctl.log.ledger.final_figures:final_figures
-        -> spotctl.log.ledger.final_figures:without_run
+        -> spotctl.log.ledger.uses:final_figures
+        -> spotctl.log.ledger.uses:without_run
         -> _emergency
     """
     session: Session = context.obj
@@ -208,7 +208,7 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.log import waiting
-    from spotctl.log.ledger.final_figures import final_figures, without_run
+    from spotctl.log.ledger.uses import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_jobs
 
     # First, so that none begins when those before it have ended.
@@ -240,7 +240,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
     from spotctl.log import waiting
-    from spotctl.log.errors import BrokenLog, LogFailed
+    from spotctl.log.outcomes import BrokenLog, LogFailed
 
     if waiting.remove(Paths(session.settings.home), job):
         finish_withdrawn(session, job, json_=json_)

@@ -56,7 +56,7 @@ def try_(
     \f
 
     Fields:
-        -> spotctl.log.ledger.final_figures:final_figures
+        -> spotctl.log.ledger.uses:final_figures
         left: resources of the run that the cloud still lists
         left[].kind: machine, disk, address or the like
         left[].id: its id
@@ -67,7 +67,7 @@ def try_(
     from spotctl.cli.runs.live_runs import live_view
     from spotctl.cli.runs.run_end import EXIT_CODES
     from spotctl.home.cloud import rented_clouds
-    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.log.ledger.uses import final_figures
     from spotctl.run.start import runs, trial
     from spotctl.run.start.launch_plans import plans_to_launch
     from spotctl.run.trial.conduct import open_kit

@@ -23,16 +23,6 @@ class Paths:
         return self.home / "log.sqlite"
 
     @property
-    def costs(self) -> Path:
-        """The costs of ended runs, as reports keep them; the file follows from the log and can be deleted."""
-        return self.home / "log.costs"
-
-    @property
-    def standings(self) -> Path:
-        """The standings of the latest runs, as `spotctl status` keeps them; the file can be deleted like `costs`."""
-        return self.home / "log.status"
-
-    @property
     def locks(self) -> Path:
         """One lock per job, held by the process that runs it."""
         return self.home / "locks"

@@ -14,9 +14,10 @@ import msgspec
 
 from pricing_data.errors import BadMarket
 from pricing_data.market import Market
-from spotctl.log.errors import BrokenLog
 from spotctl.log.events import KINDS, Event, JsonFloat, RunBegan
-from spotctl.log.log_row import LogRow, StoredRow
+from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import BrokenLog
+from spotctl.log.schema import StoredRow
 
 _FORMER_KINDS = {
     "Refrained": "BudgetExceeded",
@@ -82,8 +83,8 @@ def log_rows(stored: Sequence[StoredRow]) -> list[LogRow]:
     """The rows with their events."""
     if not stored:
         return []
-    numbers, runs, times, kinds, bodies, _ = zip(*stored, strict=True)
-    return list(map(LogRow, numbers, runs, times, all_from_json(kinds, bodies)))
+    positions, runs, times, kinds, bodies, *_ = zip(*stored, strict=True)
+    return list(map(LogRow, positions, runs, times, all_from_json(kinds, bodies)))
 
 
 def job_of(rows: Sequence[StoredRow]) -> str:

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE
 from spotctl.log import attempts, events as ev
-from spotctl.log.errors import BrokenLog
 from spotctl.log.events import Event, Intended
 from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import BrokenLog
 from spotctl.log.state import EVICTED, MOST_PACES, Allocation, BackOff, Held, RefusedOrder, RunState
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 20 * MINUTE

@@ -19,9 +19,9 @@ from spotctl.log.event_json import job_of, log_rows
 from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan, RunEnded
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import Ledger, project_run
-from spotctl.log.log_reader import LogReader
-from spotctl.log.log_row import LogRow, StoredRow
+from spotctl.log.log_row import LogRow
 from spotctl.log.present import present_of
+from spotctl.log.schema import StoredRow
 from spotctl.log.state import RunState
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     if not store.exists(paths.log):
         return []
     with store.EventLog(paths.log) as log, log.snapshot():
-        runs = [rows for run, rows in LogReader(log).changed() if run and (not jobs or job_of(rows) in jobs)]
+        runs = [rows for run in log.names() if (rows := log.rows_of(run)) and (not jobs or job_of(rows) in jobs)]
         return list(read_from(sorted(runs), settings))
 
 

@@ -1,11 +1,8 @@
-"""`LogRow`: an event as readers of the log get it, and `StoredRow`, as the log has it."""
+"""`LogRow`: an event as readers of the log get it."""
 
 from typing import NamedTuple
 
 from spotctl.log.events import Event
-
-StoredRow = tuple[int, str, int, str, str, int | None]
-"""The position of a row, its run, time, kind, body and checksum; rows of early versions have no checksum."""
 
 
 class LogRow(NamedTuple):

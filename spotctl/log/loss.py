@@ -6,16 +6,18 @@ the row may be of any run that had begun and not ended, or of a run that left no
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby, pairwise
+from math import inf
 
 from spotctl.home.cloud import is_replayed
 from spotctl.log.event_json import to_json
 from spotctl.log.events import KINDS, Event, RentIntended, RowsLost, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import FAILED, STOPPED
-from spotctl.log.raw_log import RawLog, RawRow
+from spotctl.log.schema import checksum, link_of
 
 LOST = "rows of the run's event log were damaged and are lost"
 _UNKNOWN_PROGRAM = "false  # the job's own program is lost with its beginning"
@@ -24,14 +26,51 @@ _WITH_WALL_CLOCK = {kind.__name__ for kind in (RunBegan, RunResumed, RunEnded)}
 
 
 @dataclass(frozen=True, slots=True)
+class RawRow:
+    """A row as it is stored; unless `sound`, it says something else than its checksum."""
+
+    id: int
+    run: str
+    at: int
+    kind: str
+    body: str
+    sound: bool = True
+    number: int | None = None
+    link: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RawLog:
+    """The readable part of a log: its rows, the run of each row by the index, which may have more rows, the number of
+    the last row that was written (0: unknown), why the rest cannot be read, and how many rows each run has written, as
+    far as they were numbered."""
+
+    rows: tuple[RawRow, ...] = ()
+    run_of: Mapping[int, str] = field(default_factory=dict)
+    last: int = 0
+    failure: str = ""
+    written: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
-    """Lost rows of a run, or of unknown runs if `run` is empty."""
+    """Lost rows of a run, or of unknown runs if `run` is empty: their positions in the damaged log."""
 
     run: str
-    rows: int
-    first: int
-    last: int
+    positions: Sequence[int]
     kinds: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return len(self.positions)
+
+    @property
+    def first(self) -> int:
+        return self.positions[0]
+
+    @property
+    def last(self) -> int:
+        return self.positions[-1]
 
 
 def rows_written(rows: Sequence[LogRow]) -> int:
@@ -53,35 +92,120 @@ def _is_of_repair(event: Event) -> bool:
             return False
 
 
+def foreign_rows(raw: RawLog) -> set[int]:
+    """The positions of numbered rows that do not follow the row before them in their run, though that row is there, or
+    that their run has twice or has not written."""
+    rows = dict[tuple[str, int], list[RawRow]]()
+    for row in raw.rows:
+        if row.number is not None:
+            rows.setdefault((row.run, row.number), []).append(row)
+    foreign, link_before = set[int](), dict[tuple[str, int], int | None]()
+    for (run, number), same in sorted(rows.items()):
+        before = 0 if number == 1 else link_before.get((run, number - 1))
+        contents = {row.id: checksum(row.run, row.at, row.kind, row.body) for row in same}
+        follows = (row for row in same if before is None or row.link == link_of(before, number, contents[row.id]))
+        own = next(follows, None)
+        link_before[run, number] = same[0].link if own is None else own.link
+        most = raw.written.get(run, number)
+        # The rows of a run have other positions than those of its earlier rows, so no number exceeds its position.
+        foreign.update(row.id for row in same if row.sound and not (row is own and number <= min(most, row.id)))
+    return foreign
+
+
 def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
-    """The losses: rows that are missing, and those that cannot be used."""
+    """The losses: rows that are missing, and those that cannot be used.
+
+    The numbers of a run's rows say how many are lost between which positions, where the log has numbers; otherwise the
+    index, which has the run of each row, or the row itself.
+    """
+    usable = {row.id for row in raw.rows}.difference(row.id for row in unusable)
+    end = max([raw.last, *(row.id for row in raw.rows), *raw.run_of], default=0) + 1
+    free = sorted(set(range(1, end)) - usable)
+    owner = _owners(raw, unusable)
+    of_run = _of_chains(raw, usable, free, owner)
+    # Numbered rows whose chains lack none are foreign, and their loss is none.
+    known = {row.id for row in unusable if row.number is not None}
+    known.update(*of_run.values())
+    for position in free:
+        if position in owner and position not in known:
+            of_run.setdefault(owner[position], []).append(position)
+    known.update(owner)
+    kind_of = {row.id: row.kind for row in unusable if row.kind in KINDS}
+    losses = [_loss(run, sorted(positions), kind_of) for run, positions in of_run.items()]
+    return [*losses, *_gaps(raw, [position for position in free if position not in known], end)]
+
+
+def _loss(run: str, positions: Sequence[int], kind_of: Mapping[int, str]) -> Loss:
+    kinds = tuple(dict.fromkeys(kind_of[position] for position in positions if position in kind_of))
+    return Loss(run, positions, kinds)
+
+
+def _owners(raw: RawLog, unusable: Sequence[RawRow]) -> dict[int, str]:
+    """The runs of lost rows, as far as the index or the row says it."""
+    known = {row.run for row in raw.rows if row.sound}.union(raw.run_of.values(), raw.written)
     there = {row.id for row in raw.rows}
-    known = {row.run for row in raw.rows if row.sound}.union(raw.run_of.values())
-    lost = [(id_, run, "") for id_, run in raw.run_of.items() if id_ not in there]
+    owner = {position: run for position, run in raw.run_of.items() if position not in there}
     for row in unusable:
         run = row.run if row.sound else raw.run_of.get(row.id, row.run)
-        lost.append((row.id, run if run in known else "", row.kind if row.kind in KINDS else ""))
-    by_run = dict[str, list[tuple[int, str]]]()
-    for id_, run, kind in sorted(lost):
-        by_run.setdefault(run, []).append((id_, kind))
-    return [*(_loss(run, rows) for run, rows in by_run.items()), *_gaps(raw, there)]
+        owner[row.id] = run if run in known else ""
+    return owner
 
 
-def _loss(run: str, rows: Sequence[tuple[int, str]]) -> Loss:
-    kinds = tuple(dict.fromkeys(kind for _, kind in rows if kind))
-    return Loss(run, len(rows), rows[0][0], rows[-1][0], kinds)
+def _of_chains(
+    raw: RawLog, usable: Collection[int], free: Sequence[int], owner: Mapping[int, str]
+) -> dict[str, list[int]]:
+    """The positions of the rows that chains lack. Each is between those of its neighbors; those at which the index or
+    a row names the run are taken first."""
+    own, others = dict[str, list[int]](), list[int]()
+    for at in free:
+        own.setdefault(owner.get(at, ""), []).append(at)
+    found, open_slots = dict[str, list[int]](), list[tuple[float, int, str]]()
+    for run, slots in _slots(raw, usable).items():
+        named: Iterator[float] = iter(own.pop(run, ()) if run else ())
+        position = next(named, inf)
+        for before, after in slots:
+            while position < before:
+                others.append(int(position))
+                position = next(named, inf)
+            if position >= after:
+                open_slots.append((after, before, run))
+            else:
+                found.setdefault(run, []).append(int(position))
+                position = next(named, inf)
+        others += [int(left) for left in (position, *named) if left < inf]
+    rest = sorted([*others, *chain.from_iterable(own.values())])
+    for after, before, run in sorted(open_slots):
+        place = bisect_right(rest, before)
+        if place < len(rest) and rest[place] < after:
+            found.setdefault(run, []).append(rest.pop(place))
+    return found
 
 
-def _gaps(raw: RawLog, there: set[int]) -> Iterator[Loss]:
-    """Rows that are missing and not in the index. Rows are numbered without gaps."""
-    end = max([raw.last, *there, *raw.run_of], default=0) + 1
-    known = sorted(there.union(raw.run_of))
-    for before, after in pairwise((0, *known, end)):
-        if after - before > 1:
-            yield Loss("", after - before - 1, before + 1, after - 1)
+def _slots(raw: RawLog, usable: Collection[int]) -> dict[str, list[tuple[int, float]]]:
+    """For each row that the chain of a run lacks, the positions of the rows before and after it."""
+    position_of: dict[str, dict[int, int]] = {run: {} for run in raw.written}
+    for row in raw.rows:
+        if row.number is not None and row.id in usable:
+            position_of.setdefault(row.run, {})[row.number] = row.id
+    slots = dict[str, list[tuple[int, float]]]()
+    for run, positions in position_of.items():
+        last = max([raw.written.get(run, 0), *positions])
+        ends: list[tuple[int, float]] = [(0, 0), *sorted(positions.items()), (last + 1, inf)]
+        slots[run] = [
+            (int(before), after)
+            for (number, before), (later, after) in pairwise(ends)
+            for _ in range(number + 1, later)
+        ]
+    return slots
+
+
+def _gaps(raw: RawLog, positions: Sequence[int], end: int) -> Iterator[Loss]:
+    """Rows of unknown runs."""
+    for _, part in groupby(enumerate(positions), lambda numbered: numbered[1] - numbered[0]):
+        yield Loss("", [position for _, position in part])
     if raw.failure and not raw.last and not raw.run_of:
         # Nothing says how many rows there were.
-        yield Loss("", 1, end, end)
+        yield Loss("", [end])
 
 
 def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
@@ -93,9 +217,17 @@ def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list
     for run, first in _without_beginning(runs, losses):
         whole.append(_beginning(run, first, runs.get(run, ()), usable))
     whole.sort(key=lambda row: (row.id, row.kind != RunBegan.__name__))
-    marks = [_mark(loss, run, runs.get(run, ()), usable, now) for loss in losses for run in _runs_of(loss, usable)]
-    lossy = dict.fromkeys(mark.run for mark in marks if mark.run)
-    return [*whole, *marks, *_ends(lossy, whole)]
+    at_end = marks(usable, losses, now)
+    lossy = dict.fromkeys(mark.run for mark in at_end if mark.run)
+    return [*whole, *at_end, *_ends(lossy, whole)]
+
+
+def marks(usable: Sequence[RawRow], losses: Iterable[Loss], now: int) -> list[RawRow]:
+    """The marks of what runs have lost."""
+    runs = dict[str, list[RawRow]]()
+    for row in usable:
+        runs.setdefault(row.run, []).append(row)
+    return [_mark(loss, run, runs.get(run, ()), usable, now) for loss in losses for run in _runs_of(loss, usable)]
 
 
 def _without_beginning(runs: Mapping[str, Sequence[RawRow]], losses: Iterable[Loss]) -> Iterator[tuple[str, int]]:

@@ -3,25 +3,28 @@
 Commands that return machines fall back on this module when the log cannot be read normally.
 """
 
+import sqlite3
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pricing_data.units import counted
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
-from spotctl.log import store
-from spotctl.log.errors import AlreadyRunning, BrokenLog
+from spotctl.log import schema, store
 from spotctl.log.event_json import from_json
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import after
 from spotctl.log.log_row import LogRow
-from spotctl.log.loss import Loss, losses_of, repaired
-from spotctl.log.raw_log import FIRST_PAGE, RawLog, RawRow, raw_log, restore_first_page, write_rows
+from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, losses_of, marks, repaired
+from spotctl.log.outcomes import AlreadyRunning, BrokenLog
+from spotctl.log.schema import StoredRow, checksum
 from spotctl.log.state import RunState
+from spotctl.log.store import EventLog
 
 _KEPT = ".damaged-"
 
@@ -69,14 +72,12 @@ def salvage(path: Path) -> Salvaged:
     damage = [Damage(raw.failure)] if raw.failure else []
     if not raw.rows and store.begun_marker(path).exists():
         damage.append(Damage("the log had rows, and has none now"))
-    runs, usable, unusable, dropped = (
-        dict[str, RunState](),
-        list[RawRow](),
-        list[RawRow](),
-        list[tuple[str, RowsLost]](),
-    )
+    runs, dropped = dict[str, RunState](), list[tuple[str, RowsLost]]()
+    usable, unusable, foreign = list[RawRow](), list[RawRow](), foreign_rows(raw)
     for stored in raw.rows:
         try:
+            if stored.id in foreign:
+                raise BrokenLog("the row is not the one that the run wrote")
             row = _checked(stored)
             runs[row.run] = after(runs.get(row.run, RunState()), row)
             usable.append(stored)
@@ -86,7 +87,10 @@ def salvage(path: Path) -> Salvaged:
         else:
             dropped += [(row.run, row.event)] if isinstance(row.event, RowsLost) else []
     losses = losses_of(raw, unusable)
-    damage += _missing(losses, unusable)
+    damage += _missing(losses, {row.id: row.run for row in unusable})
+    for mark in marks(usable, losses, wall_us()):
+        if mark.run in runs:
+            runs[mark.run] = after(runs[mark.run], _checked(mark))
     if not losses and raw.rows and raw.last != raw.rows[-1].id:
         damage.append(Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}"))
     runs.pop("", None)
@@ -100,14 +104,29 @@ def _checked(stored: RawRow) -> LogRow:
     return LogRow(stored.id, stored.run, stored.at, from_json(stored.kind, stored.body))
 
 
-def _missing(losses: Iterable[Loss], unusable: Sequence[RawRow]) -> Iterator[Damage]:
+def _missing(losses: Iterable[Loss], seen: Mapping[int, str]) -> Iterator[Damage]:
     """The rows that cannot be read; those that can be read and not used are named one by one."""
-    seen = Counter(loss.run for loss in losses for row in unusable if loss.first <= row.id <= loss.last)
     for loss in losses:
-        if not loss.run and not loss.kinds and not any(loss.first <= row.id <= loss.last for row in unusable):
-            yield Damage(f"{counted(loss.rows, 'row')} missing from row {loss.first} on")
-        elif loss.run and loss.rows > seen[loss.run]:
-            yield Damage(f"{counted(loss.rows - seen[loss.run], 'row')} of the run missing", None, loss.run)
+        whose = {loss.run} if loss.run else {*seen.values()}
+        gone = [position for position in loss.positions if seen.get(position) not in whose]
+        if gone and loss.run:
+            yield Damage(f"{counted(len(gone), 'row')} of the run missing", gone[0], loss.run)
+        elif gone:
+            yield Damage(f"{counted(len(gone), 'row')} missing from row {gone[0]} on")
+
+
+def lossy_runs(path: Path) -> dict[str, list[StoredRow]] | None:
+    """The rows that are left of each damaged run, with marks of what it has lost; None if the damage may concern
+    others."""
+    salvaged = salvage(path)
+    runs = {flaw.run for flaw in salvaged.damage}
+    if not runs or "" in runs:
+        return None
+    left = dict[str, list[StoredRow]]()
+    for number, row in enumerate(repaired(salvaged.rows, salvaged.losses, wall_us()), 1):
+        if row.run in runs:
+            left.setdefault(row.run, []).append((number, row.run, row.at, row.kind, row.body, None, None, None))
+    return left
 
 
 def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
@@ -162,3 +181,96 @@ def _without_begin(usable: Iterable[RawRow]) -> list[str]:
     for row in usable:
         first.setdefault(row.run, row.kind)
     return [run for run, kind in first.items() if run and kind != RunBegan.__name__]
+
+
+FIRST_PAGE = 4096
+"""Bytes of the page with SQLite's header and the names of tables."""
+
+
+_INDEX_SCANS = (
+    "SELECT id, CAST(run AS BLOB) FROM events INDEXED BY events_of_run ORDER BY run, id",
+    "SELECT id, CAST(run AS BLOB) FROM events INDEXED BY events_of_run ORDER BY run DESC, id DESC",
+)
+_LAST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+_LEAST_BYTES_OF_ROW = 16
+
+
+def raw_log(path: Path) -> RawLog:
+    """The readable part of a log. Changes nothing."""
+    failures = list[str]()
+    rows, run_of, last, ends = dict[int, RawRow](), dict[int, str](), 0, dict[str, int]()
+    wal = path.with_name(f"{path.name}-wal")
+    # More rows than a log of this size can have. Where pages are damaged, a position can be any number.
+    most = (path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)) // _LEAST_BYTES_OF_ROW
+    try:
+        with closing(store.connect(path, "ro")) as db:
+            # All reads see the log as of one moment, while a run goes on writing.
+            db.execute("BEGIN")
+            for row in map(_row, _scanned(db, _scans(db), failures)):
+                rows[row.id] = row
+            run_of = {
+                id_: _text(run) for id_, run in _scanned(db, _INDEX_SCANS, []) if isinstance(id_, int) and id_ <= most
+            }
+            failures += [finding for (finding,) in _scanned(db, ["PRAGMA integrity_check(1)"], []) if finding != "ok"]
+            with suppress(sqlite3.Error, ValueError):
+                last = int((db.execute(_LAST).fetchone() or (0,))[0])
+            if schema.has_chains(db):
+                ends = {run: end.rows for run, end in schema.chain_ends(db).items()}
+    except (sqlite3.Error, ValueError) as error:
+        failures.append(str(error))
+    if last > most or any(id_ > most for id_ in rows):
+        failures.append(f"rows have numbers above {most}, and a log of this size has fewer rows")
+    failure = " ".join(failures[0].split()) if failures else ""
+    readable = tuple(rows[id_] for id_ in sorted(rows) if id_ <= most)
+    return RawLog(readable, run_of, last if last <= most else 0, failure, ends)
+
+
+def _scans(db: sqlite3.Connection) -> list[str]:
+    added = "checksum, number, link"
+    with suppress(sqlite3.Error, ValueError):
+        added = schema.added_columns(db)
+    scan = (
+        f"SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB), {added} FROM events NOT INDEXED"  # noqa: S608 - of constants
+    )
+    return [f"{scan} ORDER BY id", f"{scan} ORDER BY id DESC"]
+
+
+def _scanned(db: sqlite3.Connection, scans: Iterable[str], failures: list[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows of scans from both ends: a page that cannot be read stops each."""
+    for scan in scans:
+        try:
+            yield from db.execute(scan)
+        except (sqlite3.Error, ValueError) as error:
+            failures.append(str(error))
+        else:
+            return
+
+
+def _row(stored: tuple[Any, ...]) -> RawRow:
+    id_, run, at, kind, body, expected, number, link = stored
+    content = _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body)
+    return RawRow(id_, *content, expected is None or expected == checksum(*content), number, link)
+
+
+def _text(stored: bytes | None) -> str:
+    return (stored or b"").decode(errors="replace")
+
+
+def write_rows(path: Path, rows: Iterable[RawRow]) -> None:
+    """Writes a new log with these rows."""
+    with closing(EventLog(path)) as log:
+        log.restore((row.run, row.at, row.kind, row.body) for row in rows)
+
+
+def restore_first_page(damaged: Path, copy: Path) -> None:
+    """Copies a log whose first page is damaged, with the one that every log of this version has."""
+    model = copy.with_name(f"{copy.name}.model")
+    EventLog(model).close()
+    content = model.read_bytes()[:FIRST_PAGE] + damaged.read_bytes()[FIRST_PAGE:]
+    pages = len(content) // FIRST_PAGE
+    copy.write_bytes(content[:28] + pages.to_bytes(4, "big") + content[32:])
+    for end in ("", "-wal", "-shm"):
+        model.with_name(model.name + end).unlink(missing_ok=True)
+    wal = damaged.with_name(f"{damaged.name}-wal")
+    if wal.exists():
+        copy.with_name(f"{copy.name}-wal").write_bytes(wal.read_bytes())

@@ -10,9 +10,9 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import store
-from spotctl.log.errors import BrokenLog, LogFailed
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import fold
+from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.log.salvage import salvage
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog

@@ -1,65 +1,51 @@
-"""The event log: one SQLite file to which rows are only ever appended. `raw_log` reads a damaged one.
+"""The event log: one SQLite file to which rows are only ever appended. `salvage` reads a damaged one.
 
-Each row has a checksum, except those that earlier versions wrote. When `append` returns, the row is on disk and
-survives the process and the machine. Other processes can read while a run writes. A job has one run at a time; the lock
-of a job belongs to a process and ends with it.
+When `append` returns, the row is on disk and survives the process and the machine. Each row has a checksum, and the
+rows of a run are numbered and chained (`schema`). The end of a run is written together with what the run has cost.
+Other processes can read while a run writes. A job has one run at a time; the lock of a job belongs to a process and
+ends with it.
 """
 
 import fcntl
 import os
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import cast
-from zlib import crc32
+from urllib.parse import quote
 
+from pricing_data.units import DAY
 from spotctl.home.private import make_private_file, make_private_folder
-from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
-from spotctl.log.events import Event, RowsLost, RunBegan
-from spotctl.log.log_row import LogRow, StoredRow
+from spotctl.log import schema
+from spotctl.log.events import Event, RowsLost, RunBegan, RunEnded
+from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import AlreadyRunning, BrokenLog, LogFailed
+from spotctl.log.schema import ChainEnd, StoredRow, checksum, link_of
 
-SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
 WAIT_MS = 10_000
 _LOCKED_PAUSE = 0.005
 
-_CREATE = (
-    """CREATE TABLE events (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        run TEXT NOT NULL,
-        at_us INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        body TEXT NOT NULL,
-        checksum INTEGER)""",
-    "CREATE INDEX events_of_run ON events (run, id)",
-    "CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END",
-    "CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
-    f"PRAGMA user_version = {SCHEMA}",
-)
-
-
-_ADD_CHECKSUMS = "ALTER TABLE events ADD COLUMN checksum INTEGER"
-"""Earlier versions still read and write such a log."""
-
-_INSERT = "INSERT INTO events (run, at_us, kind, body, checksum) VALUES (?, ?, ?, ?, ?)"
-
 _RUNS = """
-    WITH RECURSIVE runs(run) AS (
+    WITH RECURSIVE names(run) AS (
         SELECT min(run) FROM events WHERE run > ''
-        UNION ALL SELECT (SELECT min(run) FROM events WHERE run > runs.run) FROM runs WHERE run IS NOT NULL)"""
+        UNION ALL SELECT (SELECT min(run) FROM events WHERE run > names.run) FROM names WHERE run IS NOT NULL)"""
 """A step in the index per run; GROUP BY takes one per event. Marks of loss that belong to no run have none."""
 
-_FIRST_OF_EACH_RUN = f"{_RUNS} SELECT (SELECT min(id) FROM events WHERE run = runs.run) FROM runs WHERE run > ''"  # noqa: S608 - of constants
+_FIRST_OF_EACH_RUN = f"{_RUNS} SELECT (SELECT min(id) FROM events WHERE run = names.run) FROM names WHERE run > ''"  # noqa: S608 - of constants
 
-_LAST_OF_EACH_RUN = f"{_RUNS} SELECT run, (SELECT max(id) FROM events WHERE run = runs.run) FROM runs WHERE run > ''"  # noqa: S608 - of constants
+_NAMES = f"{_RUNS} SELECT run FROM names WHERE run > ''"  # noqa: S608 - of constants
 
-_COUNTS = "SELECT run, count(*) FROM events INDEXED BY events_of_run WHERE id > ? GROUP BY run"
+_LAST_UNTIL = (
+    "SELECT number, link FROM events WHERE run = ? AND id <= ? AND number IS NOT NULL ORDER BY id DESC LIMIT 1"
+)
 
-_LAST_SINCE = "SELECT run, max(id) FROM events NOT INDEXED WHERE id > ? GROUP BY run"
+_CHAINED = "SELECT (SELECT coalesce(sum(rows), 0) FROM runs) + (SELECT count(*) FROM events WHERE number IS NULL)"
 
 _PORTION = 5000
 """Rows that are read at once."""
@@ -81,10 +67,11 @@ class EventLog:
         except OSError as error:
             raise LogFailed(f"event log {path}: {error.strerror}") from error
         with self._failing():
-            # Written and read by one thread; isolation_level None: each statement is a transaction of its own.
-            self._db = sqlite3.connect(path, timeout=WAIT_MS / 1000, isolation_level=None)
+            self._db = connect(path)
             try:
                 self._prepare()
+                self._has_chains = schema.has_chains(self._db)
+                self._columns = f"{schema.COLUMNS}, {schema.added_columns(self._db)}"
             except BaseException:
                 self._db.close()
                 raise
@@ -98,104 +85,85 @@ class EventLog:
     def close(self) -> None:
         self._db.close()
 
+    # -- writing -------------------------------------------------------------------------------------------------------
+
     def append(self, run: str, at: int, event: Event) -> LogRow:
-        """Appends an event; when this returns, it is on disk."""
+        """Appends an event; when this returns, it is on disk, and the cost of a run that it ends, too."""
         from spotctl.log.event_json import to_json
 
-        with self._failing():
-            values = (run, at, type(event).__name__, to_json(event))
-            cursor = self._db.execute(_INSERT, (*values, checksum(*values)))
-        assert cursor.lastrowid is not None
-        if cursor.lastrowid == 1:
+        kind, body = type(event).__name__, to_json(event)
+        content = checksum(run, at, kind, body)
+        with self._transaction() as cursor:
+            end = self._end_of(run)
+            if end is None:
+                position = cursor.execute(schema.INSERT_UNNUMBERED, (run, at, kind, body, content)).lastrowid
+            else:
+                end = end.with_row(self._next_position(), kind, body, content)
+                values = (run, at, kind, body, content, end.rows, end.link)
+                position = cursor.execute(schema.INSERT, values).lastrowid
+                schema.put_ends(cursor, [end])
+                if isinstance(event, RunEnded):
+                    self._put_cost(cursor, end)
+        assert position is not None
+        if position == 1:
             self._mark_begun()
-        return LogRow(cursor.lastrowid, run, at, event)
+        return LogRow(position, run, at, event)
 
-    def of_run(self, run: str, after: int = 0) -> list[LogRow]:
-        """The events of a run in order, after a position in the log."""
-        return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
+    def restore(self, rows: Iterable[tuple[str, int, str, str]]) -> None:
+        """Adds rows of a damaged log (run, time, kind and body), numbered without gaps."""
+        with self._transaction() as cursor:
+            position, ends = self._next_position(), schema.chain_ends(self._db)
+            for run, at, kind, body in rows:
+                content = checksum(run, at, kind, body)
+                end = ends[run] = ends.get(run, ChainEnd(run)).with_row(position, kind, body, content)
+                cursor.execute(schema.INSERT, (run, at, kind, body, content, end.rows, end.link))
+                position += 1
+            schema.put_ends(cursor, ends.values())
 
-    def ended_runs(self) -> set[str]:
-        """The runs that have ended."""
-        with self._failing():
-            return {run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")}
+    def keep(self, table: str, found: Iterable[tuple[ChainEnd, tuple[str, str]]]) -> None:
+        """Keeps what follows from the rows of ended runs, if they have no rows but those up to these ends. In a log
+        that cannot be written, it is computed each time."""
+        with suppress(LogFailed), self._transaction() as cursor:
+            now = schema.chain_ends(self._db)
+            schema.put_final(cursor, table, [(end, texts) for end, texts in found if now.get(end.run) == end])
 
-    def beginnings(self) -> list[LogRow]:
-        """The first event of every run. BrokenLog: a run has lost its own."""
-        rows = self._rows(f"WHERE id IN ({_FIRST_OF_EACH_RUN}) ORDER BY id")
-        if others := [row.run for row in rows if type(row.event).__name__ != "RunBegan"]:
-            raise BrokenLog(self.damaged(f"the beginning of run {others[0]} is lost"))
-        return rows
+    def _put_cost(self, cursor: sqlite3.Cursor, end: ChainEnd) -> None:
+        from spotctl.log.ledger.final_cost import final_account
 
-    def runs(self) -> dict[str, RunBegan]:
-        """How each run began, the oldest first. BrokenLog: a run has lost its beginning."""
-        return {row.run: cast("RunBegan", row.event) for row in self.beginnings()}
+        account = None
+        # Whatever the rows of the run say, its end is written: a report says what is wrong with them.
+        with suppress(Exception):
+            account = final_account(self.of_run(end.run))
+        if account is not None:
+            schema.put_final(cursor, "final_costs", [(end, account.stored())])
 
-    def losses(self) -> tuple[RowsLost, ...]:
-        """The marks of rows that repairs have dropped, and that may be of any run."""
-        return tuple(cast("RowsLost", row.event) for row in self._rows("WHERE run = '' ORDER BY id"))
+    def _end_of(self, run: str) -> ChainEnd | None:
+        """The end of a run's chain, which its next row follows; None if its next row gets no number either."""
+        if not self._has_chains:
+            return None
+        try:
+            return schema.chain_end(self._db, run)
+        except ValueError as error:
+            raise BrokenLog(self.damaged(str(error))) from error
 
-    def verify(self) -> None:
-        """BrokenLog: not all rows that were written can be found. Their contents are checked when they are read."""
-        with self._failing():
-            ((finding,), *_) = self._db.execute("PRAGMA integrity_check(1)").fetchall()
-            counts = self._db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
-            written = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
-        if finding != "ok" or set(counts) != set(written):
-            what = f"{finding}" if finding != "ok" else f"{counts[0]} of {written[0]} rows are there"
-            raise BrokenLog(self.damaged(" ".join(what.split())))
+    def _next_position(self) -> int:
+        (last,) = self._db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        return (last or 0) + 1
 
-    def place(self) -> tuple[int, int, int]:
-        """Device and inode of the file, and the number of changes of its tables and triggers: while these are the same,
-        triggers have kept its rows as they are."""
-        with self._failing():
-            file = self._path.stat()
-            (schema,) = self._db.execute("PRAGMA schema_version").fetchone()
-        return file.st_dev, file.st_ino, schema
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        with self._failing(), closing(self._db.cursor()) as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                yield cursor
+                cursor.execute("COMMIT")
+            except BaseException:
+                # Some errors have ended the transaction already.
+                if self._db.in_transaction:
+                    cursor.execute("ROLLBACK")
+                raise
 
-    def last(self) -> int:
-        """The number of the last row that was written."""
-        with self._failing():
-            written = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-        return 0 if written is None else int(written[0])
-
-    def last_of_runs(self, after: int) -> dict[str, int]:
-        """The number of each run's last row, by the index; for all rows, or those after a position.
-
-        BrokenLog: the index is damaged.
-        """
-        with self._failing():
-            last = dict(self._db.execute(_LAST_SINCE, (after,)) if after else self._db.execute(_LAST_OF_EACH_RUN))
-        if not all(isinstance(run, str) and isinstance(row, int) for run, row in last.items()):
-            raise BrokenLog(self.damaged("the index has other rows"))
-        return last
-
-    def stored_rows(self, after: int) -> Iterator[list[StoredRow]]:
-        """The rows after a position, in portions. BrokenLog: not all are there as they were written."""
-        count, of_run, has_checksums = after, Counter[str](), True
-        for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", after):
-            if [row[0] for row in portion] != list(range(count + 1, count + 1 + len(portion))):
-                raise BrokenLog(self.damaged(f"a row is missing after row {count}"))
-            has_checksums = has_checksums and not any(row[-1] is None for row in portion)
-            of_run.update(row[1] for row in portion)
-            count += len(portion)
-            yield portion
-        if (written := self.last()) != count:
-            raise BrokenLog(self.damaged(f"{count} of {written} rows are there"))
-        # Of a row without a checksum, only the index confirms the run.
-        if not has_checksums and of_run != self._counts_of_runs(after):
-            raise BrokenLog(self.damaged("the index has other rows"))
-
-    def _counts_of_runs(self, after: int) -> dict[str, int]:
-        with self._failing():
-            return dict(self._db.execute(_COUNTS, (after,)))
-
-    def stored_row(self, number: int) -> StoredRow | None:
-        """The row at a position; None if there is none."""
-        return next((portion[0] for portion in self._stored("WHERE id = ?", number)), None)
-
-    def stored_rows_of(self, run: str, until: int) -> list[StoredRow]:
-        """The rows of a run up to a position."""
-        return [row for portion in self._stored("WHERE run = ? AND id <= ? ORDER BY id", run, until) for row in portion]
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -210,23 +178,142 @@ class EventLog:
                 with self._failing():
                     self._db.execute("ROLLBACK")
 
-    def restore(self, rows: Iterable[tuple[str, int, str, str]]) -> None:
-        """Adds rows of a damaged log (run, time, kind and body), numbered without gaps."""
+    def of_run(self, run: str, after: int = 0) -> list[LogRow]:
+        """The events of a run in order, after a position in the log."""
+        return _with_events(self.rows_of(run, after))
+
+    def rows_of(self, run: str, after: int = 0) -> list[StoredRow]:
+        """The rows of a run after a position. BrokenLog: not all that were written are there, as they were written."""
+        before, written = (0, 0), 0
         with self._failing():
-            self._db.executemany(_INSERT, [(*row, checksum(*row)) for row in rows])
+            if self._has_chains:
+                # Read first, because another process may write to the run.
+                (written,) = self._db.execute(
+                    "SELECT coalesce(max(rows), 0) FROM runs WHERE run = ?", (run,)
+                ).fetchone()
+                before = self._db.execute(_LAST_UNTIL, (run, after)).fetchone() or before
+        rows = [row for portion in self._stored("WHERE run = ? AND id > ? ORDER BY id", run, after) for row in portion]
+        number, _ = self._followed(rows, *before)
+        if number < written:
+            raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
+        return rows
 
-    def _rows(self, clause: str, *values: object) -> list[LogRow]:
-        rows = [row for portion in self._stored(clause, *values) for row in portion]
-        if not rows:
-            return []
-        # This import takes longer than a whole report on ended runs, which reads no event.
-        from spotctl.log.event_json import log_rows
+    def _followed(self, rows: Iterable[StoredRow], number: int, link: int) -> tuple[int, int]:
+        """The number and link of the last of some rows of a run, after a row with these. BrokenLog: one row does not
+        follow the row before it."""
+        for position, run, at, kind, body, stored, own, expected in rows:
+            if own is None:
+                continue
+            if own > number + 1:
+                raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
+            content = checksum(run, at, kind, body) if stored is None else stored
+            if own <= number or expected != link_of(link, own, content):
+                raise BrokenLog(self.damaged(f"row {position} is not the one that run {run} wrote"))
+            number, link = own, expected
+        return number, link
 
-        return log_rows(rows)
+    def names(self) -> list[str]:
+        """The runs, by the index."""
+        with self._failing():
+            return [run for (run,) in self._db.execute(_NAMES)]
+
+    def ended_runs(self) -> set[str]:
+        """The runs that have ended."""
+        with self._failing():
+            return {run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")}
+
+    def beginnings(self) -> list[LogRow]:
+        """The first event of every run. BrokenLog: a run has lost its own."""
+        firsts = self._stored(f"WHERE id IN ({_FIRST_OF_EACH_RUN}) ORDER BY id")
+        rows = _with_events([row for portion in firsts for row in portion])
+        if others := [row.run for row in rows if type(row.event).__name__ != "RunBegan"]:
+            raise BrokenLog(self.damaged(f"the beginning of run {others[0]} is lost"))
+        return rows
+
+    def runs(self) -> dict[str, RunBegan]:
+        """How each run began, the oldest first. BrokenLog: a run has lost its beginning."""
+        return {row.run: cast("RunBegan", row.event) for row in self.beginnings()}
+
+    def latest(self) -> dict[str, str]:
+        """The newest run of each job, in the order in which jobs were first launched. BrokenLog: a run has lost its
+        beginning."""
+        ends = self.ends()
+        if ends.keys() >= set(self.names()) and all(end.job for run, end in ends.items() if run):
+            in_order = sorted((end.first, end.job, end.run) for end in ends.values() if end.run)
+            return {job: run for _, job, run in in_order}
+        return {began.job: run for run, began in self.runs().items()}
+
+    def losses(self) -> tuple[RowsLost, ...]:
+        """The marks of rows that repairs have dropped, and that may be of any run."""
+        return tuple(cast("RowsLost", row.event) for row in self.of_run(""))
+
+    def ends(self) -> dict[str, ChainEnd]:
+        """The ends of the chains of runs whose rows all have numbers. BrokenLog: one is damaged."""
+        if not self._has_chains:
+            return {}
+        with self._failing():
+            unnumbered = {run for (run,) in self._db.execute("SELECT run FROM events WHERE number IS NULL")}
+            try:
+                ends = schema.chain_ends(self._db)
+            except ValueError as error:
+                raise BrokenLog(self.damaged(str(error))) from error
+        return {run: end for run, end in ends.items() if run not in unnumbered}
+
+    def final(self, table: str, ends: Mapping[str, ChainEnd]) -> dict[str, tuple[str, str]]:
+        """What a table has of ended runs, for these ends of their chains."""
+        if not self._has_chains:
+            return {}
+        with self._failing():
+            return schema.final(self._db, table, ends)
+
+    def verify(self) -> None:
+        """BrokenLog: not all rows that were written can be found. Their contents are checked when they are read."""
+        with self._failing():
+            ((finding,), *_) = self._db.execute("PRAGMA integrity_check(1)").fetchall()
+        if finding != "ok":
+            raise BrokenLog(self.damaged(" ".join(finding.split())))
+        self._check_counts()
+
+    def check(self, now: int) -> None:
+        """BrokenLog: rows are missing or foreign, or, as is noticed once a day of this computer's clock, were changed.
+        Damage to rows that no answer needs changes none."""
+        with self.snapshot():
+            self._check_counts()
+        with self._failing():
+            found = self._db.execute("SELECT max(at_us) FROM checks").fetchone() if self._has_chains else None
+        checked = found[0] if found and found[0] is not None else None
+        if checked is not None and checked <= now < checked + DAY:
+            return
+        with self.snapshot():
+            self.verify()
+            self._check_chains()
+        if self._has_chains:
+            with suppress(LogFailed), self._transaction() as cursor:
+                cursor.execute("DELETE FROM checks")
+                cursor.execute("INSERT INTO checks (at_us) VALUES (?)", (now,))
+
+    def _check_counts(self) -> None:
+        with self._failing():
+            counts = self._db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
+            written = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
+            chained = written[0]
+            if self._has_chains:
+                (chained,) = self._db.execute(_CHAINED).fetchone()
+        if {*counts, chained} != set(written):
+            raise BrokenLog(self.damaged(f"{counts[0]} of {written[0]} rows are there"))
+
+    def _check_chains(self) -> None:
+        found = dict[str, tuple[int, int]]()
+        for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
+            for run, rows in groupby(portion, itemgetter(1)):
+                found[run] = self._followed(rows, *found.get(run, (0, 0)))
+        for run, end in self.ends().items():
+            if found.get(run) != (end.rows, end.link):
+                raise BrokenLog(self.damaged(f"row {found.get(run, (0, 0))[0] + 1} of run {run} is missing"))
 
     def _stored(self, clause: str, *values: object) -> Iterator[list[StoredRow]]:
         """Rows in portions, each row checked by its checksum if it has one."""
-        statement = f"SELECT id, run, at_us, kind, body, checksum FROM events {clause}"  # noqa: S608 - no clause is given from outside
+        statement = f"SELECT {self._columns} FROM events {clause}"  # noqa: S608 - no clause is given from outside
         with self._failing():
             cursor = self._db.execute(statement, values)
         while True:
@@ -234,15 +321,12 @@ class EventLog:
                 portion = cursor.fetchmany(_PORTION)
             if not portion:
                 return
-            for id_, run, at, kind, body, expected in portion:
-                if expected is None:
-                    # A byte of SQLite's own can make a checksum none, and a text a number.
-                    is_right = isinstance(at, int) and all(isinstance(text, str) for text in (run, kind, body))
-                else:
-                    is_right = expected == checksum(run, at, kind, body)
-                if not is_right:
-                    raise BrokenLog(self.damaged(f"row {id_} was changed"))
+            for row in portion:
+                if not schema.is_as_written(row):
+                    raise BrokenLog(self.damaged(f"row {row[0]} was changed"))
             yield portion
+
+    # -- the file ------------------------------------------------------------------------------------------------------
 
     def damaged(self, what: str) -> str:
         """The message that the log is damaged."""
@@ -252,22 +336,24 @@ class EventLog:
         self._switch_to_wal()
         # In WAL mode only FULL survives a crash of the machine: a request that was sent must not be forgotten.
         self._db.execute("PRAGMA synchronous = FULL")
-        with closing(self._db.cursor()) as cursor:
-            cursor.execute("BEGIN IMMEDIATE")
+        with self._transaction() as cursor:
             (version,) = cursor.execute("PRAGMA user_version").fetchone()
             if version == 0 and not begun_marker(self._path).exists():
-                for statement in _CREATE:
+                for statement in schema.CREATE:
                     cursor.execute(statement)
-            if version == SCHEMA:
-                _add_checksums(cursor)
-            cursor.execute("COMMIT")
-            if version == 0 and begun_marker(self._path).exists():
-                raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
-            if version == SCHEMA:
-                self._check_begun(cursor.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None)
-        if version not in (0, SCHEMA):
+        if version == schema.FORMAT and schema.must_be_upgraded(self._db):
+            # A log that cannot be written is read as it is.
+            with suppress(LogFailed), self._transaction() as cursor:
+                schema.add_checksums(cursor)
+                if not is_used_elsewhere(self._path.with_name("locks")):
+                    schema.upgrade(cursor)
+        if version == 0 and begun_marker(self._path).exists():
+            raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
+        if version == schema.FORMAT:
+            self._check_begun(self._db.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None)
+        if version not in (0, schema.FORMAT):
             raise BrokenLog(
-                f"event log {self._path} has format {version}, but this version reads {SCHEMA}; upgrade spotctl"
+                f"event log {self._path} has format {version}, but this version reads {schema.FORMAT}; upgrade spotctl"
             )
 
     def _switch_to_wal(self) -> None:
@@ -309,15 +395,21 @@ class EventLog:
             ) from error
 
 
-def _add_checksums(cursor: sqlite3.Cursor) -> None:
-    """Makes room for checksums in a log of an earlier version, whose rows have none."""
-    if not any(column[1] == "checksum" for column in cursor.execute("PRAGMA table_info(events)").fetchall()):
-        cursor.execute(_ADD_CHECKSUMS)
+def connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
+    """A connection to a log, for one thread. A log in a folder that cannot be written needs no file next to it."""
+    is_alone = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    name = f"file:{quote(str(path))}?{'immutable=1' if is_alone else f'mode={mode}'}"
+    # isolation_level None: each statement is a transaction of its own.
+    return sqlite3.connect(name, uri=True, timeout=WAIT_MS / 1000, isolation_level=None)
 
 
-def checksum(run: str, at: int, kind: str, body: str) -> int:
-    """The checksum of what a row says: one changed byte is always found."""
-    return crc32(f"{run}\0{at}\0{kind}\0{body}".encode(errors="replace"))
+def _with_events(rows: Sequence[StoredRow]) -> list[LogRow]:
+    if not rows:
+        return []
+    # This import takes longer than a whole report on ended runs, which reads no event.
+    from spotctl.log.event_json import log_rows
+
+    return log_rows(rows)
 
 
 def begun_marker(path: Path) -> Path:
@@ -383,3 +475,10 @@ def _try_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def is_used_elsewhere(folder: Path) -> bool:
+    """Whether another process runs a job."""
+    own = os.getpid()
+    names = [lock.stem for lock in folder.glob("*.lock")]
+    return any(is_running(folder, name) and runner_of(folder, name) != own for name in names)

@@ -23,10 +23,9 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
-from spotctl.log.errors import AlreadyRunning
 from spotctl.log.events import Alarm, RunEnded, StopRequested
 from spotctl.log.folding import fold
-from spotctl.log.outcomes import DONE, NO_CAPACITY
+from spotctl.log.outcomes import DONE, NO_CAPACITY, AlreadyRunning
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly import environment

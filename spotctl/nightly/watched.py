@@ -6,8 +6,7 @@ from contextlib import suppress
 from datetime import tzinfo
 
 from spotctl.home.errors import BadRequest
-from spotctl.log.errors import AlreadyRunning
-from spotctl.log.outcomes import DONE, STOPPED
+from spotctl.log.outcomes import DONE, STOPPED, AlreadyRunning
 from spotctl.nightly.hours import day_of
 from spotctl.nightly.night_log import NightLog
 from spotctl.nightly.night_message import NightResult, failure_message

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 
 from pricing_data.units import to_datetime
 from spotctl.home.missing_extras import requiring_extras
-from spotctl.log.ledger.final_figures import final_figures
+from spotctl.log.ledger.uses import final_figures
 from spotctl.planning.forecast import finish_by
 from spotctl.show.costs import answers, page, tables
 from spotctl.show.plans import as_json as plan_json, tables as plan_tables

@@ -5,27 +5,26 @@ record the prices and billing rules of its machines (`Priced`): every projection
 gives the same rows. So they are stored nowhere else, and cannot differ from the log.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
 import numpy as np
 
-from bidbrain.billing import Bill, BillingRule, Charge, billing_rule
+from bidbrain.billing import Bill, BillingRule, Charge, End, Life, billing_rule, rule_of_cloud
 from bidbrain.errors import TooLittleHistory
 from pricing_data.errors import PricingDataError
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
 from spotctl.home.errors import SpotctlError
-from spotctl.log.budget import Tariff, bill_of, life_of, sent_amount
+from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, seconds_of, sent_amount
 from spotctl.log.events import Priced, RentIntended, Sent
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
-from spotctl.log.ledger.unwatched import at_most, charged, doubted, least
 from spotctl.log.ledger.uses import UseSpan, replacements, use_spans
 from spotctl.log.log_row import LogRow
-from spotctl.log.state import Held, RunState
+from spotctl.log.state import LEASE_ENDED, Held, RunState
 
 _MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)
 
@@ -83,7 +82,9 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
             is_whole, of_machine = False, []
         rows += of_machine
     rows += [_egress(state, sent, settled=settled) for sent in state.sent]
-    is_whole &= not state.lost and (watched or not _may_have_more(state))
+    # An order without an answer may have brought machines that the log does not have.
+    is_open = bool(state.unclear) or any(isinstance(intent, RentIntended) for intent in state.open.values())
+    is_whole &= not state.lost and (watched or not is_open)
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if not is_whole and spent is not None:
         rows = [*(row._replace(doubtful=0) for row in rows), *_rest(state, spent - sum(row.amount for row in rows))]
@@ -121,11 +122,6 @@ def _rows_of_machine(
     return [*page.computing(bill_of(state, held, now, tariff)), *page.disk_and_address()]
 
 
-def _may_have_more(state: RunState) -> bool:
-    """Whether an order may have brought machines that the log does not have."""
-    return bool(state.unclear) or any(isinstance(intent, RentIntended) for intent in state.open.values())
-
-
 # -- what is settled ---------------------------------------------------------------------------------------------------
 
 
@@ -155,8 +151,10 @@ def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced
 def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
     """The prices of spot machines that the log does not have yet: those since the run began to use each market."""
     news = list[Priced]()
-    for market in dict.fromkeys(state.allocations[held.allocation].market for held in state.alive):
-        started = [held.started for held in state.alive if _is_spot(state, held, market)]
+    allocations = state.allocations
+    for market in dict.fromkeys(allocations[held.allocation].market for held in state.alive):
+        on_market = (held for held in state.alive if allocations[held.allocation].market == market)
+        started = [held.started for held in on_market if allocations[held.allocation].bid is not None]
         if not started:
             continue
         known = state.prices.get(market)
@@ -168,11 +166,6 @@ def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
             times, prices = new.times[changed].tolist(), new.prices[changed].tolist()
             news.append(Priced(market, tariff.rule(market).name, tuple(times), tuple(prices)))
     return news
-
-
-def _is_spot(state: RunState, held: Held, market: Market) -> bool:
-    allocation = state.allocations[held.allocation]
-    return allocation.market == market and allocation.bid is not None
 
 
 def is_settled(state: RunState) -> bool:
@@ -203,6 +196,14 @@ def recorded(state: RunState, otherwise: Tariff) -> Tariff:
         return whole if state.ended is not None else whole.window(whole.first, max(now, whole.first))
 
     return Tariff(rule, prices)
+
+
+def _unrecorded(market: Market, _: int) -> PriceSeries:
+    raise AssertionError(f"the log of an ended run has the prices of {market}")
+
+
+RECORDED_ONLY = Tariff(lambda market: rule_of_cloud(market.cloud), _unrecorded)
+"""The tariff for runs whose log has all prices."""
 
 
 # -- one machine -------------------------------------------------------------------------------------------------------
@@ -322,3 +323,65 @@ def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:
 def _job(state: RunState) -> str:
     assert state.began is not None
     return state.began.job
+
+
+# -- machines whose end is not known -----------------------------------------------------------------------------------
+#
+# They cost at most until their leases end, and at least as long as they are known to have run. A machine of an
+# interrupted run ends with its lease, unless it was evicted before; until then, no price is higher than its bid. Of a
+# machine whose end is in lost rows, only the time counts in which it is known to have run.
+
+
+def charged(state: RunState, now: int) -> RunState:
+    """The state with an end, at the latest now, for each machine of which the log has none."""
+    machines = {held.id: _ended(state, held, now) for held in state.alive}
+    return replace(state, machines={**state.machines, **machines})
+
+
+def _ended(state: RunState, held: Held, now: int) -> Held:
+    end = known_until(state, held) if state.lost else max(held.lease_until, held.started)
+    return replace(held, ended=min(end, now), end_reason=LEASE_ENDED) if end <= now else held
+
+
+def known_until(state: RunState, held: Held) -> int:
+    """The last moment at which a machine without a known end is known to have run."""
+    seen = [held.started, held.ran or 0, *held.turns, held.cards_at, held.traffic_at]
+    if not state.lost:
+        # The last event was written while the machine was listed, by a list that may have been late.
+        seen.append(min(state.at - LISTING_DELAY, held.lease_until))
+    return max(seen)
+
+
+def least(state: RunState, held: Held, tariff: Tariff) -> int:
+    """The least that a machine without a known end has cost: it may have been evicted, and that hour may be free."""
+    allocation, until = state.allocations[held.allocation], known_until(state, held)
+    ends = (End.LEFT,) if allocation.bid is None else (End.LEFT, End.EVICTED)
+    prices, rule = tariff.paid(allocation, max(until, held.started)), tariff.rule(allocation.market)
+    least_bill = min(rule.bill(Life(held.started, max(until, held.started), end), prices).amount for end in ends)
+    return least_bill + (allocation.disk + allocation.address) * seconds_of(held, until)
+
+
+def at_most(state: RunState, tariff: Tariff) -> Tariff:
+    """The tariff of an interrupted run: after its last event, each market costs the highest bid for its machines."""
+
+    def prices(market: Market, now: int) -> PriceSeries:
+        if now <= state.at:
+            return tariff.prices(market, now)
+        known = tariff.prices(market, state.at)
+        of_market = [allocation for allocation in state.allocations.values() if allocation.market == market]
+        highest = max(0 if allocation.bid is None else allocation.highest_price for allocation in of_market)
+        times, amounts = np.append(known.times, now), np.append(known.prices, highest)
+        amounts[-2] = max(highest, amounts[-2])
+        return PriceSeries(market, times, amounts)
+
+    return Tariff(tariff.rule, prices)
+
+
+def doubted(rows: Sequence[LedgerRow], least: int) -> list[LedgerRow]:
+    """The rows of a machine, with what they say beyond the least as their doubtful part, the latest rows first."""
+    doubt, marked = max(sum(row.amount for row in rows) - least, 0), list[LedgerRow]()
+    for row in reversed(rows):
+        part = min(max(row.amount, 0), doubt)
+        marked.append(row._replace(doubtful=part) if part else row)
+        doubt -= part
+    return marked[::-1]

@@ -1,8 +1,12 @@
-"""The uses of a machine's time, from the event log. Pure."""
+"""The uses of a machine's time, and the figures of a run that has ended, as `--json` and messages have them. Pure."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+from bidbrain.billing import usd
+from pricing_data.units import HOUR
 from spotctl.files.job.values import ProgramKind
+from spotctl.log.events import RunEnded
 from spotctl.log.ledger.rows import Use
 from spotctl.log.state import EVICTED, Held, RunState
 
@@ -18,7 +22,8 @@ def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
     """
     ran = _within(held.ran, held.started, end)
     over = _within(state.stopped, ran, end)
-    turns = held.turns if held.turns or _reports_readiness(state) else (ran,)
+    reports_readiness = state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
+    turns = held.turns if held.turns or reports_readiness else (ran,)
     whole = ((held.started, ran, Use.STARTING), *_since(ran, over, end, turns, state))
     return [part for part in whole if part[0] < part[1]]
 
@@ -42,22 +47,14 @@ def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState)
 
 def replacements(state: RunState) -> frozenset[str]:
     """Machines that replaced evicted ones: as many as were evicted, in the order in which they were rented."""
-    evictions = sorted(_ended(held) for held in state.machines.values() if held.end_reason == EVICTED)
+    evicted = (held for held in state.machines.values() if held.end_reason == EVICTED)
+    evictions = sorted(held.ended for held in evicted if held.ended is not None)
     replacing: list[str] = []
     for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
         before = sum(at <= held.started for at in evictions)
         if not state.allocations[held.allocation].reliable and before > len(replacing):
             replacing.append(held.id)
     return frozenset(replacing)
-
-
-def _reports_readiness(state: RunState) -> bool:
-    return state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
-
-
-def _ended(held: Held) -> int:
-    assert held.ended is not None
-    return held.ended
 
 
 def _within(at: int | None, begin: int, end: int) -> int:
@@ -74,3 +71,67 @@ def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Ite
             yield first, last, Use.REDONE
             at = last
     yield at, end, Use.WORKING
+
+
+def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
+    """The figures that `spotctl launch --json` prints, and that a message about the run has.
+
+    Fields:
+        run: id of the run
+        outcome: `done`, `failed`, `stopped`, `no capacity`, `not in time`, `budget reached` or `not permitted`
+        message: the same in words
+        cost_usd: cost of the run; null if it could not be computed
+        on_demand_usd: cost of the same work on on-demand machines
+        replayed: whether the run was on the local market: then these amounts were replayed, and nothing was billed
+        hours: duration of the run by the market's clock
+        evictions: number of evictions
+        busy: share of the machines' time spent on work that counts; null if no machine was rented
+        -> agileml.iteration_log:last_line_of
+        -> agileml.iteration_log:redone_fields
+        -> agileml.iteration_log:share_fields
+        model: file of the model
+        checkpoint: place of the newest checkpoint, of a command or of a training that did not end
+        checkpoint_clock: clock of that training's checkpoint
+        outputs: where the outputs of a command are kept, by name
+        outputs.*: place of this output
+        work_left: share of the work that is left, if the budget ended the run
+        to_finish_usd: estimated cost of that rest
+        cluster: Ray cluster on which the training ran
+        cluster -> spotctl.files.job.spec:JobSpec.cluster
+    """
+    facts = dict(ended.facts)
+    spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)
+    return {
+        "run": state.run,
+        "outcome": ended.outcome,
+        "message": ended.message,
+        "cost_usd": None if spent is None else usd(spent),
+        "on_demand_usd": None if on_demand is None else usd(on_demand),
+        "replayed": state.is_replayed,
+        "hours": (state.at - state.started) / HOUR,
+        **facts,
+        "evictions": state.evictions,
+        "busy": busy(state),
+    }
+
+
+def without_run(job: str, outcome: str, message: str) -> dict[str, Any]:
+    """The answer for a job that has no run.
+
+    Fields:
+        job: name of the job
+        run: null
+        outcome: `withdrawn` if the job was stopped while it waited for its turn; `error` if it could not run
+        message: the same in words
+    """
+    return {"job": job, "run": None, "outcome": outcome, "message": message}
+
+
+def busy(state: RunState) -> float | None:
+    """The share of the machines' time that was useful work; work that was redone counts once."""
+    whole = working = 0
+    for held in state.machines.values():
+        for begin, end, use in use_spans(state, held, state.at if held.ended is None else held.ended):
+            whole += end - begin
+            working += (end - begin) * (use is Use.WORKING)
+    return working / whole if whole else None

@@ -7,7 +7,7 @@ from threading import Thread
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, SECOND, counted, format_time, usd_text
 from spotctl.files.job.spec import JobSpec
 from spotctl.log.events import Alarm, BudgetExceeded, LoginAwaited, RunEnded
-from spotctl.log.ledger.final_figures import final_figures
+from spotctl.log.ledger.uses import final_figures
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import RunState
 from spotctl.run.notify.webhook import Delivery, Message, post

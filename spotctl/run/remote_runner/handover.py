@@ -18,9 +18,8 @@ from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log.errors import AlreadyRunning
 from spotctl.log.events import Planned, RentIntended, StopRequested
-from spotctl.log.outcomes import FAILED
+from spotctl.log.outcomes import FAILED, AlreadyRunning
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock

@@ -31,11 +31,10 @@ from spotctl.home.paths import Paths
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import waiting
-from spotctl.log.errors import AlreadyRunning
 from spotctl.log.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.observed import availability_of
-from spotctl.log.outcomes import DONE, STOPPED
+from spotctl.log.outcomes import DONE, STOPPED, AlreadyRunning
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog, JobLock, is_running

@@ -15,8 +15,7 @@ from spotctl.clouds.errors import LoginNeeded, NotPermitted, ProviderError
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
-from spotctl.log.errors import BrokenLog, LogFailed
-from spotctl.log.outcomes import BUDGET, FAILED, NOT_IN_TIME, NOT_PERMITTED
+from spotctl.log.outcomes import BUDGET, FAILED, NOT_IN_TIME, NOT_PERMITTED, BrokenLog, LogFailed
 from spotctl.log.state import RunState
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment

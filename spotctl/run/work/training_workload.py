@@ -39,9 +39,9 @@ from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec, data_variable
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.log.events import Progressed, RentIntended
+from spotctl.log.observed import Timesheet
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import RunState
-from spotctl.log.timesheet import Timesheet
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work import resume_state, training_nodes

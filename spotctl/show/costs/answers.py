@@ -185,9 +185,11 @@ class CostSummary:
 def cost_summary(report: Report, page: Path | None = None) -> CostSummary:
     """The report for a message; `page` is the path of its HTML, if that was written."""
     whole, digits = report.whole, fmt.digits_of(report)
-    in_short = _uses(whole, digits)
+    in_short, paid = _uses(whole, digits), fmt.total(whole, digits)
+    if whole.running:
+        paid += f" so far, {fmt.money(whole.unsettled, digits)} of it may change"
     lines = [
-        (fmt.paid(report), _paid(whole, digits)),
+        (fmt.paid(report), paid),
         ("on demand", f"{fmt.money(whole.on_demand, digits)} for the same work"),
         ("spent on", in_short),
         ("evictions", fmt.whole_number(whole.evictions)),
@@ -217,8 +219,3 @@ def _uses(whole: Figures, digits: int) -> str:
     shares = [f"{amount / whole.total:.0%} {name}" for amount, name in amounts if amount / whole.total >= 0.005]
     free = f"; {fmt.money(whole.free, digits)} was refunded" if whole.free else ""
     return ", ".join(shares) + free
-
-
-def _paid(whole: Figures, digits: int) -> str:
-    paid = fmt.total(whole, digits)
-    return f"{paid} so far, {fmt.money(whole.unsettled, digits)} of it may change" if whole.running else paid

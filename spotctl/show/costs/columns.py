@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
+from spotctl.log.ledger.account import RunTimeline
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.grouping import BY_TIME, keeps_runs_whole
 from spotctl.show.costs.periods import BILLING
-from spotctl.show.costs.run_timeline import RunTimeline
 from spotctl.show.phrases import bound_of
 
 UNKNOWN = "-"

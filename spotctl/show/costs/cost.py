@@ -12,12 +12,12 @@ from statistics import median
 from typing import overload
 
 from spotctl.log.events import RowsLost
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.log.ledger.account import RunPart, RunTimeline, sums_of
+from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.outcomes import DONE
-from spotctl.show.costs.figures import Figures, Sums, figures_of, sums_of, total_of, usd
+from spotctl.show.costs.figures import Figures, figures_of, total_of, usd
 from spotctl.show.costs.grouping import BY_TIME, Grouping, Subject, keeps_runs_whole, key_of
 from spotctl.show.costs.periods import BILLING, Month, Period, by_day, first_of_month, month_of, overlaps, part_of
-from spotctl.show.costs.run_timeline import RunTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +72,6 @@ class Report:
 
     def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows if row.run == run)
-
-
-@dataclass(frozen=True, slots=True)
-class RunPart:
-    """A run, or a part of it, with its rows and their sums."""
-
-    run: RunTimeline
-    rows: Sequence[LedgerRow]
-    sums: Sums
-
-    @classmethod
-    def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
-        return cls(run, rows, sums_of(run, rows))
-
-    @classmethod
-    def whole(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
-        """A run with all of its rows, of which each gets its part of the on-demand cost."""
-        return cls.of(run, shared(run, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +214,12 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> 
     for key, group in sorted(members.items()):
         sums = total_of(sums_of(run_of[name], rows) for name, rows in group.rows.items())
         runs = [run_of[name] for name in group.rows]
+        every = [row for rows in group.rows.values() for row in rows]
+        only_keeps_state = any(row.reliable for row in every) and not any(row.spot for row in every)
         of_group = figures_of(sums, runs, group.evictions, whole=False)
-        of_group = replace(of_group, only_keeps_state=_only_keeps_state(group.rows.values()))
+        of_group = replace(of_group, only_keeps_state=only_keeps_state)
         grouped.append(Group(dict(zip(by, key, strict=True)), of_group))
     return tuple(grouped)
-
-
-def _only_keeps_state(rows: Iterable[Sequence[LedgerRow]]) -> bool:
-    every = [row for of_run in rows for row in of_run]
-    return any(row.reliable for row in every) and not any(row.spot for row in every)
 
 
 @dataclass(slots=True)
@@ -249,29 +228,6 @@ class _GroupMembers:
 
     rows: defaultdict[str, list[LedgerRow]] = field(default_factory=lambda: defaultdict(list))
     evictions: int = 0
-
-
-def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
-    """The rows, each with its part of the on-demand cost of the run's work, so that groups add up to that cost.
-
-    Rows of time at work share all of the cost, in proportion to their list prices; starting, waiting and repeating were
-    not needed.
-    """
-    weights = list(map(_weight, rows))
-    whole, total = run.same_work.amount, sum(weights) or 1
-    costed, so_far, before = list[LedgerRow](), 0, 0
-    for row, weight in zip(rows, weights, strict=True):
-        so_far += weight
-        upto = whole * so_far // total
-        costed.append(row._replace(on_demand=upto - before))
-        before = upto
-    return costed
-
-
-def _weight(row: LedgerRow) -> int:
-    useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
-    # Machines that are paid for already may have no known list price.
-    return max(row.listed, 1) * (row.end - row.begin) if useful else 0
 
 
 MOST_COMPARED = 7

@@ -3,37 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.log.ledger.account import STEPS, RunTimeline, Sums
+from spotctl.log.ledger.rows import Use
 from spotctl.log.outcomes import DONE
-from spotctl.show.costs.run_timeline import RunTimeline
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 """Paid time without work: machines that start, load, or idle before others are ready or after the end."""
-
-NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS, ChargeKind.UNKNOWN})
-"""Charges for anything but the time of machines."""
-
-STEPS = (
-    "spot discount",
-    "refunds",
-    "start-up",
-    "waiting",
-    "redone work",
-    "reliable machines",
-    "disks, addresses, traffic and corrections",
-    "failed runs",
-)
-"""The steps from the on-demand cost of the same work to the amount paid."""
-
-_STEP_OF_USE = {
-    Use.STARTING: "start-up",
-    Use.LOADING: "start-up",
-    Use.IDLE: "waiting",
-    Use.REDONE: "redone work",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,47 +114,6 @@ def usd(amount: int) -> float:
     return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
 
 
-class Sums(NamedTuple):
-    """Sums over rows, which add up over runs."""
-
-    on_demand: int
-    on_demand_low: int
-    on_demand_high: int
-    free: int
-    other_charges: int
-    unsettled: int
-    doubtful: int
-    machine_micros: int
-    uses: tuple[int, ...]
-    """In the order of `Use`."""
-    steps: tuple[int, ...]
-    """In the order of `STEPS`."""
-
-
-def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
-    """The sums over rows of one run."""
-    uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
-    on_demand = other_charges = unsettled = doubtful = free = machine_micros = 0
-    for row in rows:
-        amount, kind = row.amount, row.kind
-        on_demand += row.on_demand
-        unsettled += 0 if row.settled else amount
-        doubtful += row.doubtful
-        _take_step(steps, run, row)
-        if kind in NOT_MACHINE_TIME:
-            other_charges += amount
-            continue
-        uses[row.use] += amount
-        if kind is ChargeKind.COMPUTE:
-            machine_micros += row.end - row.begin
-        elif kind is ChargeKind.REFUND:
-            free -= amount
-    steps["spot discount"] += on_demand
-    low, high = _interval(run, on_demand)
-    by_use, by_step = tuple(uses.values()), tuple(steps.values())
-    return Sums(on_demand, low, high, free, other_charges, unsettled, doubtful, machine_micros, by_use, by_step)
-
-
 def total_of(sums: Iterable[Sums]) -> Sums:
     addends = (_NONE, *sums)
     return Sums(
@@ -221,37 +158,6 @@ def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole
         replayed_runs=sum(run.is_replayed for run in runs),
         **(_worked(runs) if whole else {"work": None}),
     )
-
-
-def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
-    """Subtracts the amount of a row from the step that it belongs to."""
-    if run.failed:
-        steps["failed runs"] -= row.amount
-    elif row.kind in NOT_MACHINE_TIME or row.kind is ChargeKind.CORRECTION:
-        steps["disks, addresses, traffic and corrections"] -= row.amount
-    elif row.kind is ChargeKind.REFUND:
-        steps["refunds"] -= row.amount
-    elif row.reliable:
-        steps["reliable machines"] -= row.amount
-    elif row.use is Use.WORKING:
-        waited = row.amount - _share(row.amount, run.same_work.useful)
-        steps["waiting"] -= waited
-        steps["spot discount"] -= row.amount - waited
-    else:
-        steps[_STEP_OF_USE[row.use]] -= row.amount
-
-
-def _interval(run: RunTimeline, on_demand: int) -> tuple[int, int]:
-    """The interval of the on-demand cost of a part of a run's work."""
-    work = run.same_work
-    if not work.amount:
-        return on_demand, on_demand
-    return on_demand * work.low // work.amount, on_demand * work.high // work.amount
-
-
-def _share(amount: int, share: Fraction) -> int:
-    # An order of magnitude faster than the product of an integer and a fraction.
-    return amount * share.numerator // share.denominator
 
 
 def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from pricing_data.units import (
 from spotctl.home.cloud import cloud_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.run_timeline import RunTimeline
 
 _PLACES = 18
 _UNIT = 10**_PLACES
@@ -61,20 +60,20 @@ _CHARGE_TYPES: Mapping[ChargeKind, _ChargeType] = {
 
 def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
     """The lines of the file: names of the columns, `COLUMNS` or `COLUMNS_1_0`, and a line per ledger row."""
-    tags = {run.run: _line([json.dumps(_tags(run), sort_keys=True)])[:-1] for run in report.runs}
+    tags = dict[str, str]()
+    for run in report.runs:
+        of_run = {**run.tags, "spotctl-job": run.job, "spotctl-run": run.run}
+        tags[run.run] = _line([json.dumps(of_run, sort_keys=True)])[:-1]
     templates: dict[tuple[object, ...], str] = {}
     yield _line(columns)
     for row in report.rows:
         key = (row.market, row.reliable, row.spot, row.kind, row.use, row.settled, row.target, not row.price)
-        cells = _variable(row, tags[row.run])
+        machine = _quoted(row.machine)
+        of_row = {"ResourceId": machine, "ResourceName": machine, "Tags": tags[row.run]}
+        cells = {**_when(row), **_money(row), **of_row}
         if key not in templates:
             templates[key] = _template(row, columns, cells)
         yield templates[key] % cells
-
-
-def _variable(row: LedgerRow, tags: str) -> dict[str, str]:
-    machine = _quoted(row.machine)
-    return {**_when(row), **_money(row), "ResourceId": machine, "ResourceName": machine, "Tags": tags}
 
 
 def _template(row: LedgerRow, columns: Sequence[str], variable: Collection[str]) -> str:
@@ -197,17 +196,14 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
         return {}
     sku = f"{row.market.cloud}/{row.market.instance_type}/{row.market.os}/{charge.noun}"
     how = row.market.reservation or row.market.pricing(spot=row.spot)
+    # All charges with the same `SkuPriceId` share these.
+    details = {"InstanceType": row.market.instance_type, "OperatingSystem": row.market.os}
     return {
         "SkuId": sku,
         "SkuPriceId": f"{sku}/{row.market.region}/{row.market.zone}/{how}",
         "SkuMeter": f"{charge.noun} {charge.unit.lower()}",
-        "SkuPriceDetails": json.dumps(_details(row), sort_keys=True) if charge is _MACHINE else "",
+        "SkuPriceDetails": json.dumps(details, sort_keys=True) if charge is _MACHINE else "",
     }
-
-
-def _details(row: LedgerRow) -> dict[str, str]:
-    """The details that all charges with the same `SkuPriceId` share."""
-    return {"InstanceType": row.market.instance_type, "OperatingSystem": row.market.os}
 
 
 def _description(row: LedgerRow, charge: _ChargeType) -> str:
@@ -215,10 +211,6 @@ def _description(row: LedgerRow, charge: _ChargeType) -> str:
     verb = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for"}.get(row.kind, "")
     to = f" to {row.target}" if row.target else ""
     return f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})".strip()
-
-
-def _tags(run: RunTimeline) -> dict[str, str]:
-    return {**run.tags, "spotctl-job": run.job, "spotctl-run": run.run}
 
 
 def _ratio(amount: int, divisor: int) -> str:

@@ -8,11 +8,11 @@ from pricing_data.atomic_write import WriteFailed, atomic_write
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.garbage import without_garbage_collection
+from spotctl.log.ledger.account import order_of
 from spotctl.show.costs.accounts import accounts
 from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.grouping import Grouping, check_tags
 from spotctl.show.costs.periods import Period, months_of_tags
-from spotctl.show.costs.run_timeline import order_of
 
 
 def gather(

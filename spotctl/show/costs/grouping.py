@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from pricing_data.market import Market
 from spotctl.home.errors import BadRequest
+from spotctl.log.ledger.account import Eviction, RunTimeline
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.periods import BILLING, local
-from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 
 UNTAGGED = "untagged"
 

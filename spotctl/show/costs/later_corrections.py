@@ -1,13 +1,13 @@
 """How later corrections of stored prices would change what ended runs cost. Their bills stay as they are."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from bidbrain.billing import rule_of_cloud, usd
+from bidbrain.billing import usd
 from pricing_data.errors import PricingDataError, UnknownMarket
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
@@ -19,12 +19,11 @@ from spotctl.clouds import wiring
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import store
-from spotctl.log.budget import Tariff
 from spotctl.log.events import Priced
 from spotctl.log.folding import fold
-from spotctl.log.ledger.project import project_run
+from spotctl.log.ledger.account import RunTimeline
+from spotctl.log.ledger.project import RECORDED_ONLY, project_run
 from spotctl.log.log_row import LogRow
-from spotctl.show.costs.run_timeline import RunTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +70,14 @@ def _bill(events: Sequence[LogRow], corrections: Sequence[PriceCorrection], pric
     if not later:
         return None
     before = [each for each in corrections if each not in later]
-    again = [row._replace(event=_corrected(row.event, prices, (before, corrections))) for row in _priced(events, later)]
-    changed = {row.id: row for row in again}
+    markets, changed = {each.market for each in later}, dict[int, LogRow]()
+    for row in events:
+        if isinstance(row.event, Priced) and row.event.times and row.event.market in markets:
+            changed[row.id] = row._replace(event=_corrected(row.event, prices, (before, corrections)))
     state = fold(events)
-    was = project_run(state, _NO_OTHERS).amount
-    would_be = project_run(fold([changed.get(row.id, row) for row in events]), _NO_OTHERS).amount
+    was = project_run(state, RECORDED_ONLY).amount
+    would_be = project_run(fold([changed.get(row.id, row) for row in events]), RECORDED_ONLY).amount
     return CorrectedBill(state.run, max(each.made for each in later), usd(would_be - was))
-
-
-def _priced(events: Iterable[LogRow], later: Iterable[PriceCorrection]) -> Iterator[Any]:
-    markets = {each.market for each in later}
-    return (row for row in events if isinstance(row.event, Priced) and row.event.times and row.event.market in markets)
 
 
 def _corrected(
@@ -119,10 +115,3 @@ def _at(times: Ints, prices: Ints, moments: Ints) -> Ints:
     """The price in force at each moment; the first one before that."""
     steps: Ints = prices[np.maximum(np.searchsorted(times, moments, side="right") - 1, 0)]
     return steps
-
-
-def _unknown(market: Market, _: int) -> PriceSeries:
-    raise AssertionError(f"the log of an ended run has the prices of {market}")
-
-
-_NO_OTHERS = Tariff(lambda market: rule_of_cloud(market.cloud), _unknown)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from pricing_data.units import HOUR, counted, usd_text
 from spotctl.show.costs import columns as fmt
-from spotctl.show.costs.charts import BarPart, cumulative, share_bar, stacked_bars
+from spotctl.show.costs.charts import cumulative, share_bar, stacked_bars
 from spotctl.show.costs.columns import HTML_GROUPS, texts
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.figures import usd
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.markup import Html, el, fragment
 from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
@@ -140,10 +140,12 @@ def _comparison(report: Report, digits: int) -> Html:
 
 def _tiles(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
-    least = bound_of(is_least=whole.is_least, is_most=False)
+    least, hours = bound_of(is_least=whole.is_least, is_most=False), whole.machine_micros / HOUR
+    hourly = f"${usd(whole.total) / hours:.4f} each" if hours and not whole.is_least else ""
+    rate = f"one per {hours / whole.evictions:.1f} machine-hours" if whole.evictions else "no machine was evicted"
     tiles = [
-        ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", _hourly(whole)),
-        ("Evictions", f"{least}{fmt.whole_number(whole.evictions)}", _eviction_rate(whole)),
+        ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", hourly),
+        ("Evictions", f"{least}{fmt.whole_number(whole.evictions)}", rate),
         *(_tile_of_step(report, name) for name in ("start-up", "redone work", "waiting")),
         ("Refunded", fmt.money(whole.free, digits), "charged and refunded"),
     ]
@@ -167,16 +169,6 @@ def _tile_of_step(report: Report, name: str) -> tuple[str, str, str]:
     return name.capitalize(), fmt.money(cost, fmt.digits_of(report)), _share_of(cost, report.whole.total)
 
 
-def _hourly(whole: Figures) -> str:
-    hours = whole.machine_micros / HOUR
-    return f"${usd(whole.total) / hours:.4f} each" if hours and not whole.is_least else ""
-
-
-def _eviction_rate(whole: Figures) -> str:
-    hours = whole.machine_micros / HOUR
-    return f"one per {hours / whole.evictions:.1f} machine-hours" if whole.evictions else "no machine was evicted"
-
-
 def _share_of(amount: int, whole: int) -> str:
     if whole <= 0:
         return ""
@@ -197,7 +189,9 @@ def _uses(report: Report) -> Html:
     alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
     free = report.whole.free
     more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""
-    lead = f"{_working_share(parts)} of the cost bought work that was kept.{more}"
+    of_parts = sum(part.value for part in parts)
+    working_share = f"{parts[0].value / of_parts:.1%}" if of_parts > 0 else "Nothing"
+    lead = f"{working_share} of the cost bought work that was kept.{more}"
     keys = [(part.class_, part.name) for part in parts if part.value > 0]
     picture = figure(share_bar(alt, parts), keys)
     return section("Where the money went", paragraph(lead, "lead"), picture, table(heads, rows, foot))
@@ -212,11 +206,6 @@ def _saving(report: Report) -> Html:
     rows += [(name, fmt.money(-amount, digits)) for name, amount in whole.steps if amount]
     heads, paid = (ColumnHead("step", is_text=True), ColumnHead("cost")), fmt.paid(report)
     return section(f"From on demand to {paid}", table(heads, rows, (paid, fmt.money(whole.total, digits))))
-
-
-def _working_share(parts: Sequence[BarPart]) -> str:
-    total = sum(part.value for part in parts)
-    return f"{parts[0].value / total:.1%}" if total > 0 else "Nothing"
 
 
 def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:

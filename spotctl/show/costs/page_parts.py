@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 
 from spotctl.show.costs.columns import FigureColumn, headings
@@ -30,12 +29,8 @@ _DOCUMENT = """<!doctype html>
 
 def document(title: str, body: Html) -> str:
     """A page with the style of cost reports."""
-    return _DOCUMENT.format(title=el("title", title), style=_style(), body=body)
-
-
-@cache
-def _style() -> str:
-    return files("spotctl.show.costs").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("spotctl.show.costs").joinpath("page.css").read_text(encoding="utf-8")
+    return _DOCUMENT.format(title=el("title", title), style=style, body=body)
 
 
 @dataclass(frozen=True, slots=True)

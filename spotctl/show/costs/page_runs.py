@@ -6,6 +6,7 @@ from itertools import groupby
 from statistics import median
 
 from pricing_data.units import HOUR, counted, to_datetime, usd_text
+from spotctl.log.ledger.account import Eviction, RunTimeline
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import Dot, EvictionMark, Layer, StageBand, dot_chart, footprint, prices, unbroken
@@ -25,7 +26,6 @@ from spotctl.show.costs.page_parts import (
     table,
     times,
 )
-from spotctl.show.costs.run_timeline import Eviction, RunTimeline
 from spotctl.show.phrases import moment
 
 MOST_JOBS = 4
@@ -136,20 +136,15 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
     held = [(line.name, pieces) for line in lines for pieces in unbroken(line.pieces)]
     begins = times([pieces[0][0] for _, pieces in held])
-    rows = [
-        (name, begin, moment(pieces[-1][1]), *_lowest_and_highest(pieces))
-        for (name, pieces), begin in zip(held, begins, strict=True)
-    ]
+    rows = []
+    for (name, pieces), begin in zip(held, begins, strict=True):
+        percents = [percent for _, _, percent in pieces]
+        rows.append((name, begin, moment(pieces[-1][1]), f"{min(percents):.1f}%", f"{max(percents):.1f}%"))
     heads = [ColumnHead("market", is_text=True), ColumnHead("from", is_text=True)]
     heads.append(ColumnHead("to", is_text=True, wide_only=True))
     heads += [ColumnHead("lowest, % of on-demand"), ColumnHead("highest")]
     keys = list(dict.fromkeys((line.class_, line.name) for line in lines))
     return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
-
-
-def _lowest_and_highest(pieces: Sequence[tuple[int, int, float]]) -> tuple[str, str]:
-    percents = [percent for _, _, percent in pieces]
-    return f"{min(percents):.1f}%", f"{max(percents):.1f}%"
 
 
 # -- plan --------------------------------------------------------------------------------------------------------------
@@ -307,14 +302,10 @@ def runs_section(report: Report) -> Html:
     if len(newest) > len(listed):
         more = len(newest) - len(listed)
         parts.append(paragraph(f"Only the latest {len(listed)} are listed; the total includes {more:,} more.", "lead"))
-    parts += [paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in _unsuccessful(report)]
+    unsuccessful = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
+    unsuccessful.sort(key=lambda run: -run.wall_began)
+    parts += [paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MOST_MESSAGES]]
     return section("All runs", *parts, is_long=True)
-
-
-def _unsuccessful(report: Report) -> list[RunTimeline]:
-    """The latest runs that did not end well and have a message."""
-    ended = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
-    return sorted(ended, key=lambda run: -run.wall_began)[:MOST_MESSAGES]
 
 
 def _run_row(run_cost: RunCost, digits: int) -> list[str]:

@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 from pricing_data.units import DAY, to_datetime, to_micros
+from spotctl.log.ledger.account import RunTimeline
 from spotctl.log.ledger.rows import LedgerRow
-from spotctl.show.costs.run_timeline import RunTimeline
 
 BILLING = UTC
 """The time zone of bills."""

@@ -13,12 +13,12 @@ from spotctl.agent.traffic import COUNTERS, Traffic, traffic
 from spotctl.clouds.base import Machine, MachineState
 from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
+from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.run.turn.observe import news
 from spotctl.show.costs.answers import as_csv, as_json
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.page import html
 from spotctl.show.costs.periods import Period
-from spotctl.show.costs.run_timeline import timeline_of
 from spotctl.show.costs.tables import plain_text
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.clouds.test_link import to

@@ -11,7 +11,7 @@ from spotctl.cli.app import debug_first
 from spotctl.cli.boundary import exit_code_of
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
 from spotctl.home.errors import BadRequest, BadSettings, MissingSecret
-from spotctl.log.errors import AlreadyRunning, LogFailed
+from spotctl.log.outcomes import AlreadyRunning, LogFailed
 from spotctl.planning.errors import NotInTime, OverBudget
 
 

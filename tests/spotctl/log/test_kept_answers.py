@@ -1,9 +1,8 @@
-"""Kept files of ended runs never change an answer: on logs to which anything happens, commands say what they say
-when nothing is kept."""
+"""What the log keeps of ended runs never changes an answer: on logs to which anything happens, commands say what they
+say when nothing is kept."""
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -21,16 +20,15 @@ from spotctl.log import events as ev, present
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import priced
 from spotctl.log.log_row import LogRow
-from spotctl.log.raw_log import raw_log, write_rows
-from spotctl.log.salvage import repair
+from spotctl.log.salvage import raw_log, repair, write_rows
 from spotctl.log.statuses import read_log
 from spotctl.log.store import EventLog
 from spotctl.show.runs import latest
 from spotctl.show.runs.latest import latest_views
 from spotctl.show.runs.reading import RunViews
 from tests.spotctl.log.ledger.random_runs import RandomRun
-from tests.spotctl.log.test_damaged_bytes import KEPT, answers
-from tests.spotctl.log.test_losses import ended
+from tests.spotctl.log.test_damaged_bytes import answers, forget
+from tests.spotctl.log.test_losses import changed, ended
 from tests.spotctl.show.costs.made import AWS, NIGHT, NOW, MadeRun, write_log
 
 LOGS, STEPS = 5, 8
@@ -110,21 +108,15 @@ class Story:
 @pytest.mark.parametrize("seed", range(LOGS))
 def test_what_is_kept_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(present, "wall_us", lambda: NOW)
-    story, aside = Story(tmp_path / "home", seed), tmp_path / "aside"
+    story = Story(tmp_path / "home", seed)
     story.home.mkdir()
-    aside.mkdir()
     for _ in range(STEPS):
         story.go_on()
         kept = answers(story.home)
         assert kept == answers(story.home)
-        for name in KEPT:
-            if (story.home / name).exists():
-                shutil.move(story.home / name, aside / name)
+        forget(story.home / "log.sqlite")
         assert kept == answers(story.home)
         _same_as_the_whole_log(story.home)
-        for name in KEPT:
-            if (aside / name).exists():
-                shutil.move(aside / name, story.home / name)
 
 
 def _same_as_the_whole_log(home: Path) -> None:
@@ -160,7 +152,7 @@ def test_damage_to_rows_that_no_answer_needs_is_found_within_a_day(
     before = latest_views(Settings(tmp_path))
     log = tmp_path / "log.sqlite"
     EventLog(log).close()
-    log.write_bytes(log.read_bytes().replace(b"a-00000a", b"a-00000x"))
+    changed(log, "UPDATE events SET at_us = at_us + 1 WHERE run = 'a-00000a' AND kind = 'Progressed'")
     assert latest_views(Settings(tmp_path)) == before
     monkeypatch.setattr(latest, "wall_us", lambda: NOW + DAY)
     assert latest_views(Settings(tmp_path)).damage

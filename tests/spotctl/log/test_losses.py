@@ -18,6 +18,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.remote_runner.homes import add_missing
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
+from tests.spotctl.log.old_form import to_old_form
 from tests.spotctl.show.costs.made import AWS, LOCAL, NIGHT, MadeRun, write_log
 
 TABLE_LEAF = 0x0D
@@ -181,6 +182,8 @@ def test_a_copy_of_a_run_goes_on_where_the_log_ended_before_its_repair(log: Path
 
 
 def test_rows_of_unknown_runs_are_missing_in_every_figure_of_their_time(log: Path) -> None:
+    """Without numbers, as in logs of earlier versions, nothing says of which run a lost row was."""
+    to_old_form(log)
     changed(log, f"DELETE FROM events WHERE run = '{OTHER}' OR kind = 'RunEnded'")
     repaired()
     report = spotctl("report", "cost", "--json").json

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from spotctl.log import events as ev
-from spotctl.log.errors import AlreadyRunning, BrokenLog
 from spotctl.log.event_json import all_from_json, from_json, to_json
 from spotctl.log.events import KINDS, Event
+from spotctl.log.outcomes import AlreadyRunning, BrokenLog
 from spotctl.log.store import EventLog, JobLock, is_running
 from tests.spotctl.run.worlds import MARKETS
 

@@ -22,9 +22,9 @@ from zoneinfo import ZoneInfo
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.files.job.reader import load as load_job, written
 from spotctl.home.config import load
-from spotctl.log.errors import AlreadyRunning
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.folding import fold
+from spotctl.log.outcomes import AlreadyRunning
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly.health import problems

@@ -14,8 +14,8 @@ from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import NotPermitted, PartlyListed, ProviderError, Throttled, Unanswered
 from spotctl.clouds.replayed import Replayed
 from spotctl.log import budget, events as ev
-from spotctl.log.errors import LogFailed
 from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import LogFailed
 from spotctl.log.store import EventLog
 from spotctl.run.turn.execute import RetryPolicy
 from tests.spotctl.clouds.fake import Call, FakeProvider, Refusal

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from math import inf
 
 from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine, ProviderBill
+from spotctl.log.ledger.account import NOT_MACHINE_TIME
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.bills.views import MICRO, Adjustment, Agreement, BillDifference, DifferenceKind
-from spotctl.show.costs.figures import NOT_MACHINE_TIME
 
 TimeSpanUs = tuple[int, int]
 

@@ -24,13 +24,14 @@ from spotctl.log import budget, events as ev, store
 from spotctl.log.event_json import to_json
 from spotctl.log.events import Event
 from spotctl.log.folding import fold
+from spotctl.log.ledger.account import in_order
+from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.project import Ledger, priced, project
 from spotctl.log.ledger.rows import ChargeKind, Use, micro_dollars
 from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
 from spotctl.show.costs import cost
 from spotctl.show.costs.grouping import By
-from spotctl.show.costs.run_timeline import in_order, timeline_of
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger import seconds
 from tests.spotctl.log.ledger.histories import JOB, nights

@@ -15,7 +15,7 @@ from pricing_data.market import Market
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.conditional import Content
 from spotctl.agent.errors import AgentError
-from spotctl.log.errors import LogFailed
+from spotctl.log.outcomes import LogFailed
 from spotctl.log.state import Allocation, Held, RunState
 from spotctl.run.remote_runner import serving
 from spotctl.run.remote_runner.fence import Claim, Fence, is_anothers, settle

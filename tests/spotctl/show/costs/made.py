@@ -16,14 +16,15 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
+from spotctl.log.ledger.account import RunPart, RunTimeline, in_order
+from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.project import project
 from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
-from spotctl.show.costs.cost import Report, RunPart, by_run, report
+from spotctl.show.costs.cost import Report, by_run, report
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.periods import ALWAYS, Period
-from spotctl.show.costs.run_timeline import RunTimeline, in_order, timeline_of
 
 NIGHT = parse_time("2026-06-01T02:00:00Z")
 NOW = parse_time("2026-07-02T09:00:00Z")

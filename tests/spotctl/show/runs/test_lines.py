@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 from pricing_data.market import Market
 from spotctl.log import events as ev, folding
 from spotctl.log.folding import fold
-from spotctl.log.ledger.final_figures import busy, final_figures
 from spotctl.log.ledger.rows import CostSoFar
+from spotctl.log.ledger.uses import busy, final_figures
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import RunState
 from spotctl.show.phrases import terms_text

@@ -1,0 +1,318 @@
+"""The account of a run: its timeline, the rows of its ledger, and their sums.
+
+A timeline is a run's times, outcome, machines, stages, evictions and plan. Sums add up over runs; their steps lead from
+the on-demand cost of the same work to the amount paid.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, overload
+
+import msgspec
+
+from pricing_data.market import Market
+from spotctl.files.job.values import RAY
+from spotctl.home.cloud import is_replayed
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use
+from spotctl.log.outcomes import FAILED
+
+NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS, ChargeKind.UNKNOWN})
+"""Charges for anything but the time of machines."""
+
+STEPS = (
+    "spot discount",
+    "refunds",
+    "start-up",
+    "waiting",
+    "redone work",
+    "reliable machines",
+    "disks, addresses, traffic and corrections",
+    "failed runs",
+)
+"""The steps from the on-demand cost of the same work to the amount paid."""
+
+_STEP_OF_USE = {
+    Use.STARTING: "start-up",
+    Use.LOADING: "start-up",
+    Use.IDLE: "waiting",
+    Use.REDONE: "redone work",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MachineMix:
+    """The number of machines of each kind from a moment on."""
+
+    at: int
+    reliable: int
+    on_demand: int
+    spot: int
+    reserved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A machine that the provider evicted."""
+
+    at: int
+    machine: str
+    market: Market
+    warned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StageChange:
+    """The AgileML stage of the job from a moment on."""
+
+    at: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess."""
+
+    usd: float | None = None
+    usd_low: float | None = None
+    usd_high: float | None = None
+    hours: float | None = None
+    on_demand_usd: float | None = None
+    assumed: bool = False
+    budget_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeline:
+    """A run. `wall_*` are times of this computer's clock, all others of the provider's.
+
+    `work` is in clocks, None for jobs that count none; `samples` are the items that a finished training went through.
+    `outcome` is None while the run is going on. `is_cut`: only a part of the run is in the report.
+    """
+
+    run: str
+    job: str
+    provider: str
+    tags: Mapping[str, str]
+    wall_began: int
+    wall_ended: int | None
+    began: int
+    until: int
+    outcome: str | None
+    message: str
+    work: int | None
+    evictions: tuple[Eviction, ...] = ()
+    mixes: tuple[MachineMix, ...] = ()
+    stages: tuple[StageChange, ...] = ()
+    expected: Expected = field(default_factory=Expected)
+    same_work: SameWork = field(default_factory=SameWork)
+    samples: int | None = None
+    is_cut: bool = False
+    received: int | None = None
+    sent: int | None = None
+    """Bytes that its machines received and sent, as far as machines reported them; None if none has."""
+    rows_lost: int = 0
+    """How many of its rows a repair of the log has dropped."""
+    is_least: bool = False
+    """Whether there are costs that its rows do not have: rows of the log are lost, or a price, or an order is open."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run failed: then its cost is a loss."""
+        return self.outcome == FAILED
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the log has no end of the run; its process may have been killed."""
+        return self.outcome is None
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether the run trained on a Ray cluster: it rented nothing, and the cost of the cluster is unknown here."""
+        return self.provider == RAY
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the run was on a replayed market, where nothing is billed."""
+        return is_replayed(self.provider)
+
+
+def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
+    """Runs in the order in which they began by this computer's clock."""
+    return tuple(sorted(timelines, key=order_of))
+
+
+def order_of(run: RunTimeline) -> tuple[int, str]:
+    return run.wall_began, run.run
+
+
+class Sums(NamedTuple):
+    """Sums over rows, which add up over runs."""
+
+    on_demand: int
+    on_demand_low: int
+    on_demand_high: int
+    free: int
+    other_charges: int
+    unsettled: int
+    doubtful: int
+    machine_micros: int
+    uses: tuple[int, ...]
+    """In the order of `Use`."""
+    steps: tuple[int, ...]
+    """In the order of `STEPS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """A run, or a part of it, with its rows and their sums."""
+
+    run: RunTimeline
+    rows: Sequence[LedgerRow]
+    sums: Sums
+
+    @classmethod
+    def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
+        return cls(run, rows, sums_of(run, rows))
+
+    @classmethod
+    def whole(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
+        """A run with all of its rows, of which each gets its part of the on-demand cost."""
+        return cls.of(run, shared(run, rows))
+
+    def stored(self) -> tuple[str, str]:
+        """The account as the log keeps it: the timeline with the sums, and the rows, both in JSON."""
+        lines = msgspec.json.encode(_columns(self.rows), enc_hook=str)
+        account = msgspec.json.encode((self.run, self.sums, len(self.rows)), enc_hook=str)
+        return account.decode(), lines.decode()
+
+
+def from_stored(costs: Iterable[tuple[str, str]]) -> list[RunPart]:
+    """Accounts as the log keeps them. Rows are decoded each time they are read: most reports need their sums."""
+    every = list(costs)
+    # All in one go is faster than one by one.
+    accounts = msgspec.json.decode(
+        f"[{','.join(account for account, _ in every)}]",
+        type=list[tuple[RunTimeline, Sums, int]],
+        dec_hook=lambda kind, text: kind(text),
+    )
+    return [
+        RunPart(run, _StoredRows(count, lines), sums)
+        for (run, sums, count), (_, lines) in zip(accounts, every, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Rows by columns; a row names the position of its market, because most rows have the same few markets."""
+
+    markets: list[Market]
+    columns: dict[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRows(Sequence[LedgerRow]):
+    """Rows that are decoded each time they are read."""
+
+    length: int
+    content: str
+
+    def __iter__(self) -> Iterator[LedgerRow]:
+        return _rows(msgspec.json.decode(self.content, type=_Columns))
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> LedgerRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LedgerRow]: ...
+
+    def __getitem__(self, index: int | slice) -> LedgerRow | Sequence[LedgerRow]:
+        return tuple(self)[index]
+
+
+def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
+    """The sums over rows of one run."""
+    uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
+    on_demand = other_charges = unsettled = doubtful = free = machine_micros = 0
+    for row in rows:
+        amount, kind = row.amount, row.kind
+        on_demand += row.on_demand
+        unsettled += 0 if row.settled else amount
+        doubtful += row.doubtful
+        _take_step(steps, run, row)
+        if kind in NOT_MACHINE_TIME:
+            other_charges += amount
+            continue
+        uses[row.use] += amount
+        if kind is ChargeKind.COMPUTE:
+            machine_micros += row.end - row.begin
+        elif kind is ChargeKind.REFUND:
+            free -= amount
+    steps["spot discount"] += on_demand
+    work = run.same_work
+    low = on_demand * work.low // work.amount if work.amount else on_demand
+    high = on_demand * work.high // work.amount if work.amount else on_demand
+    by_use, by_step = tuple(uses.values()), tuple(steps.values())
+    return Sums(on_demand, low, high, free, other_charges, unsettled, doubtful, machine_micros, by_use, by_step)
+
+
+def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
+    """Subtracts the amount of a row from the step that it belongs to."""
+    if run.failed:
+        steps["failed runs"] -= row.amount
+    elif row.kind in NOT_MACHINE_TIME or row.kind is ChargeKind.CORRECTION:
+        steps["disks, addresses, traffic and corrections"] -= row.amount
+    elif row.kind is ChargeKind.REFUND:
+        steps["refunds"] -= row.amount
+    elif row.reliable:
+        steps["reliable machines"] -= row.amount
+    elif row.use is Use.WORKING:
+        useful = run.same_work.useful
+        # An order of magnitude faster than the product of an integer and a fraction.
+        waited = row.amount - row.amount * useful.numerator // useful.denominator
+        steps["waiting"] -= waited
+        steps["spot discount"] -= row.amount - waited
+    else:
+        steps[_STEP_OF_USE[row.use]] -= row.amount
+
+
+def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
+    """The rows, each with its part of the on-demand cost of the run's work, so that groups add up to that cost.
+
+    Rows of time at work share all of the cost, in proportion to their list prices; starting, waiting and repeating were
+    not needed.
+    """
+    weights = list(map(_weight, rows))
+    whole, total = run.same_work.amount, sum(weights) or 1
+    costed, so_far, before = list[LedgerRow](), 0, 0
+    for row, weight in zip(rows, weights, strict=True):
+        so_far += weight
+        upto = whole * so_far // total
+        costed.append(row._replace(on_demand=upto - before))
+        before = upto
+    return costed
+
+
+def _weight(row: LedgerRow) -> int:
+    useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
+    # Machines that are paid for already may have no known list price.
+    return max(row.listed, 1) * (row.end - row.begin) if useful else 0
+
+
+def _columns(rows: Sequence[LedgerRow]) -> _Columns:
+    columns = dict(zip(LedgerRow._fields, map(list, zip(*rows, strict=True)), strict=False))
+    markets = list(dict.fromkeys(row.market for row in rows))
+    number = {market: i for i, market in enumerate(markets)}
+    return _Columns(markets, columns | {"market": [number[row.market] for row in rows]})
+
+
+_KINDS, _USES = {kind.value: kind for kind in ChargeKind}, {use.value: use for use in Use}
+
+
+def _rows(stored: _Columns) -> Iterator[LedgerRow]:
+    columns: dict[str, Any] = dict(stored.columns)
+    for name, values in (("market", stored.markets), ("kind", _KINDS), ("use", _USES)):
+        columns[name] = [values[key] for key in columns.get(name, ())]
+    return map(LedgerRow, *(columns.get(name, ()) for name in LedgerRow._fields))

@@ -1,0 +1,242 @@
+"""The tables of the event log: the rows of all runs, the end of each run's chain of rows, the costs of ended runs.
+
+The rows of a run are numbered from 1 and chained: the `link` of a row is a digest of the row and of the link before it,
+and `runs` has the last number and link of each run. A lost, foreign, repeated or changed row is a fact about one run.
+
+Rows of earlier versions have no number. They are numbered, all in one transaction, when the log is opened while no
+other process runs a job (`upgrade`), and read as they are until then. Earlier versions read and write the log as they
+did before.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+from zlib import crc32
+
+FORMAT = 1
+FINAL_FORMAT = 1
+"""The format of what `final_costs` and `final_views` have: what is in another one is computed anew."""
+
+StoredRow = tuple[int, str, int, str, str, int | None, int | None, int | None]
+"""A row's position in the log, run, time, kind, body, checksum, number within its run, and link. Rows of early versions
+have no checksum, those of versions without chains no number and no link."""
+
+COLUMNS = "id, run, at_us, kind, body"
+_ADDED_COLUMNS = ("checksum", "number", "link")
+"""Columns that logs of earlier versions lack."""
+
+_TRIGGER = (
+    "CREATE TRIGGER no_update BEFORE UPDATE OF id, run, at_us, kind, body, checksum ON events"
+    " BEGIN SELECT RAISE(ABORT, 'events are never changed'); END"
+)
+
+_ADDED = (
+    "CREATE INDEX unnumbered_events ON events (run) WHERE number IS NULL",
+    """CREATE TABLE runs (
+        run TEXT PRIMARY KEY,
+        job TEXT NOT NULL,
+        first INTEGER NOT NULL,
+        rows INTEGER NOT NULL,
+        link INTEGER NOT NULL,
+        checksum INTEGER NOT NULL) WITHOUT ROWID""",
+    *(
+        f"""CREATE TABLE {name} (
+        run TEXT PRIMARY KEY,
+        last_row INTEGER NOT NULL,
+        link INTEGER NOT NULL,
+        format INTEGER NOT NULL,
+        content TEXT NOT NULL,
+        lines TEXT NOT NULL,
+        checksum INTEGER NOT NULL)"""
+        for name in ("final_costs", "final_views")
+    ),
+    "CREATE TABLE checks (at_us INTEGER NOT NULL)",
+)
+
+CREATE = (
+    """CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run TEXT NOT NULL,
+        at_us INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL,
+        checksum INTEGER,
+        number INTEGER,
+        link INTEGER)""",
+    "CREATE INDEX events_of_run ON events (run, id)",
+    _TRIGGER,
+    "CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
+    *_ADDED,
+    f"PRAGMA user_version = {FORMAT}",
+)
+
+INSERT = "INSERT INTO events (run, at_us, kind, body, checksum, number, link) VALUES (?, ?, ?, ?, ?, ?, ?)"
+INSERT_UNNUMBERED = "INSERT INTO events (run, at_us, kind, body, checksum) VALUES (?, ?, ?, ?, ?)"
+_ENDS = "SELECT run, job, first, rows, link, checksum FROM runs"
+_PUT_END = "INSERT OR REPLACE INTO runs (run, job, first, rows, link, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_PORTION = 5000
+"""Rows that are read at once."""
+
+
+class ChainEnd(NamedTuple):
+    """The end of a run's chain: the number and link of its last row; and its job, and the position of its first row."""
+
+    run: str
+    job: str = ""
+    first: int = 0
+    rows: int = 0
+    link: int = 0
+
+    def with_row(self, position: int, kind: str, body: str, content: int) -> "ChainEnd":
+        """The end after one more row, whose checksum is `content`."""
+        job, first, number = self.job, self.first, self.rows + 1
+        if number == 1:
+            job, first = str(json.loads(body).get("job", "")) if kind == "RunBegan" else "", position
+        return ChainEnd(self.run, job, first, number, link_of(self.link, number, content))
+
+
+def checksum(run: str, at: int, kind: str, body: str) -> int:
+    """The checksum of what a row says: one changed byte is always found."""
+    return crc32(f"{run}\0{at}\0{kind}\0{body}".encode(errors="replace"))
+
+
+def link_of(before: int, number: int, content: int) -> int:
+    """The link of a row with this number and checksum, which follows a row with the link `before` (0: none)."""
+    return crc32(b"%d %d" % (number, content), before)
+
+
+def is_as_written(row: StoredRow) -> bool:
+    """Whether a row says what its checksum says."""
+    _, run, at, kind, body, expected, _, _ = row
+    if expected is None:
+        # A byte of SQLite's own can make a checksum none, and a text a number.
+        return isinstance(at, int) and all(isinstance(text, str) for text in (run, kind, body))
+    return expected == checksum(run, at, kind, body)
+
+
+def added_columns(db: sqlite3.Connection | sqlite3.Cursor) -> str:
+    """The last columns of `StoredRow` as a query has them; logs of earlier versions lack some."""
+    there = {column[1] for column in db.execute("PRAGMA table_info(events)").fetchall()}
+    return ", ".join(name if name in there else "NULL" for name in _ADDED_COLUMNS)
+
+
+def has_chains(db: sqlite3.Connection | sqlite3.Cursor) -> bool:
+    """Whether the log has the tables of this version."""
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'checks'").fetchone() is not None
+
+
+def chain_end(db: sqlite3.Connection, run: str) -> ChainEnd | None:
+    """The end of a run's chain; None if rows of the run have no number. ValueError: it is damaged."""
+    if db.execute("SELECT 1 FROM events WHERE run = ? AND number IS NULL LIMIT 1", (run,)).fetchone():
+        return None
+    found = db.execute(f"{_ENDS} WHERE run = ?", (run,)).fetchone()
+    if found is None and db.execute("SELECT 1 FROM events WHERE run = ? LIMIT 1", (run,)).fetchone():
+        raise ValueError(f"the number of rows of run {run} is lost")
+    return ChainEnd(run) if found is None else _checked_end(found)
+
+
+def chain_ends(db: sqlite3.Connection) -> dict[str, ChainEnd]:
+    """The ends of all chains. ValueError: one is damaged."""
+    return {end.run: end for end in map(_checked_end, db.execute(_ENDS))}
+
+
+def _checked_end(stored: tuple[str, str, int, int, int, int]) -> ChainEnd:
+    run, job, first, rows, link, expected = stored
+    end = ChainEnd(run, job, first, rows, link)
+    if _digest(end) != expected:
+        raise ValueError(f"the number of rows of run {run} was changed")
+    return end
+
+
+def put_ends(db: sqlite3.Connection | sqlite3.Cursor, ends: Iterable[ChainEnd]) -> None:
+    """Writes the new ends of chains."""
+    db.executemany(_PUT_END, [(*end, _digest(end)) for end in ends])
+
+
+def _digest(values: Iterable[object]) -> int:
+    return crc32("\0".join(map(str, values)).encode(errors="replace"))
+
+
+def put_final(
+    db: sqlite3.Connection | sqlite3.Cursor, table: str, found: Iterable[tuple[ChainEnd, tuple[str, str]]]
+) -> None:
+    """Writes what follows from the rows of ended runs up to the ends of their chains."""
+    values = ((end.run, end.rows, end.link, FINAL_FORMAT, *texts) for end, texts in found)
+    db.executemany(
+        f"INSERT OR REPLACE INTO {table} (run, last_row, link, format, content, lines, checksum)"  # noqa: S608 - a table of ours
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(*of_run, _digest(of_run)) for of_run in values],
+    )
+
+
+def final(db: sqlite3.Connection, table: str, ends: Mapping[str, ChainEnd]) -> dict[str, tuple[str, str]]:
+    """What a table has of ended runs that have had no row since, if this version wrote it."""
+    known = dict[str, tuple[str, str]]()
+    for *values, expected in db.execute(f"SELECT run, last_row, link, format, content, lines, checksum FROM {table}"):  # noqa: S608 - a table of ours
+        run, last_row, link, made, content, lines = values
+        end = ends.get(run)
+        is_of_end = end is not None and (last_row, link, made) == (end.rows, end.link, FINAL_FORMAT)
+        if is_of_end and _digest(values) == expected:
+            known[run] = content, lines
+    return known
+
+
+# -- logs of earlier versions ------------------------------------------------------------------------------------------
+
+
+def must_be_upgraded(db: sqlite3.Connection | sqlite3.Cursor) -> bool:
+    """Whether a log has rows without a number, or no room for numbers."""
+    if not has_chains(db) or "NULL" in added_columns(db):
+        return True
+    return db.execute("SELECT 1 FROM events WHERE number IS NULL LIMIT 1").fetchone() is not None
+
+
+def add_checksums(db: sqlite3.Cursor) -> None:
+    """Makes room for checksums in a log of a very early version, whose rows have none."""
+    if not any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)").fetchall()):
+        db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
+
+
+def upgrade(db: sqlite3.Cursor) -> None:
+    """Numbers and chains rows that have no number, within the transaction that is going on.
+
+    A log that lacks rows, or has rows that were changed, is left as it is: a repair writes it anew.
+    """
+    if not _is_whole(db):
+        return
+    is_new = not has_chains(db)
+    if is_new:
+        for name in ("number", "link"):
+            db.execute(f"ALTER TABLE events ADD COLUMN {name} INTEGER")
+        db.execute("DROP TRIGGER IF EXISTS no_update")
+    ends = {} if is_new else chain_ends(db.connection)
+    for portion in _unnumbered(db):
+        numbers = []
+        for position, run, at, kind, body, stored, *_ in portion:
+            content = checksum(run, at, kind, body) if stored is None else stored
+            ends[run] = end = ends.get(run, ChainEnd(run)).with_row(position, kind, body, content)
+            numbers.append((end.rows, end.link, position))
+        db.executemany("UPDATE events SET number = ?, link = ? WHERE id = ?", numbers)
+    if is_new:
+        for statement in (_TRIGGER, *_ADDED):
+            db.execute(statement)
+    put_ends(db, ends.values())
+
+
+def _is_whole(db: sqlite3.Cursor) -> bool:
+    """Whether all rows that were written are there, and those without a number are as they were written."""
+    counts = db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
+    written = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
+    return set(counts) == set(written) and all(is_as_written(row) for portion in _unnumbered(db) for row in portion)
+
+
+def _unnumbered(db: sqlite3.Cursor) -> Iterator[list[StoredRow]]:
+    """The rows without a number, in portions, which may get one while they are read."""
+    chosen = "number IS NULL AND id > ?" if has_chains(db) else "id > ?"
+    columns = f"{COLUMNS}, {added_columns(db)}"
+    statement = f"SELECT {columns} FROM events NOT INDEXED WHERE {chosen} ORDER BY id LIMIT {_PORTION}"  # noqa: S608 - of constants
+    last = 0
+    while portion := db.execute(statement, (last,)).fetchall():
+        last = portion[-1][0]
+        yield portion

@@ -1,0 +1,254 @@
+"""Logs of the version before numbered rows are read and numbered, whatever happens meanwhile; loss concerns one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotctl.home.config import Settings
+from spotctl.log import events as ev
+from spotctl.log.outcomes import BrokenLog
+from spotctl.log.store import EventLog
+from spotctl.show.costs.answers import as_json
+from spotctl.show.costs.gather import gather
+from spotctl.show.costs.grouping import By
+from spotctl.show.costs.periods import ALWAYS
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.log.old_form import numbered, to_old_form
+from tests.spotctl.log.test_losses import OTHER, RUN, changed, ended, group_of
+from tests.spotctl.show.costs.made import NIGHT, NOW, write_log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The log of two jobs with the same run each, as an earlier version wrote it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    write_log([ended(RUN, "train"), ended(OTHER, "tune")], home)
+    to_old_form(home / "log.sqlite")
+    return home / "log.sqlite"
+
+
+def report(home: Path) -> Any:  # noqa: ANN401 - JSON
+    return as_json(gather(Settings(home), (), ALWAYS, (By.RUN,), NOW))
+
+
+def is_chained(log: Path) -> bool:
+    found = numbered(log)
+    return found is not None and all(number is not None for number, _ in found)
+
+
+OPEN = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+
+class Killed(sqlite3.Connection):
+    left = int(sys.argv[2])
+
+    def cursor(self):
+        return super().cursor(KilledCursor)
+
+class KilledCursor(sqlite3.Cursor):
+    def step(self):
+        Killed.left -= 1
+        if not Killed.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def execute(self, *words):
+        self.step()
+        return super().execute(*words)
+
+    def executemany(self, *words):
+        self.step()
+        return super().executemany(*words)
+
+connect = sqlite3.connect
+sqlite3.connect = lambda *words, **options: connect(*words, factory=Killed, **options)
+from spotctl.log.store import EventLog
+EventLog(Path(sys.argv[1])).close()
+"""
+
+
+@pytest.mark.slow
+def test_an_upgrade_that_is_killed_at_any_step_is_done_by_the_next_process(log: Path, tmp_path: Path) -> None:
+    expected, step, code = report(_copy(log, tmp_path / "whole").parent), 0, -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        step += 1
+        copy = _copy(log, tmp_path / f"killed-{step}")
+        code = subprocess.run([sys.executable, "-c", OPEN, str(copy), str(step)], check=False).returncode
+        assert code in (0, -signal.SIGKILL)
+        # What the killed process did is all or nothing.
+        assert numbered(copy) is None or is_chained(copy)
+        assert report(copy.parent) == expected
+        assert is_chained(copy)
+        assert spotctl("--home", str(copy.parent), "log", "check").code == 0
+    assert step > 15
+
+
+def _copy(log: Path, home: Path) -> Path:
+    home.mkdir()
+    for name in (log.name, "log.begun"):
+        if log.with_name(name).exists():
+            shutil.copy(log.with_name(name), home)
+    return home / log.name
+
+
+def test_two_processes_upgrade_a_log_once(log: Path) -> None:
+    words = [sys.executable, "-c", OPEN, str(log), "0"]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: subprocess.run(words, check=False).returncode, range(4))) == [0] * 4
+    first = numbered(log)
+    assert is_chained(log)
+    EventLog(log).close()
+    assert numbered(log) == first
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from spotctl.log.store import JobLock
+lock = JobLock(Path(sys.argv[1]), "train")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_upgrade_waits_while_a_process_runs_a_job(log: Path) -> None:
+    """Until then, the log is read and written as the earlier version does it."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(log.with_name("locks"))], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        before = report(log.parent)
+        with EventLog(log) as opened:
+            opened.append(
+                "train-00000c", NIGHT, ev.RunBegan("train", "aws", {"kind": "command", "run": "true"}, "", NIGHT)
+            )
+        assert numbered(log) is None
+        assert spotctl("log", "check").code == 0
+        os.kill(holder.pid, signal.SIGKILL)
+    after = report(log.parent)
+    assert is_chained(log)
+    assert {group["run"] for group in after["groups"]} == {RUN, OTHER, "train-00000c"}
+    assert after["groups"][0] == before["groups"][0]
+
+
+def test_a_log_that_an_earlier_version_goes_on_writing_is_numbered_again(log: Path) -> None:
+    EventLog(log).close()
+    with closing(sqlite3.connect(log)) as db, db:
+        db.execute(
+            "INSERT INTO events (run, at_us, kind, body, checksum) SELECT run, at_us, kind, body, checksum FROM events"
+            " WHERE kind = 'Progressed'"
+        )
+    assert not is_chained(log)
+    EventLog(log).close()
+    assert is_chained(log)
+    assert spotctl("log", "check").code == 0
+
+
+def test_a_damaged_log_of_an_earlier_version_is_left_as_it_is_until_it_is_repaired(log: Path) -> None:
+    changed(log, f"DELETE FROM events WHERE run = '{RUN}' AND kind = 'Progressed'")
+    assert "event log" in spotctl("report", "cost").error
+    assert spotctl("log", "check").code == 1
+    assert numbered(log) is None
+    assert spotctl("log", "repair").code == 0
+    assert spotctl("report", "cost").code == 0
+    assert is_chained(log)
+
+
+def test_equal_runs_count_one_by_one(log: Path, tmp_path: Path) -> None:
+    """Nothing that is kept of one run is another's, whatever they have in common."""
+    for _ in range(2):
+        assert [group["total_usd"] for group in report(log.parent)["groups"]] == [2.4, 2.4]
+    home = tmp_path / "copies"
+    home.mkdir()
+    with EventLog(log) as opened, EventLog(home / "log.sqlite") as copies:
+        rows = opened.of_run(RUN)
+        for number in range(3):
+            for row in rows:
+                copies.append(f"train-{number:06x}", row.at, row.event)
+    for _ in range(2):
+        assert report(home)["total_usd"] == pytest.approx(3 * 2.4)
+
+
+def test_the_cost_of_a_run_is_written_with_its_end(tmp_path: Path) -> None:
+    path, rows = tmp_path / "log.sqlite", ended(RUN, "train").log()
+    with EventLog(path) as log, closing(sqlite3.connect(path)) as other:
+        for row in rows:
+            log.append(row.run, row.at, row.event)
+            (costs,) = other.execute("SELECT count(*) FROM final_costs").fetchone()
+            assert costs == isinstance(row.event, ev.RunEnded)
+
+
+def _damaged(home: Path, statement: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    changed(home / "log.sqlite", statement)
+    # What rows say is checked once a day.
+    changed(home / "log.sqlite", "DELETE FROM checks")
+    return spotctl("--home", str(home), "log", "check", "--json").json["damage"], report(home)
+
+
+@pytest.mark.slow
+def test_a_row_that_is_lost_concerns_its_run_alone(log: Path, tmp_path: Path) -> None:
+    """Each row in turn, of ended runs and of one that goes on: the check names it, and no other figure changes."""
+    with EventLog(log) as opened:
+        for row in ended("train-00000c", "third").log()[:-2]:
+            opened.append(row.run, row.at, row.event)
+        runs = [row.run for run in opened.names() for row in opened.of_run(run)]
+    with closing(sqlite3.connect(log)) as db:
+        runs = [run for (run,) in db.execute("SELECT run FROM events ORDER BY id")]
+    expected = {group["run"]: group for group in report(log.parent)["groups"]}
+    with closing(sqlite3.connect(log)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for position, run in enumerate(runs, 1):
+        copy = _copy(log, tmp_path / f"lost-{position}")
+        damage, found = _damaged(copy.parent, f"DELETE FROM events WHERE id = {position}")
+        assert position in {flaw["row"] for flaw in damage}
+        assert {flaw["run"] for flaw in damage} == {run}
+        groups = {group["run"]: group for group in found["groups"]}
+        assert groups.keys() == expected.keys()
+        for other, group in groups.items():
+            if other == run:
+                assert group["rows_lost"] >= 1
+                assert group["total_high_usd"] is None
+            else:
+                assert json.dumps(group) == json.dumps(expected[other])
+
+
+FOREIGN = {
+    "moved to another run": f"UPDATE events SET run = '{OTHER}' WHERE run = '{RUN}' AND kind = 'Progressed'",
+    "changed": f"UPDATE events SET at_us = at_us + 1 WHERE run = '{RUN}' AND kind = 'Progressed'",
+    "twice": "INSERT INTO events (run, at_us, kind, body, checksum, number, link) SELECT run, at_us, kind, body,"
+    f" checksum, number, link FROM events WHERE run = '{RUN}' AND kind = 'Progressed'",
+}
+
+
+@pytest.mark.parametrize("how", FOREIGN)
+def test_a_foreign_row_concerns_its_run_alone(log: Path, how: str) -> None:
+    expected = {group["run"]: group for group in report(log.parent)["groups"]}
+    damage, found = _damaged(log.parent, FOREIGN[how])
+    assert damage
+    assert all(flaw["row"] for flaw in damage)
+    groups = {group["run"]: group for group in found["groups"]}
+    assert groups[OTHER] == expected[OTHER]
+    assert groups[RUN]["total_usd"] == expected[RUN]["total_usd"]
+    assert (groups[RUN]["rows_lost"] > 0) is (how != "twice")
+
+
+def test_a_run_is_resumed_only_with_all_its_rows(log: Path) -> None:
+    EventLog(log).close()
+    changed(log, f"DELETE FROM events WHERE run = '{RUN}' AND kind = 'Rented'")
+    with EventLog(log) as opened:
+        assert opened.of_run(OTHER)
+        with pytest.raises(BrokenLog, match=f"row 3 of run {RUN} is missing"):
+            opened.of_run(RUN)
+    assert group_of(spotctl("report", "cost", "--json").json, "train")["rows_lost"] >= 1
