@@ -215,7 +215,7 @@ def raw_log(path: Path) -> RawLog:
             with suppress(sqlite3.Error, ValueError):
                 last = int((db.execute(_LAST).fetchone() or (0,))[0])
             if schema.has_chains(db):
-                ends = {run: end.rows for run, end in schema.chain_ends(db).items()}
+                ends = {run: min(end.rows, most) for run, end in schema.chain_ends(db).items()}
     except (sqlite3.Error, ValueError) as error:
         failures.append(str(error))
     if last > most or any(id_ > most for id_ in rows):
@@ -249,6 +249,8 @@ def _scanned(db: sqlite3.Connection, scans: Iterable[str], failures: list[str]) 
 def _row(stored: tuple[Any, ...]) -> RawRow:
     id_, run, at, kind, body, expected, number, link = stored
     content = _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body)
+    if not isinstance(number, int) or not isinstance(link, int):
+        number = link = None
     return RawRow(id_, *content, expected is None or expected == checksum(*content), number, link)
 
 

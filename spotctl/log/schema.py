@@ -11,6 +11,7 @@ did before.
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
@@ -92,7 +93,10 @@ class ChainEnd(NamedTuple):
         """The end after one more row, whose checksum is `content`."""
         job, first, number = self.job, self.first, self.rows + 1
         if number == 1:
-            job, first = str(json.loads(body).get("job", "")) if kind == "RunBegan" else "", position
+            first = position
+            # A beginning that cannot be read says no job, and stops no other run: its own readers say what is wrong.
+            with suppress(ValueError, AttributeError):
+                job = str(json.loads(body).get("job", "")) if kind == "RunBegan" else ""
         return ChainEnd(self.run, job, first, number, link_of(self.link, number, content))
 
 
@@ -107,8 +111,10 @@ def link_of(before: int, number: int, content: int) -> int:
 
 
 def is_as_written(row: StoredRow) -> bool:
-    """Whether a row says what its checksum says."""
-    _, run, at, kind, body, expected, _, _ = row
+    """Whether a row says what its checksum says, and its number and link are numbers, if it has them."""
+    _, run, at, kind, body, expected, number, link = row
+    if not (number is None or isinstance(number, int)) or not (link is None or isinstance(link, int)):
+        return False
     if expected is None:
         # A byte of SQLite's own can make a checksum none, and a text a number.
         return isinstance(at, int) and all(isinstance(text, str) for text in (run, kind, body))

@@ -45,6 +45,8 @@ _LAST_UNTIL = (
     "SELECT number, link FROM events WHERE run = ? AND id <= ? AND number IS NOT NULL ORDER BY id DESC LIMIT 1"
 )
 
+_ROWS_WRITTEN = "SELECT coalesce(max(rows), 0) FROM runs WHERE run = ?"
+
 _CHAINED = "SELECT (SELECT coalesce(sum(rows), 0) FROM runs) + (SELECT count(*) FROM events WHERE number IS NULL)"
 
 _PORTION = 5000
@@ -128,23 +130,22 @@ class EventLog:
             schema.put_final(cursor, table, [(end, texts) for end, texts in found if now.get(end.run) == end])
 
     def _put_cost(self, cursor: sqlite3.Cursor, end: ChainEnd) -> None:
-        from spotctl.log.ledger.final_cost import final_account
+        try:
+            from spotctl.log.ledger.final_cost import final_account
 
-        account = None
-        # Whatever the rows of the run say, its end is written: a report says what is wrong with them.
-        with suppress(Exception):
             account = final_account(self.of_run(end.run))
-        if account is not None:
-            schema.put_final(cursor, "final_costs", [(end, account.stored())])
+            found = [] if account is None else [(end, account.stored())]
+        except Exception as error:
+            # Whatever the rows of the run say, its end is written: a report says what is wrong with them. But where the
+            # disk fails, nothing is written: SQLite may have ended the transaction.
+            if isinstance(error, LogFailed) or not self._db.in_transaction:
+                raise
+        else:
+            schema.put_final(cursor, "final_costs", found)
 
     def _end_of(self, run: str) -> ChainEnd | None:
         """The end of a run's chain, which its next row follows; None if its next row gets no number either."""
-        if not self._has_chains:
-            return None
-        try:
-            return schema.chain_end(self._db, run)
-        except ValueError as error:
-            raise BrokenLog(self.damaged(str(error))) from error
+        return schema.chain_end(self._db, run) if self._has_chains else None
 
     def _next_position(self) -> int:
         (last,) = self._db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()
@@ -168,6 +169,9 @@ class EventLog:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """A context whose reads all see the log as of one moment, while other processes go on writing."""
+        if self._db.in_transaction:
+            yield
+            return
         with self._failing():
             self._db.execute("BEGIN")
         try:
@@ -185,14 +189,13 @@ class EventLog:
     def rows_of(self, run: str, after: int = 0) -> list[StoredRow]:
         """The rows of a run after a position. BrokenLog: not all that were written are there, as they were written."""
         before, written = (0, 0), 0
-        with self._failing():
+        with self.snapshot():
             if self._has_chains:
-                # Read first, because another process may write to the run.
-                (written,) = self._db.execute(
-                    "SELECT coalesce(max(rows), 0) FROM runs WHERE run = ?", (run,)
-                ).fetchone()
-                before = self._db.execute(_LAST_UNTIL, (run, after)).fetchone() or before
-        rows = [row for portion in self._stored("WHERE run = ? AND id > ? ORDER BY id", run, after) for row in portion]
+                with self._failing():
+                    (written,) = self._db.execute(_ROWS_WRITTEN, (run,)).fetchone()
+                    before = self._db.execute(_LAST_UNTIL, (run, after)).fetchone() or before
+            found = self._stored("WHERE run = ? AND id > ? ORDER BY id", run, after)
+            rows = [row for portion in found for row in portion]
         number, _ = self._followed(rows, *before)
         if number < written:
             raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
@@ -253,10 +256,7 @@ class EventLog:
             return {}
         with self._failing():
             unnumbered = {run for (run,) in self._db.execute("SELECT run FROM events WHERE number IS NULL")}
-            try:
-                ends = schema.chain_ends(self._db)
-            except ValueError as error:
-                raise BrokenLog(self.damaged(str(error))) from error
+            ends = schema.chain_ends(self._db)
         return {run: end for run, end in ends.items() if run not in unnumbered}
 
     def final(self, table: str, ends: Mapping[str, ChainEnd]) -> dict[str, tuple[str, str]]:
@@ -386,8 +386,8 @@ class EventLog:
     def _failing(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            # Where the names of tables are damaged, even SQLite's messages are no text.
+        except (sqlite3.Error, ValueError) as error:
+            # The end of a chain is damaged, or, where the names of tables are, even SQLite's messages are no text.
             if not getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT):
                 raise BrokenLog(self.damaged(str(error))) from error
             raise LogFailed(
@@ -398,7 +398,7 @@ class EventLog:
 def connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
     """A connection to a log, for one thread. A log in a folder that cannot be written needs no file next to it."""
     is_alone = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
-    name = f"file:{quote(str(path))}?{'immutable=1' if is_alone else f'mode={mode}'}"
+    name = f"file:{quote(os.fsencode(path))}?{'immutable=1' if is_alone else f'mode={mode}'}"
     # isolation_level None: each statement is a transaction of its own.
     return sqlite3.connect(name, uri=True, timeout=WAIT_MS / 1000, isolation_level=None)
 

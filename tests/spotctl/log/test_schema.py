@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 
 from spotctl.home.config import Settings
-from spotctl.log import events as ev
-from spotctl.log.outcomes import BrokenLog
+from spotctl.log import events as ev, schema, store
+from spotctl.log.ledger import final_cost
+from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import BrokenLog, LogFailed
+from spotctl.log.salvage import raw_log, salvage
 from spotctl.log.store import EventLog
 from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.gather import gather
@@ -75,8 +78,12 @@ class KilledCursor(sqlite3.Cursor):
 
 connect = sqlite3.connect
 sqlite3.connect = lambda *words, **options: connect(*words, factory=Killed, **options)
+from spotctl.log import events as ev
 from spotctl.log.store import EventLog
-EventLog(Path(sys.argv[1])).close()
+with EventLog(Path(sys.argv[1])) as log:
+    for run in sys.argv[3:]:
+        last = log.of_run(run)[-1]
+        log.append(run, last.at, ev.RunEnded("done", "", last.at))
 """
 
 
@@ -94,6 +101,29 @@ def test_an_upgrade_that_is_killed_at_any_step_is_done_by_the_next_process(log: 
         assert is_chained(copy)
         assert spotctl("--home", str(copy.parent), "log", "check").code == 0
     assert step > 15
+
+
+@pytest.mark.slow
+def test_a_run_has_its_end_and_its_cost_or_neither(tmp_path: Path) -> None:
+    """Killed at any step of writing them."""
+    home, run, step, code = tmp_path / "home", ended(RUN, "train"), 0, -signal.SIGKILL
+    home.mkdir()
+    last, _ = run.events.pop()
+    write_log([run], home)
+    with EventLog(home / "log.sqlite") as log:
+        before = len(log.of_run(RUN))
+    found = set[tuple[int, int]]()
+    while code == -signal.SIGKILL:
+        step += 1
+        copy = _copy(home / "log.sqlite", tmp_path / f"killed-{step}")
+        code = subprocess.run([sys.executable, "-c", OPEN, str(copy), str(step), RUN], check=False).returncode
+        with closing(sqlite3.connect(copy)) as db:
+            rows = db.execute("SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM final_costs)").fetchone()
+        found.add(rows)
+        with EventLog(copy) as log:
+            log.check(last)
+            assert len(log.of_run(RUN)) == rows[0]
+    assert (code, found) == (0, {(before, 0), (before + 1, 1)})
 
 
 def _copy(log: Path, home: Path) -> Path:
@@ -195,6 +225,178 @@ def _damaged(home: Path, statement: str) -> tuple[list[dict[str, Any]], dict[str
     # What rows say is checked once a day.
     changed(home / "log.sqlite", "DELETE FROM checks")
     return spotctl("--home", str(home), "log", "check", "--json").json["damage"], report(home)
+
+
+def _with_run_to_end(home: Path) -> tuple[EventLog, LogRow]:
+    """The log of a run without its end, and that end."""
+    rows = ended(RUN, "train").log()
+    log = EventLog(home / "log.sqlite")
+    for row in rows[:-1]:
+        log.append(row.run, row.at, row.event)
+    return log, rows[-1]
+
+
+def test_the_end_of_a_run_is_written_whatever_its_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(_: object) -> None:
+        raise KeyError("m-1")
+
+    monkeypatch.setattr(final_cost, "final_account", unreadable)
+    log, end = _with_run_to_end(tmp_path)
+    with log:
+        log.append(end.run, end.at, end.event)
+        assert log.ended_runs() == {RUN}
+        assert not log.final("final_costs", log.ends())
+    monkeypatch.undo()
+    assert report(tmp_path)["total_usd"] == 2.4
+
+
+@pytest.mark.parametrize("has_ended_the_transaction", [False, True])
+def test_the_end_of_a_run_is_not_written_where_the_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ended_the_transaction: bool
+) -> None:
+    """SQLite ends the transaction at some errors: what is written later would be a transaction of its own."""
+    log, end = _with_run_to_end(tmp_path)
+
+    def failing(_: object) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_READ"
+        if has_ended_the_transaction:
+            log._db.execute("ROLLBACK")
+            raise error
+        with log._failing():
+            raise error
+
+    with log:
+        monkeypatch.setattr(final_cost, "final_account", failing)
+        with pytest.raises(LogFailed, match="disk I/O error"):
+            log.append(end.run, end.at, end.event)
+        monkeypatch.undo()
+        assert not log.ended_runs()
+        assert not log.final("final_costs", log.ends())
+        log.append(end.run, end.at, end.event)
+        log.check(NOW)
+    assert report(tmp_path)["total_usd"] == 2.4
+
+
+def _going_on(log: Path, db: sqlite3.Connection) -> None:
+    """Before each later query, another process writes to a run."""
+
+    def write(statement: str) -> None:
+        if statement.startswith("SELECT"):
+            with closing(sqlite3.connect(log)) as other, other:
+                values = RUN, NIGHT, "StopRequested", '{"outcome": "stopped", "message": "", "facts": {}}'
+                end = schema.chain_end(other, RUN)
+                assert end is not None
+                content = schema.checksum(*values)
+                (last,) = other.execute("SELECT max(id) FROM events").fetchone()
+                end = end.with_row(last + 1, values[2], values[3], content)
+                other.execute(schema.INSERT, (*values, content, end.rows, end.link))
+                schema.put_ends(other, [end])
+
+    db.set_trace_callback(write)
+
+
+def test_a_log_that_another_process_writes_to_is_read_as_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, end = _with_run_to_end(tmp_path)
+    path = tmp_path / "log.sqlite"
+    with log:
+        _going_on(path, log._db)
+        for _ in range(3):
+            rows = log.of_run(end.run)
+            assert log.of_run(end.run, rows[-1].id)
+        log.check(NOW)
+        log._db.set_trace_callback(None)
+        written = len(log.of_run(end.run))
+    assert written > len(rows)
+
+    def connect(path: Path, _: str) -> sqlite3.Connection:
+        db = sqlite3.connect(path, isolation_level=None)
+        _going_on(path, db)
+        return db
+
+    monkeypatch.setattr(store, "connect", connect)
+    raw = raw_log(path)
+    monkeypatch.undo()
+    assert (raw.failure, raw.last, raw.written) == ("", len(raw.rows), {RUN: len(raw.rows)})
+    assert raw.last >= written
+
+
+def _counted(db: sqlite3.Connection, rows: int) -> None:
+    """The run has another number of rows, with the right checksum."""
+    end = schema.chain_end(db, RUN)
+    assert end is not None
+    schema.put_ends(db, [end._replace(rows=rows)])
+
+
+GARBAGE = {
+    "number": "UPDATE events SET number = 4294967296 WHERE id = 4",
+    "last number": "UPDATE events SET number = 4294967296 WHERE id = (SELECT max(id) FROM events)",
+    "negative number": "UPDATE events SET number = -1 WHERE id = 4",
+    "text as number": "UPDATE events SET number = 'x' WHERE id = 4",
+    "text as link": "UPDATE events SET link = 'x' WHERE id = 4",
+    "position": "UPDATE events SET id = 4294967296 WHERE id = 4",
+    "last position": "UPDATE sqlite_sequence SET seq = 4294967296",
+    "count": "UPDATE runs SET rows = 4294967296",
+    "text as count": "UPDATE runs SET rows = 'x'",
+}
+
+
+@pytest.mark.parametrize("what", [*GARBAGE, "count with its checksum"])
+def test_a_number_that_no_row_can_have_is_damage_and_not_a_count(log: Path, what: str) -> None:
+    before = spotctl("report", "cost", "--json").json
+    with closing(sqlite3.connect(log)) as db, db:
+        db.execute("DELETE FROM checks")
+        if what in GARBAGE:
+            db.execute("DROP TRIGGER no_update")
+            db.execute(GARBAGE[what])
+        else:
+            _counted(db, 2**32)
+    salvaged = salvage(log)
+    assert salvaged.damage
+    assert sum(loss.rows for loss in salvaged.losses) < log.stat().st_size
+    assert spotctl("log", "check").code == 1
+    # A report refuses, or says that rows are lost, or is right.
+    found = spotctl("report", "cost", "--json")
+    assert found.code or found.json["rows_lost"] or found.json == before
+    assert spotctl("log", "repair").code == 0
+    assert spotctl("log", "check").code == 0
+
+
+def test_a_beginning_that_cannot_be_read_stops_no_other_run(tmp_path: Path) -> None:
+    """In a log so old that its rows have no checksums."""
+    home = tmp_path / "home"
+    home.mkdir()
+    write_log([ended(RUN, "train"), ended(OTHER, "tune")], home)
+    to_old_form(home / "log.sqlite")
+    changed(home / "log.sqlite", "UPDATE events SET checksum = NULL")
+    changed(home / "log.sqlite", f"UPDATE events SET body = 'x' WHERE kind = 'RunBegan' AND run = '{RUN}'")
+    with EventLog(home / "log.sqlite") as log:
+        assert log.of_run(OTHER)
+        with pytest.raises(BrokenLog, match="damaged RunBegan"):
+            log.of_run(RUN)
+    assert spotctl("log", "check").code == 1
+    assert spotctl("log", "repair").code == 0
+    assert group_of(spotctl("report", "cost", "--json").json, "tune")["total_usd"] == 2.4
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["numbered", "of an earlier version"])
+def test_a_home_that_cannot_be_written_is_read_and_stays_as_it_is(
+    log: Path, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    expected = report(_copy(log, log.parent.with_name("writable")).parent)
+    if not is_old:
+        EventLog(log).close()
+    before = log.read_bytes()
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    for _ in range(2):
+        assert report(log.parent) == expected
+        assert spotctl("log", "check").code == 0
+        assert group_of(spotctl("report", "cost", "--json").json, "train")["total_usd"] == 2.4
+        assert spotctl("status", "--json").code == 0
+    assert log.read_bytes() == before
+    assert is_chained(log) is not is_old
 
 
 @pytest.mark.slow
