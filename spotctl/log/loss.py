@@ -108,8 +108,21 @@ def foreign_rows(raw: RawLog) -> set[int]:
         link_before[run, number] = same[0].link if own is None else own.link
         most = raw.written.get(run, number)
         # The rows of a run have other positions than those of its earlier rows, so no number exceeds its position.
-        foreign.update(row.id for row in same if row.sound and not (row is own and number <= min(most, row.id)))
+        foreign.update(row.id for row in same if row.sound and not (row is own and 1 <= number <= min(most, row.id)))
     return foreign
+
+
+def misnumbered_runs(raw: RawLog, usable: Iterable[RawRow]) -> set[str]:
+    """The runs whose usable rows do not have the numbers from 1 to that of the last row that the run wrote."""
+    numbers = {run: list[int]() for run in raw.written}
+    for row in usable:
+        if row.number is not None:
+            numbers.setdefault(row.run, []).append(row.number)
+    return {
+        run
+        for run, found in numbers.items()
+        if len(found) != raw.written.get(run) or sorted(found) != list(range(1, len(found) + 1))
+    }
 
 
 def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:

@@ -20,7 +20,7 @@ from spotctl.log.event_json import from_json
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import after
 from spotctl.log.log_row import LogRow
-from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, losses_of, marks, repaired
+from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, losses_of, marks, misnumbered_runs, repaired
 from spotctl.log.outcomes import AlreadyRunning, BrokenLog
 from spotctl.log.schema import StoredRow, checksum
 from spotctl.log.state import RunState
@@ -88,6 +88,9 @@ def salvage(path: Path) -> Salvaged:
             dropped += [(row.run, row.event)] if isinstance(row.event, RowsLost) else []
     losses = losses_of(raw, unusable)
     damage += _missing(losses, {row.id: row.run for row in unusable})
+    if not raw.failure:
+        changed = misnumbered_runs(raw, usable).difference(flaw.run for flaw in damage)
+        damage += [Damage("the numbers of the run's rows were changed", None, run) for run in sorted(changed)]
     for mark in marks(usable, losses, wall_us()):
         if mark.run in runs:
             runs[mark.run] = after(runs[mark.run], _checked(mark))

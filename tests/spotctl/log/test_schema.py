@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -11,14 +12,18 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
+from zlib import crc32
 
 import pytest
 
 from spotctl.home.config import Settings
 from spotctl.log import events as ev, schema, store
 from spotctl.log.ledger import final_cost
+from spotctl.log.ledger.account import RunTimeline, Sums
+from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.log.salvage import raw_log, salvage
@@ -27,6 +32,7 @@ from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.gather import gather
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.periods import ALWAYS
+from spotctl.show.runs.run_view import RunView
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.old_form import numbered, to_old_form
 from tests.spotctl.log.test_losses import OTHER, RUN, changed, ended, group_of
@@ -379,6 +385,26 @@ def test_a_beginning_that_cannot_be_read_stops_no_other_run(tmp_path: Path) -> N
     assert spotctl("log", "check").code == 1
     assert spotctl("log", "repair").code == 0
     assert group_of(spotctl("report", "cost", "--json").json, "tune")["total_usd"] == 2.4
+
+
+def _shapes(kind: Any, known: dict[str, dict[str, str]]) -> None:  # noqa: ANN401 - a type
+    """The fields of a class of values, and of those that its fields hold, with their types."""
+    has_fields = is_dataclass(kind) or hasattr(kind, "_fields")
+    fields = get_type_hints(kind) if has_fields else {}
+    if fields and kind.__name__ not in known:
+        known[kind.__name__] = {name: re.sub(r"[\w.]+\.", "", str(field)) for name, field in fields.items()}
+        for field in fields.values():
+            _shapes(field, known)
+    for held in get_args(kind):
+        _shapes(held, known)
+
+
+def test_what_is_kept_gets_a_new_format_when_its_fields_change() -> None:
+    """Logs have what earlier versions kept: where the digest differs, `FINAL_FORMAT` is raised with it."""
+    known = dict[str, dict[str, str]]()
+    for kind in (RunTimeline, Sums, LedgerRow, RunView):
+        _shapes(kind, known)
+    assert (schema.FINAL_FORMAT, crc32(json.dumps(known, sort_keys=True).encode())) == (1, 3461331545), known
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["numbered", "of an earlier version"])
