@@ -110,10 +110,14 @@ def link_of(before: int, number: int, content: int) -> int:
     return crc32(b"%d %d" % (number, content), before)
 
 
+_NUMBERS = {int, type(None)}
+"""The types of a number and a link: a byte of SQLite's own can make a number a text."""
+
+
 def is_as_written(row: StoredRow) -> bool:
     """Whether a row says what its checksum says, and its number and link are numbers, if it has them."""
     _, run, at, kind, body, expected, number, link = row
-    if not (number is None or isinstance(number, int)) or not (link is None or isinstance(link, int)):
+    if not {type(number), type(link)} <= _NUMBERS:
         return False
     if expected is None:
         # A byte of SQLite's own can make a checksum none, and a text a number.

@@ -169,16 +169,15 @@ class EventLog:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """A context whose reads all see the log as of one moment, while other processes go on writing."""
-        if self._db.in_transaction:
-            yield
-            return
-        with self._failing():
-            self._db.execute("BEGIN")
+        is_outermost = not self._db.in_transaction
+        if is_outermost:
+            with self._failing():
+                self._db.execute("BEGIN")
         try:
             yield
         finally:
             # Some errors have ended the transaction already.
-            if self._db.in_transaction:
+            if is_outermost and self._db.in_transaction:
                 with self._failing():
                     self._db.execute("ROLLBACK")
 
