@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from tests.samples import PART
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.waiting import eventually

@@ -65,7 +65,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Course:
+class ErrorAction:
     """By clock: virtual seconds until it began, the loss then, and the number of workers that it waited for."""
 
     seconds: tuple[float, ...]
@@ -78,7 +78,7 @@ class Course:
         return next((at for at, loss in zip(self.seconds, self.losses, strict=True) if loss <= TARGET), inf)
 
 
-Courses = Mapping[str, Course]
+Courses = Mapping[str, ErrorAction]
 
 
 def variants(workers: int) -> list[Variant]:
@@ -91,7 +91,7 @@ def variants(workers: int) -> list[Variant]:
     ]
 
 
-def played(variant: Variant, workers: int, variance: float, seed: int = 0) -> Course:
+def played(variant: Variant, workers: int, variance: float, seed: int = 0) -> ErrorAction:
     """One job. The decisions in its log are replayed for the loss of the whole sample, as late workers report none."""
     rng = np.random.default_rng((seed, int(100 * variance)))
     drawn = 1 - variance + variance * rng.exponential(size=(workers, DRAWN))
@@ -115,7 +115,7 @@ def played(variant: Variant, workers: int, variance: float, seed: int = 0) -> Co
     )
     accepted = {iteration.clock: Accepted(iteration.clock, iteration.accepted) for iteration in log}
     models = iterate(trainer, seed, deterministic=False, accepted=accepted)
-    return Course(
+    return ErrorAction(
         tuple(accumulate((iteration.seconds for iteration in log[:-1]), initial=0.0)),
         tuple(model.loss for model in islice(models, len(log))),
         tuple(iteration.sums.waited_for for iteration in log),
@@ -169,7 +169,7 @@ def _proportional(k: int) -> str:
     return f"{k} proportional"
 
 
-def _shown(course: Course) -> str:
+def _shown(course: ErrorAction) -> str:
     return "-" if course.reached == inf else f"{course.reached:.1f}"
 
 

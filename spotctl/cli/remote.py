@@ -155,8 +155,7 @@ def _networks(cloud: str) -> str:
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
     """The provider of a job's active run, and the tags of the run's machines."""
     from spotctl.cli.runs.remote_runner import client_of
-    from spotctl.clouds.installation import installation_id
-    from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+    from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
     from spotctl.clouds.wiring import provider_of
     from spotctl.files.job.reader import restored
     from spotctl.home.paths import Paths

@@ -15,7 +15,7 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
-    from spotctl.clouds.bill_lines import ProviderBill
+    from spotctl.clouds.bills import ProviderBill
     from spotctl.run.trial.record import Kit
 
 _TOLERANCE = 0.005

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from spotctl.clouds.bill_format import (
+from spotctl.clouds.bills import (
+    DOLLARS,
     NOT_MACHINE_TIME,
     BadCell,
+    BillKind,
+    BillLine,
     Cells,
     ExportFormat,
     amount_of,
@@ -27,7 +30,6 @@ from spotctl.clouds.bill_format import (
     text_of,
     time_of,
 )
-from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine
 
 PROVIDER = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
 """Columns with the name of the cloud; which of them are filled depends on the version and the exporter."""

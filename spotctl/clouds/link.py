@@ -33,7 +33,7 @@ from spotctl.agent.wire import SECRET_BYTES
 from spotctl.clouds.base import CloudProvider, ExecResult, Machine, MachineNotice, MachineState, MachineStatus
 from spotctl.clouds.capabilities import KeepsOutput
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered, Unusable
-from spotctl.clouds.owner_only import read_or_create
+from spotctl.clouds.installation import read_or_create
 from spotctl.home.errors import BadRequest
 
 CALL_SECONDS = 2.0

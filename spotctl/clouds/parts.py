@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pricing_data.sources.base import Effort, Source, SourceNeeds
     from spotctl.clouds.base import CloudProvider
     from spotctl.clouds.bill_focus import FocusExport
-    from spotctl.clouds.bill_format import ExportFormat
+    from spotctl.clouds.bills import ExportFormat
     from spotctl.clouds.findings import Finding
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup

@@ -1,13 +1,17 @@
-"""`PriceBook`: stored prices up to now, for clouds that report only current prices, or none at all."""
+"""`PriceBook`: stored prices up to now, and the prices of the disk and address that a machine holds."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
-from pricing_data.errors import PricingDataError
-from pricing_data.units import format_time
+from pricing_data import list_prices as listed
+from pricing_data.errors import PricingDataError, UnknownPrice
+from pricing_data.units import NANOS_PER_DOLLAR, format_time
+from spotctl.clouds.capabilities import Holdings
 from spotctl.clouds.errors import NotFound
 
 if TYPE_CHECKING:
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from pricing_data.list_prices import ListPrices
     from pricing_data.market import Market
     from pricing_data.series import PriceSeries
+
 
 READ_AGAIN_SECONDS = 60.0
 """How long prices are used before they are read again: another process may have stored newer ones."""
@@ -69,3 +74,27 @@ class PriceBook:
                 raise NotFound(f"{market}: no price is stored; fetch one (spotctl prices fetch)") from error
             self._known[market] = now, series
         return series
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDisk:
+    """A disk as its cloud names it. If the list lacks this kind, the price of the `usual` kind is used."""
+
+    kind: str
+    gib: int
+    usual: str
+
+
+def holdings_of(market: Market, disk: HeldDisk, lists: ListPrices, *, spot: bool, public_ip: bool) -> Holdings:
+    """The newest list prices of a machine's disk and address."""
+    cloud, region = market.cloud, market.region
+    try:
+        price = listed.disk(cloud, region, disk.kind, disk.gib, lists=lists)
+    except UnknownPrice:
+        price = listed.disk(cloud, region, disk.usual, disk.gib, lists=lists)
+    held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else 0.0
+    return Holdings(_nanos(price), _nanos(held))
+
+
+def _nanos(usd: float) -> int:
+    return ceil(usd * NANOS_PER_DOLLAR)

@@ -16,7 +16,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND, format_time, format_usd
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity, NotFound
-from spotctl.clouds.planned_ending import PlannedEnding
+from spotctl.clouds.machine_end import PlannedEnd
 from spotctl.home.errors import BadSettings
 
 # The golden ratio's multiples are spread evenly between the whole numbers, wherever they begin.
@@ -120,12 +120,12 @@ class Replayed:
             before.append(HeldSpot(now, self._taken_at(request.market, request.bid, before, now)))
         return tuple(machine.taken_at for machine in before[len(held) :])
 
-    def planned_endings(
+    def planned_ends(
         self, request: MachineRequest, held: Sequence[HeldSpot], now: int, allocation: int, warnings: Warnings
-    ) -> tuple[PlannedEnding, ...]:
+    ) -> tuple[PlannedEnd, ...]:
         """When each granted machine will be warned and taken."""
         return tuple(
-            PlannedEnding(now, taken_at, None if taken_at is None else warnings.warned_at(allocation, now, taken_at))
+            PlannedEnd(now, taken_at, None if taken_at is None else warnings.warned_at(allocation, now, taken_at))
             for taken_at in self.grant(request, held, now)
         )
 

@@ -59,9 +59,9 @@ def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
 
 def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[str] = ()) -> CloudProvider:
     """Real clouds as one provider, in these regions or all; the provider signs in at its first use."""
+    from spotctl.clouds.multi_cloud import SeveralClouds
     from spotctl.clouds.price_book import PriceBook
     from spotctl.clouds.remote.agents import RemoteAgents
-    from spotctl.clouds.several import SeveralClouds
     from spotctl.home.wall_clock import WallClock
 
     clock = WallClock()

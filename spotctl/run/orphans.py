@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from pricing_data.known_clouds import cloud_names, is_cloud
+from spotctl.clouds.api_calls import as_far_as_listed
 from spotctl.clouds.base import CloudProvider, Machine, MachineState, Resource
 from spotctl.clouds.errors import PartlyListed, ProviderError
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.requests import as_far_as_listed
-from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest

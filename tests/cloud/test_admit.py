@@ -14,8 +14,7 @@ from pricing_data.units import HOUR
 from spotctl.cli.boundary import USAGE
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.capabilities import Closes
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG, installation_id
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import load, written
 from spotctl.home import config

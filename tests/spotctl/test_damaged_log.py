@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.clouds.base import Payload
-from spotctl.clouds.installation import installation_id
+from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG, installation_id
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
-from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.files.job.reader import load, written
 from spotctl.log import events as ev
 from spotctl.log.store import EventLog

@@ -12,9 +12,8 @@ from pricing_data.units import DAY
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.data_sets import FILES
 from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.installation import installation_id
+from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
-from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.run.stored_data import removing
 from spotctl.run.stored_data.removing import DataUses
 from tests.spotctl.clouds import markets

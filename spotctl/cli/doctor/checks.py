@@ -21,9 +21,8 @@ from pricing_data.freshness import STALE
 from pricing_data.units import SECOND, age, counted
 from spotctl.agent.blobs.bucket import StoreRefused, StoreUnavailable
 from spotctl.agent.data_sets import gigabytes
-from spotctl.clouds.findings import Finding, Level, exit_code
+from spotctl.clouds.findings import Finding, Level, exit_code, refused
 from spotctl.clouds.parts import doctor_of
-from spotctl.clouds.verdicts import refused
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from spotctl.clouds.bill_focus import FocusExport
-from spotctl.clouds.bill_format import (
+from spotctl.clouds.bills import (
+    DOLLARS,
     NOT_MACHINE_TIME,
     RUN,
+    BillKind,
+    BillLine,
     Cells,
     ExportFormat,
     amount_of,
@@ -13,7 +16,6 @@ from spotctl.clouds.bill_format import (
     run_in_tags,
     time_of,
 )
-from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine
 
 _TAGS = (f"resourcetagsuser{RUN}", f"resourcetags{RUN}")
 _KINDS = ("lineitemlineitemtype", "lineitemproductcode", "lineitemusagetype", "lineitemoperation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import MINUTE
-from spotctl.clouds.aws.regions import REGIONS
+from spotctl.clouds.aws.region_names import REGIONS
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, UsedReservations
 from spotctl.home.setting_forms import text

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
-from spotctl.clouds import verdicts
 from spotctl.clouds.aws.access import PRICE_LIST_REGION, AwsSettings
 from spotctl.clouds.aws.permissions import policy, trial_policy, trial_role_policy
 from spotctl.clouds.aws.quotas import STANDARD, raise_command
 from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.aws.tried_permissions import tried_permissions
-from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.verdicts import any_set, permissions, quota, skew
+from spotctl.clouds.findings import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit
@@ -42,7 +40,7 @@ def is_configured(_: Settings) -> bool:
 
 def findings(settings: Settings) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
-    session = AwsSession(AwsSettings(timeout_seconds=verdicts.TIMEOUT_SECONDS, max_attempts=2))
+    session = AwsSession(AwsSettings(timeout_seconds=TIMEOUT_SECONDS, max_attempts=2))
     region = session.sign_in()
     with session.client("sts", region) as sts:
         identity = sts.call("GetCallerIdentity")

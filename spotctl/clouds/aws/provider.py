@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
 from pricing_data.units import MINUTE
+from spotctl.clouds.api_calls import each
 from spotctl.clouds.aws import leftovers
 from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.buyer import Buyer
@@ -29,10 +30,9 @@ from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered
-from spotctl.clouds.holdings import HeldDisk, holdings_of
+from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.clouds.price_book import HeldDisk, holdings_of
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.requests import each
-from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import WallClock
 

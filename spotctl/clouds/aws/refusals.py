@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pricing_data.errors import CloudError
+from spotctl.clouds.error_actions import error_of_kind
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
@@ -22,7 +23,6 @@ from spotctl.clouds.errors import (
     TokenTaken,
     Unanswered,
 )
-from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _TRY_ANOTHER_MARKET = "try another market, or this one later"

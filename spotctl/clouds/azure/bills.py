@@ -10,7 +10,10 @@ from dataclasses import replace
 
 from pricing_data.units import DAY
 from spotctl.clouds.bill_focus import FocusExport
-from spotctl.clouds.bill_format import (
+from spotctl.clouds.bills import (
+    DOLLARS,
+    BillKind,
+    BillLine,
     Cells,
     ExportFormat,
     amount_of,
@@ -20,7 +23,6 @@ from spotctl.clouds.bill_format import (
     text_of,
     time_of,
 )
-from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine
 
 _COSTS = ("costinbillingcurrency", "pretaxcost", "cost")
 _CURRENCIES = ("billingcurrency", "billingcurrencycode", "currency", "currencycode")

@@ -22,7 +22,7 @@ from spotctl.clouds.azure.template import DeploymentPlan, deployment, network_na
 from spotctl.clouds.azure.validation import unusable_key, validate
 from spotctl.clouds.base import Machine, MachineRequest
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
-from spotctl.clouds.tags import INSTALLATION_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from spotctl.clouds import verdicts
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import AzureCalls, Operation
@@ -17,8 +16,7 @@ from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.refusals import NAMESPACES, REGISTER
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.verdicts import any_set, permissions, quota, skew
+from spotctl.clouds.findings import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit
@@ -44,7 +42,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
             subscription=settings.text("azure_subscription"),
             management_endpoint=settings.text("azure_management_endpoint"),
             managed_identity=settings.flag("azure_managed_identity"),
-            timeout_seconds=verdicts.TIMEOUT_SECONDS,
+            timeout_seconds=TIMEOUT_SECONDS,
             retries=1,
         )
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pricing_data.errors import BadMarket
 from pricing_data.market import Market
 from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.tags import INTENT_TAG, RUN_TAG
+from spotctl.clouds.installation import INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 
 GROUP_TAG, GROUP_MARK = "spotctl-group", "machines"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
+from spotctl.clouds.api_calls import each
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.buyer import AzureBuyer, Waits
 from spotctl.clouds.azure.calls import AzureCalls, Operation, TrialOperation
@@ -32,9 +33,8 @@ from spotctl.clouds.azure.template import RULES, ssh_rules
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered
-from spotctl.clouds.holdings import HeldDisk, holdings_of
+from spotctl.clouds.price_book import HeldDisk, holdings_of
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.requests import each
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import WallClock
 

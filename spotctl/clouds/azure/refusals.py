@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from pricing_data.errors import CloudError
+from spotctl.clouds.error_actions import error_of_kind
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
@@ -18,7 +19,6 @@ from spotctl.clouds.errors import (
     Unanswered,
     UnknownRefusal,
 )
-from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _DOCS: Final = "learn.microsoft.com/azure/"

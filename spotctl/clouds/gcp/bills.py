@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spotctl.clouds.bill_focus import FocusExport
-from spotctl.clouds.bill_format import (
+from spotctl.clouds.bills import (
     NOT_MACHINE_TIME,
+    BillKind,
+    BillLine,
     Cells,
     ExportFormat,
     amount_of,
@@ -18,7 +20,6 @@ from spotctl.clouds.bill_format import (
     text_of,
     time_of,
 )
-from spotctl.clouds.bill_lines import BillKind, BillLine
 
 _TYPES = {"": BillKind.USAGE, "regular": BillKind.USAGE, "tax": BillKind.TAX, "adjustment": BillKind.REFUND}
 

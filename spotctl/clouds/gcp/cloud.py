@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import DAY
-from spotctl.clouds.gcp.regions import REGIONS
+from spotctl.clouds.gcp.region_names import REGIONS
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.home.cloud import (
     Cloud,

@@ -17,6 +17,7 @@ from typing import Any
 from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE
 from pricing_data.units import parse_time
+from spotctl.clouds.api_calls import as_far_as_listed, fingerprint
 from spotctl.clouds.base import Machine, MachineRequest
 from spotctl.clouds.errors import (
     NoCapacity,
@@ -37,8 +38,7 @@ from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of
 from spotctl.clouds.gcp.placement import check_type, ensure_policy
 from spotctl.clouds.gcp.refusals import NameTaken
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.requests import as_far_as_listed, fingerprint
-from spotctl.clouds.tags import INTENT_TAG
+from spotctl.clouds.installation import INTENT_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")

@@ -8,16 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from pricing_data.errors import CloudError
-from spotctl.clouds import verdicts
 from spotctl.clouds.api_calls import ApiCall
-from spotctl.clouds.findings import Finding, Level
+from spotctl.clouds.findings import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, refused, skew
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.methods import ACT_AS
 from spotctl.clouds.gcp.permissions import ALL, machine_role, role, trial_role
 from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.verdicts import any_set, permissions, quota, refused, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us
@@ -39,8 +37,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
         compute_endpoint=settings.text("gcp_compute_endpoint"),
         resource_manager_endpoint=settings.text("gcp_resource_manager_endpoint"),
         iam_endpoint=settings.text("gcp_iam_endpoint"),
-        call_timeout_seconds=verdicts.TIMEOUT_SECONDS,
-        retry_deadline_seconds=verdicts.TIMEOUT_SECONDS,
+        call_timeout_seconds=TIMEOUT_SECONDS,
+        retry_deadline_seconds=TIMEOUT_SECONDS,
     )
     with GcpSession(access) as session:
         yield from _permissions(session)

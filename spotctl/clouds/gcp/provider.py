@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import LINUX, Market
+from spotctl.clouds.api_calls import as_far_as_listed, each
 from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed
@@ -28,10 +29,9 @@ from spotctl.clouds.gcp.listing import gone_machine, has_tags, last_part, machin
 from spotctl.clouds.gcp.quotas import on_demand_quotas, project_quotas, spot_quotas
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.holdings import holdings_of
+from spotctl.clouds.price_book import holdings_of
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.requests import as_far_as_listed, each
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import WallClock
 

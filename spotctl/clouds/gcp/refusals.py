@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from pricing_data.errors import CloudError, RequestRejected
+from spotctl.clouds.error_actions import error_of_kind
 from spotctl.clouds.errors import (
     NoCapacity,
     NotFound,
@@ -21,7 +22,6 @@ from spotctl.clouds.errors import (
     Unanswered,
     UnknownRefusal,
 )
-from spotctl.clouds.meanings import error_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _DOCS = "https://cloud.google.com/compute/docs"

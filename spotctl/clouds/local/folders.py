@@ -5,7 +5,7 @@
     link.key                    the key from which the secrets of links are derived; only its owner can read it
     lock                        held by the process that changes something
     machines/ALLOCATION/        named after the request's token, so a token has one folder
-        allocation.json         the request (without its secrets), its number, and the planned endings of its machines
+        allocation.json         the request (without its secrets), its number, and the planned ends of its machines
         agent.log               errors of hypervisors and agents
         0/ 1/ ...               one folder for each machine, see `spotctl.clouds.local.hypervisor`
 
@@ -30,7 +30,7 @@ from spotctl.agent.files import exclusive, replace_json, sync_folder
 from spotctl.clouds.base import MachineRequest, Payload
 from spotctl.clouds.link import link_secret
 from spotctl.clouds.local.machine_file import MachineFile
-from spotctl.clouds.planned_ending import PlannedEnding, ReplayedEnding, ending
+from spotctl.clouds.machine_end import PlannedEnd, ReplayedEnd, end_of
 
 _UNFINISHED, _FORGOTTEN = ".new-", ".over-"
 
@@ -43,7 +43,7 @@ class LocalAllocation:
     request: MachineRequest
     number: int
     closes_at: int
-    plans: tuple[PlannedEnding, ...]
+    plans: tuple[PlannedEnd, ...]
 
     @property
     def machines(self) -> tuple[MachineFolder, ...]:
@@ -62,7 +62,7 @@ class MachineFolder:
         return f"{self.allocation.folder.name}-{self.folder.name}"
 
     @property
-    def plan(self) -> PlannedEnding:
+    def plan(self) -> PlannedEnd:
         """When the market takes the machine, which only the market may know."""
         return self.allocation.plans[int(self.folder.name)]
 
@@ -92,14 +92,14 @@ class MachineFolder:
         return _number(read_json(self.folder / "terminate.json"), "at")
 
     @property
-    def ended(self) -> ReplayedEnding | None:
+    def ended(self) -> ReplayedEnd | None:
         """When and why the machine ended; nothing of it runs then."""
         end = read_json(self.folder / "end.json")
-        return None if end is None else ReplayedEnding(**end)
+        return None if end is None else ReplayedEnd(**end)
 
-    def end_by(self, now: int) -> ReplayedEnding | None:
+    def end_by(self, now: int) -> ReplayedEnd | None:
         """The end that has come by now, even if the hypervisor has not carried it out or recorded it yet."""
-        return self.ended or ending(self.plan, self._lease_until, self.terminated_at, now)
+        return self.ended or end_of(self.plan, self._lease_until, self.terminated_at, now)
 
     def secret(self, key: bytes) -> bytes:
         """The secret of the link to the machine's agent."""
@@ -109,7 +109,7 @@ class MachineFolder:
         """Tells the hypervisor to end the machine."""
         replace_json(self.folder / "terminate.json", {"at": at})
 
-    def record_end(self, end: ReplayedEnding) -> None:
+    def record_end(self, end: ReplayedEnd) -> None:
         """Records the end of a machine whose hypervisor cannot do so any more."""
         replace_json(self.folder / "end.json", asdict(end), lasting=True)
 
@@ -174,7 +174,7 @@ class AllocationFolders:
         return {machine: _machine(allocations.get(name), index) for machine, (name, _, index) in parts.items()}
 
     def create(
-        self, request: MachineRequest, plans: Sequence[PlannedEnding], number: int, closes_at: int
+        self, request: MachineRequest, plans: Sequence[PlannedEnd], number: int, closes_at: int
     ) -> LocalAllocation:
         """Grants a request by a rename, so a caller that dies leaves all or nothing. The caller holds the lock."""
         folder = self._folder_of(request.token)
@@ -253,5 +253,5 @@ def _read(folder: Path, values: Mapping[str, Any]) -> LocalAllocation | None:
         values["tags"],
         None if payload is None else Payload.from_json(payload),
     )
-    plans = tuple(PlannedEnding(**plan) for plan in values["plans"])
+    plans = tuple(PlannedEnd(**plan) for plan in values["plans"])
     return LocalAllocation(folder, request, values["number"], values["closes_at"], plans)

@@ -8,7 +8,7 @@ records in `end.json` when and why the machine ended, on the market's clock. Non
 
 The machine's folder holds, apart from the agent's own files, each replaced as a whole by its one writer:
 
-- by the provider: `machine.json` (`MachineFile`: the planned ending and what the agent starts with),
+- by the provider: `machine.json` (`MachineFile`: the planned end and what the agent starts with),
   `terminate.json` (the machine was terminated `at`; on a full disk a signal says so);
 - by the hypervisor: `state.json` (`pid`, `agent` and the `port` of the agent, which is up), `end.json`.
 
@@ -39,7 +39,7 @@ from spotctl.agent.processes import kill, kill_marked
 from spotctl.agent.waking import WakeUps
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.machine_file import HOST, RETURN_SIGNAL, MachineFile
-from spotctl.clouds.planned_ending import EVICTED, FAILED, LEASE_ENDED, ReplayedEnding, ending, warning
+from spotctl.clouds.machine_end import EVICTED, FAILED, LEASE_ENDED, ReplayedEnd, end_of, warning
 
 SOURCE = "local"
 
@@ -74,15 +74,15 @@ class Hypervisor:
             end = self._until_end()
         except BaseException:
             self._stop_agent(by_force=True)
-            self._record(ReplayedEnding(self._clock.now(), FAILED))
+            self._record(ReplayedEnd(self._clock.now(), FAILED))
             raise
         self._stop_agent(by_force=end.reason == EVICTED)
         self._record(end)
 
-    def _until_end(self) -> ReplayedEnding:
+    def _until_end(self) -> ReplayedEnd:
         machine = self._machine.value()
         if machine is None:
-            return ReplayedEnding(self._clock.now(), FAILED)
+            return ReplayedEnd(self._clock.now(), FAILED)
         if (end := self._due(machine)) is not None:
             return end
         self._start_agent(machine)
@@ -94,19 +94,19 @@ class Hypervisor:
             self._sleep(machine)
         return end
 
-    def _due(self, machine: MachineFile) -> ReplayedEnding | None:
+    def _due(self, machine: MachineFile) -> ReplayedEnd | None:
         now, lease = self._clock.now(), self._lease(machine)
         if self._killed or not (self._folder / "machine.json").exists():
-            return ReplayedEnding(now, FAILED)
+            return ReplayedEnd(now, FAILED)
         terminated_at = now if self._returned else self._terminated.value()
-        if (end := ending(machine.plan, lease, terminated_at, now)) is not None:
+        if (end := end_of(machine.plan, lease, terminated_at, now)) is not None:
             return end
         self._poll_agent()
         if self._agent_status is None:
             return None
         # The agent's own clock may be a moment ahead of the market's.
         ended_lease = os.waitstatus_to_exitcode(self._agent_status) == AGENT_LEASE_ENDED
-        return ReplayedEnding(lease, LEASE_ENDED) if ended_lease else ReplayedEnding(now, FAILED)
+        return ReplayedEnd(lease, LEASE_ENDED) if ended_lease else ReplayedEnd(now, FAILED)
 
     def _lease(self, machine: MachineFile) -> int:
         """The end of the lease, at the end of the market's history at the latest: later prices are unknown."""
@@ -161,7 +161,7 @@ class Hypervisor:
                 self._wake_ups.pause(_SHUTDOWN_POLL)
         kill_marked(self._folder)
 
-    def _record(self, end: ReplayedEnding) -> None:
+    def _record(self, end: ReplayedEnd) -> None:
         if self._folder.is_dir():
             replace_json(self._folder / "end.json", asdict(end), lasting=True)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spotctl.agent.payload import Payload
-from spotctl.clouds.planned_ending import PlannedEnding
+from spotctl.clouds.machine_end import PlannedEnd
 
 HOST = "127.0.0.1"
 """The address at which agents of local machines listen."""
@@ -18,11 +18,11 @@ RETURN_SIGNAL = signal.SIGUSR1
 
 @dataclass(frozen=True, slots=True)
 class MachineFile:
-    """A machine's id, its number in its request, and its planned ending; `closes_at` ends the market's history."""
+    """A machine's id, its number in its request, and its planned end; `closes_at` ends the market's history."""
 
     id: str
     index: int
-    plan: PlannedEnding
+    plan: PlannedEnd
     lease_until: int
     closes_at: int
     payload: Payload | None
@@ -33,4 +33,4 @@ class MachineFile:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> MachineFile:
         payload = None if values["payload"] is None else Payload.from_json(values["payload"])
-        return cls(**{**values, "plan": PlannedEnding(**values["plan"]), "payload": payload})
+        return cls(**{**values, "plan": PlannedEnd(**values["plan"]), "payload": payload})

@@ -20,7 +20,7 @@ from pathlib import Path
 from spotctl.agent.processes import MARK, environment_of, kill, kill_marked, marked
 from spotctl.clouds.local.folders import MachineFolder
 from spotctl.clouds.local.machine_file import RETURN_SIGNAL
-from spotctl.clouds.planned_ending import FAILED, ReplayedEnding
+from spotctl.clouds.machine_end import FAILED, ReplayedEnd
 from spotctl.home.paths import PACKAGE
 
 TAGS_VARIABLE = "SPOTCTL_TAGS"
@@ -80,7 +80,7 @@ def signal_return(machine: MachineFolder) -> bool:
     return pid is not None
 
 
-def clean_up(machine: MachineFolder, now: int) -> ReplayedEnding | None:
+def clean_up(machine: MachineFolder, now: int) -> ReplayedEnd | None:
     """Kills the processes that a dead machine left, and records and returns its end; None if it was never started."""
     with _locked(machine) as lock:
         if lock is None or machine.ended is not None:
@@ -89,7 +89,7 @@ def clean_up(machine: MachineFolder, now: int) -> ReplayedEnding | None:
         if end is None and not machine.is_up:
             return None
         kill_marked(machine.folder)
-        end = end or ReplayedEnding(max(now, machine.plan.started), FAILED)
+        end = end or ReplayedEnd(max(now, machine.plan.started), FAILED)
         # On a full disk the next caller records the end: callers must see now that the machine is gone.
         with suppress(OSError):
             machine.record_end(end)
@@ -101,7 +101,7 @@ def fail(machine: MachineFolder, now: int) -> None:
     with _locked(machine) as lock:
         if lock is not None and machine.ended is None:
             kill_marked(machine.folder)
-            machine.record_end(ReplayedEnding(max(now, machine.plan.started), FAILED))
+            machine.record_end(ReplayedEnd(max(now, machine.plan.started), FAILED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from pricing_data.units import SECOND
 from spotctl.agent.files import read_from
 from spotctl.agent.output_times import times_file
 from spotctl.agent.processes import kill, surroundings_of
+from spotctl.clouds.api_calls import check_settings, same_request
 from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Invocation
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
@@ -28,7 +29,6 @@ from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, Mac
 from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
 from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
-from spotctl.clouds.requests import check_settings, same_request
 from spotctl.home.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class LocalProvider:
         ]
         number = self._folders.next_number()
         affordable = replace(request, count=min(request.count, room))
-        plans = self._market.planned_endings(affordable, held, now, number - self._folders.first_number, self._warnings)
+        plans = self._market.planned_ends(affordable, held, now, number - self._folders.first_number, self._warnings)
         return self._folders.create(request, plans, number, self._market.closes_at(request.market))
 
     @property

@@ -21,13 +21,13 @@ from spotctl.clouds.capabilities import Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.clouds.link import AgentLink, ProviderClock, link_key, link_secret
 from spotctl.clouds.remote import home
-from spotctl.clouds.remote.bringing import Archives, Bringing, start_of
 from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
 from spotctl.clouds.remote.connections import MachineConnection
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.machine_setup import Archives, Bringing, start_of
+from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.platforms import MachinePlatform
-from spotctl.clouds.remote.spreading import Spreading
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
 from spotctl.clouds.remote.start_up import start_up_script
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from pricing_data.errors import PricingDataError
 from spotctl.agent import layout
 from spotctl.clouds.capabilities import MachineSupplies, ReverseTunnel
+from spotctl.clouds.error_actions import ErrorAction, action_for
 from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
-from spotctl.clouds.meanings import Course, course_of
-from spotctl.clouds.remote.bringing import Bringing
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.spreading import Spreading
+from spotctl.clouds.remote.machine_setup import Bringing
+from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.ssh import HostKeyDiffers, SshConnection, SshHost, StepFailed, host_key_of
 from spotctl.home.errors import SpotctlError
 
@@ -54,7 +54,7 @@ class SshFiles:
 
 def judged(failure: ProviderError | None, last: ProviderError | None) -> ProviderError | None:
     """A failure of a machine's preparation: final if it is the second of its kind in a row, and no known delay."""
-    if failure is None or not (isinstance(failure, StepFailed) or course_of(failure) is Course.STOP_IF_REPEATED):
+    if failure is None or not (isinstance(failure, StepFailed) or action_for(failure) is ErrorAction.STOP_IF_REPEATED):
         return failure
     if not isinstance(last, type(failure)) and not isinstance(last, Unusable):
         return failure

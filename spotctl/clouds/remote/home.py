@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.owner_only import read_or_create
+from spotctl.clouds.installation import read_or_create
 from spotctl.clouds.remote.connections import SshFiles
 
 KEPT_SECONDS = 30 * 24 * 3600

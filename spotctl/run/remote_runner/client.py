@@ -21,8 +21,7 @@ from spotctl.agent.store_patience import PATIENCE_SECONDS, is_temporary
 from spotctl.clouds.base import CloudProvider, Machine, MachineState
 from spotctl.clouds.capabilities import Invocation, RentingProvider, TakesCommands
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec

@@ -19,8 +19,7 @@ from threading import Lock
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.owner_only import read_or_create
+from spotctl.clouds.installation import installation_id, read_or_create
 from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths

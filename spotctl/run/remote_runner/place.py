@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from spotctl.agent.files import replace_json
-from spotctl.clouds.owner_only import read_or_create
+from spotctl.clouds.installation import read_or_create
 from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec

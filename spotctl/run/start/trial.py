@@ -11,12 +11,11 @@ from pricing_data.catalog import InstanceType
 from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX
 from pricing_data.units import MINUTE
+from spotctl.clouds.api_calls import as_far_as_listed
 from spotctl.clouds.base import CloudProvider, Resource
 from spotctl.clouds.capabilities import Closes
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.requests import as_far_as_listed
-from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec

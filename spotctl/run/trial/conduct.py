@@ -22,7 +22,7 @@ from pricing_data.errors import PricingDataError
 from pricing_data.library import Library
 from pricing_data.units import counted
 from spotctl.clouds.capabilities import AllowsTrials, RentingProvider
-from spotctl.clouds.tags import RUN_TAG
+from spotctl.clouds.installation import RUN_TAG
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec

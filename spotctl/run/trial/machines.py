@@ -15,9 +15,9 @@ from spotctl.clouds.base import Machine, MachineRequest, MachineState
 from spotctl.clouds.capabilities import AllowsTrials, MachineSupplies
 from spotctl.clouds.errors import NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
 from spotctl.clouds.findings import Level
+from spotctl.clouds.installation import INTENT_TAG
 from spotctl.clouds.parts import doctor_of
 from spotctl.clouds.remote.ssh import host_key_of
-from spotctl.clouds.tags import INTENT_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.trial.record import HOUR_SECONDS, PASSED, Kit, StepResult, StepSkipped, TrialFailed

@@ -15,8 +15,7 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX, Market
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.capabilities import RentingProvider
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.config import Settings
 
 FORMAT = 1

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import stamina
 
+from spotctl.clouds.api_calls import as_far_as_listed
 from spotctl.clouds.base import Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Prepares
+from spotctl.clouds.error_actions import ErrorAction, action_for, unknown_code
 from spotctl.clouds.errors import NotFound, NotPermitted, NotSent, PartlyListed, ProviderError, Unanswered, Unusable
+from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.clouds.link import with_status
-from spotctl.clouds.meanings import Course, course_of, unknown_code
-from spotctl.clouds.requests import as_far_as_listed
-from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.log import events as ev
 from spotctl.log.budget import LISTING_DELAY
@@ -107,7 +107,7 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
 
 def _may_succeed(error: Exception) -> bool:
     """Whether the same call may succeed if it is repeated at once."""
-    return isinstance(error, SpotctlError) and course_of(error) is Course.RETRY
+    return isinstance(error, SpotctlError) and action_for(error) is ErrorAction.RETRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Executor:
                 left = () if left is not None else None
         except ProviderError as error:
             failure = error
-        return Leftovers(left, may_pass=failure is not None and course_of(failure) is Course.RETRY)
+        return Leftovers(left, may_pass=failure is not None and action_for(failure) is ErrorAction.RETRY)
 
     def release(self) -> str:
         """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.
@@ -343,7 +343,7 @@ class Executor:
             # An earlier attempt that got no answer may have succeeded all the same.
             why = ABANDONED if unanswered else type(error).__name__
             self._journal.write(ev.RentRefused(intent.intent, why, str(error), unknown_code(error)))
-            if course_of(error) is Course.STOP and not isinstance(error, NotSent):
+            if action_for(error) is ErrorAction.STOP and not isinstance(error, NotSent):
                 raise
             return None
         if machines is None:

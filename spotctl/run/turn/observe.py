@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.clouds.base import EndReason, Machine, MachineState
-from spotctl.clouds.tags import INTENT_TAG
+from spotctl.clouds.installation import INTENT_TAG
 from spotctl.log import events as ev
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import SECOND
+from spotctl.clouds.api_calls import check_settings, same_request
 from spotctl.clouds.base import (
     EndReason,
     ExecResult,
@@ -35,9 +36,8 @@ from spotctl.clouds.base import (
     Resource,
 )
 from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.planned_ending import FAILED, PlannedEnding, ReplayedEnding, ending, warning
+from spotctl.clouds.machine_end import FAILED, PlannedEnd, ReplayedEnd, end_of, warning
 from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
-from spotctl.clouds.requests import check_settings, same_request
 from spotctl.home.errors import SpotctlError
 
 if TYPE_CHECKING:
@@ -93,21 +93,21 @@ class _FakeMachine:
 
     id: str
     request: MachineRequest
-    plan: PlannedEnding
+    plan: PlannedEnd
     lease_until: int
     hidden: int
     payload: Payload | None
     terminated_at: int | None = None
-    ended: ReplayedEnding | None = None
+    ended: ReplayedEnd | None = None
     exit_code: int | None = None
     printed: bytes = b""
     printed_at: bytes = b""
     heard: tuple[MachineNotice, ...] = ()
 
-    def end(self, now: int) -> ReplayedEnding | None:
+    def end(self, now: int) -> ReplayedEnd | None:
         """The end that has come; once it has, nothing changes it."""
         if self.ended is None:
-            self.ended = ending(self.plan, self.lease_until, self.terminated_at, now)
+            self.ended = end_of(self.plan, self.lease_until, self.terminated_at, now)
         return self.ended
 
     def listed(self, now: int) -> Machine:
@@ -226,12 +226,12 @@ class FakeProvider:
         """Has the market take a machine: at once, or this long after a warning that is given now."""
         known, now = self._known(machine), self.time
         taken_at = now if warning_seconds is None else now + round(warning_seconds * SECOND)
-        known.plan = PlannedEnding(known.plan.started, taken_at, None if warning_seconds is None else now)
+        known.plan = PlannedEnd(known.plan.started, taken_at, None if warning_seconds is None else now)
 
     def crash(self, machine: str) -> None:
         """Has a machine fail."""
         known = self._known(machine)
-        known.ended = known.end(self.time) or ReplayedEnding(self.time, FAILED)
+        known.ended = known.end(self.time) or ReplayedEnd(self.time, FAILED)
 
     def finish(self, machine: str, exit_code: int) -> None:
         """Ends a machine's payload with this exit code."""
@@ -351,7 +351,7 @@ class FakeProvider:
             if machine.request.market == request.market and machine.request.bid is not None
         ]
         number = len(self._requests)
-        plans = self.market.planned_endings(replace(request, count=most), granted, self.time, number, self.warnings)
+        plans = self.market.planned_ends(replace(request, count=most), granted, self.time, number, self.warnings)
         self._requests[request.token] = request
         lease = min(request.lease_until, self.market.closes_at(request.market))
         hidden = fault.looks if isinstance(fault, SlowDescribe) else 0

@@ -18,7 +18,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import EndReason
 from spotctl.clouds.errors import NoCapacity
-from spotctl.clouds.planned_ending import EVICTED, LEASE_ENDED, RETURNED, PlannedEnding, ReplayedEnding, ending
+from spotctl.clouds.machine_end import EVICTED, LEASE_ENDED, RETURNED, PlannedEnd, ReplayedEnd, end_of
 from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
 from spotctl.home.errors import BadSettings
 from tests.spotctl.clouds import markets
@@ -134,7 +134,7 @@ def test_no_warning_comes_before_the_machine_starts() -> None:
 def test_the_first_end_counts_whenever_it_is_asked(
     taken_at: int | None, lease_until: int, returned_at: int | None, now: int
 ) -> None:
-    found = ending(PlannedEnding(0, taken_at), lease_until, returned_at, now)
+    found = end_of(PlannedEnd(0, taken_at), lease_until, returned_at, now)
     ends = [(taken_at, EVICTED), (returned_at, RETURNED), (lease_until, LEASE_ENDED)]
     first = min(at for at, _ in ends if at is not None)
     if now < first:
@@ -143,8 +143,8 @@ def test_the_first_end_counts_whenever_it_is_asked(
         assert found is not None
         assert found.at == first
         assert found.reason == next(reason for at, reason in ends if at == first)
-        assert ending(PlannedEnding(0, taken_at), lease_until, returned_at, now + 1) == found
+        assert end_of(PlannedEnd(0, taken_at), lease_until, returned_at, now + 1) == found
 
 
 def test_no_machine_ends_before_it_starts() -> None:
-    assert ending(PlannedEnding(50), 20, None, 60) == ReplayedEnding(50, LEASE_ENDED)
+    assert end_of(PlannedEnd(50), 20, None, 60) == ReplayedEnd(50, LEASE_ENDED)

@@ -23,7 +23,7 @@ from spotctl.clouds.azure import self_deletion as azure
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.gcp import permissions as gcp_permissions, self_deletion as gcp
-from spotctl.clouds.tags import INSTALLATION_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG
 from tests.cloud.aws_reservations import CapacityReservation
 from tests.cloud.azure_models import check_version
 from tests.servers.aws import action_of, arguments_of

@@ -14,7 +14,7 @@ from pricing_data.units import MINUTE, NANOS_PER_DOLLAR
 from spotctl.clouds.base import CloudProvider, MachineRequest
 from spotctl.clouds.capabilities import AllowsTrials, Closes
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError
-from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home import config
 from spotctl.home.errors import SpotctlError

@@ -22,8 +22,8 @@ from spotctl.clouds.errors import (
     UnknownRefusal,
     Unusable,
 )
+from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG
 from spotctl.clouds.replayed import Replayed
-from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.log import budget, events as ev
 from spotctl.run.turn.execute import Executor, Journal

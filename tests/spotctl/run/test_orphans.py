@@ -9,7 +9,7 @@ import pytest
 
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import Resource
-from spotctl.clouds.tags import RUN_TAG
+from spotctl.clouds.installation import RUN_TAG
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths

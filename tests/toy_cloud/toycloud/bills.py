@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from spotctl.clouds.bill_format import Cells, ExportFormat, amount_of, not_before, text_of, time_of
-from spotctl.clouds.bill_lines import BillLine
+from spotctl.clouds.bills import BillLine, Cells, ExportFormat, amount_of, not_before, text_of, time_of
 
 
 def lines_of(cells: Cells, where: str) -> list[BillLine]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.units import DAY
+from spotctl.clouds.api_calls import check_settings
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, Resource
 from spotctl.clouds.capabilities import Invocation, MachineSupplies
 from spotctl.clouds.errors import NotPermitted, Unanswered
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.replayed import Replayed
-from spotctl.clouds.requests import check_settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 from toycloud.machines import PREFIX, ToyLink, ToyOrder, machine_of, named_as_listed, without_order

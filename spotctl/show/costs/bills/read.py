@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from spotctl.clouds.bill_focus import RECOGNIZED_BY, is_focus, provider_of
-from spotctl.clouds.bill_format import BadCell, Cells, ExportFormat, moment, normalized
-from spotctl.clouds.bill_lines import BadBill, BillLine, ProviderBill
+from spotctl.clouds.bills import BadBill, BadCell, BillLine, Cells, ExportFormat, ProviderBill, moment, normalized
 from spotctl.clouds.parts import bill_clouds, bill_formats, focus_exports
 from spotctl.home.errors import BadRequest
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine, ProviderBill
+from spotctl.clouds.bills import DOLLARS, BillKind, BillLine, ProviderBill
 from spotctl.log.ledger.account import NOT_MACHINE_TIME
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.bills.views import MICRO, Adjustment, Agreement, BillDifference, DifferenceKind

@@ -8,7 +8,7 @@ from math import floor
 from typing import Any
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, format_time
-from spotctl.clouds.bill_lines import DOLLARS, BillKind
+from spotctl.clouds.bills import DOLLARS, BillKind
 from spotctl.log.events import Corrected
 from spotctl.log.ledger.rows import LedgerRow, micro_dollars
 from spotctl.show.costs.figures import usd

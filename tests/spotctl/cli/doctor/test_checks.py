@@ -17,9 +17,8 @@ from pricing_data.units import DAY
 from spotctl.cli.doctor import checks
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.findings import Finding, Level, exit_code
-from spotctl.clouds.installation import installation_id
+from spotctl.clouds.installation import INSTALLATION_TAG, installation_id
 from spotctl.clouds.local.provider import LocalProvider
-from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.config import Settings
 from tests.spotctl.clouds.leaving import kill_all
 from tests.spotctl.clouds.markets import BEGIN, BID, CALM, CLOSES, market

@@ -20,7 +20,7 @@ from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import Service
 from spotctl.clouds.base import EndReason, MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError
-from spotctl.clouds.tags import INSTALLATION_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG
 from tests.cloud.host import Records
 from tests.servers.loopback import Request
 from tests.spotctl.clouds.aws import standins

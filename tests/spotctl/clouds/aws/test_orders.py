@@ -14,7 +14,7 @@ from spotctl.clouds.aws.orders import usd_per_hour
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken
-from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from tests.cloud.aws_market import public_image
 from tests.cloud.aws_reservations import CapacityReservation

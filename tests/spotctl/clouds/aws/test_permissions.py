@@ -23,7 +23,7 @@ from spotctl.clouds.aws.tried_permissions import NEVER_TRIED, Tried, tried_permi
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NotPermitted
 from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.tags import INSTALLATION_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG
 from tests.servers.aws import AwsFault, action_of, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider

@@ -13,8 +13,8 @@ import pytest
 from pricing_data.market import Market
 from spotctl.clouds.azure.names import machine_name
 from spotctl.clouds.azure.template import placement_name
+from spotctl.clouds.error_actions import ErrorAction, action_for
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, TokenTaken
-from spotctl.clouds.meanings import Course, course_of
 from spotctl.home.errors import BadRequest
 from tests.cloud.azure_reservations import DEPLOY, GROUP, READ
 from tests.cloud.azure_state import Refused
@@ -331,7 +331,7 @@ class TestReservedMachines:
         world.server.fleet.reservations.reserve(size, 2, zone)
         with pytest.raises(NotFound, match=problem) as refused:
             world.provider().create(order(**self.IN_ZONE))
-        assert course_of(refused.value) is Course.OTHER_MARKET
+        assert action_for(refused.value) is ErrorAction.OTHER_MARKET
         assert world.server.resources() == ()
 
     @pytest.mark.parametrize("id_", [GROUP.replace("night", "day"), "night"], ids=["unknown", "no id"])

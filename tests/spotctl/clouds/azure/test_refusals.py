@@ -22,7 +22,7 @@ from spotctl.clouds.errors import (
     Unanswered,
     UnknownRefusal,
 )
-from spotctl.clouds.tags import INSTALLATION_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.quotas import quotas_from
 from tests.cloud.azure_fleet import IDENTITY

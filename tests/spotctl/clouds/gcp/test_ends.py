@@ -9,7 +9,7 @@ import pytest
 from spotctl.clouds.base import EndReason, MachineState
 from spotctl.clouds.capabilities import MachineSupplies, Prepares
 from spotctl.clouds.errors import NotFound, PartlyListed, ProviderError, Unanswered
-from spotctl.clouds.tags import INTENT_TAG, RUN_TAG
+from spotctl.clouds.installation import INTENT_TAG, RUN_TAG
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault
 from tests.spotctl.clouds.gcp.world import N2, RUN, A, B, StandIn, World, ended, held, order, the

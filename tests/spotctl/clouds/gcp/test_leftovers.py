@@ -8,7 +8,7 @@ import pytest
 
 from spotctl.clouds.base import EndReason, MachineState, Resource
 from spotctl.clouds.errors import Unanswered
-from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault

@@ -12,12 +12,12 @@ from google.cloud import compute_v1
 from pricing_data.errors import RequestRejected
 from pricing_data.units import MINUTE
 from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.error_actions import ErrorAction, action_for
 from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken, Unanswered
 from spotctl.clouds.gcp import bodies
 from spotctl.clouds.gcp.refusals import RESERVATION_REFUSALS, ReservationRefusal, of_call, of_operation
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.meanings import Course, course_of
-from spotctl.clouds.tags import INTENT_TAG, RUN_TAG
+from spotctl.clouds.installation import INTENT_TAG, RUN_TAG
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 from tests.cloud.gcp_fields import check_instance
@@ -311,7 +311,7 @@ class TestReservedMachines:
         made.server.reservations.reserve("night", zone, **{"type_": "n2-standard-4", "machines": 2, **kept})
         with pytest.raises(NotFound, match=problem) as refused:
             made.provider().create(order(**self.RESERVED))
-        assert course_of(refused.value) is Course.OTHER_MARKET
+        assert action_for(refused.value) is ErrorAction.OTHER_MARKET
         assert "\n" not in str(refused.value)
         assert made.server.machines() == ()
 

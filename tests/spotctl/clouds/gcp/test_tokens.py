@@ -13,7 +13,7 @@ from spotctl.clouds.base import EndReason, MachineState
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.gcp import calls
 from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.tags import INTENT_TAG
+from spotctl.clouds.installation import INTENT_TAG
 from spotctl.home.wall_clock import wall_us
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault

@@ -23,9 +23,9 @@ from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.provider import GcpProvider
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
+from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import WallClock, wall_us
 from tests.cloud.gcp import GcpServer
 from tests.cloud.gcp_project import Held

@@ -23,7 +23,7 @@ from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK, kill, marked
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.machine_file import HOST, MachineFile
-from spotctl.clouds.planned_ending import PlannedEnding
+from spotctl.clouds.machine_end import PlannedEnd
 from tests.spotctl.agent.agents import CODE, SECRET, python
 from tests.spotctl.agent.test_machine import FAMILY, IGNORES_SIGTERM, SAVES_ON_SIGTERM
 from tests.waiting import eventually
@@ -39,10 +39,10 @@ class LocalMachine:
         self.folder, self.clock = root / "machines" / "m" / "0", MarketClock(root / "clock.json")
         self.folder.mkdir(parents=True)
         self.clock.start(0, 1.0)
-        self.file = MachineFile("m-0", 7, PlannedEnding(0), FOREVER, FOREVER, None)
+        self.file = MachineFile("m-0", 7, PlannedEnd(0), FOREVER, FOREVER, None)
 
     def plan(self, taken_at: int | None = None, warned_at: int | None = None) -> None:
-        self.file = replace(self.file, plan=PlannedEnding(0, taken_at, warned_at))
+        self.file = replace(self.file, plan=PlannedEnd(0, taken_at, warned_at))
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - JSON
         path = self.folder / name

@@ -12,7 +12,7 @@ import pytest
 from spotctl.clouds.errors import ProviderError, Throttled, Unanswered, Unusable
 from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, SshFiles, judged
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.spreading import Spreading
+from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.ssh import StepFailed
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.bill_lines import BadBill
+from spotctl.clouds.bills import BadBill
 from spotctl.show.costs.bills.read import read_bill
 from spotctl.show.costs.bills.reconcile import reconcile
 from tests.spotctl.show.costs.bills.exports import ROWS, WHOLE, Line, as_csv

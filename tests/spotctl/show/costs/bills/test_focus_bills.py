@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pricing_data.units import DAY, HOUR, parse_time
-from spotctl.clouds.bill_lines import BadBill, BillKind, BillLine
+from spotctl.clouds.bills import BadBill, BillKind, BillLine
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs import focus
 from spotctl.show.costs.bills.read import read_bill

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.bill_lines import BillLine, ProviderBill
+from spotctl.clouds.bills import BillLine, ProviderBill
 from spotctl.log.ledger.rows import ChargeKind, Use
 from spotctl.show.costs.bills import views
 from spotctl.show.costs.bills.read import read_bill

@@ -1,4 +1,4 @@
-"""The course of a run after each error that a cloud or a machine may answer with."""
+"""The action of a run after each error that a cloud or a machine may answer with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from pricing_data.errors import CloudError, NoAnswer, RequestRejected
 from spotctl.clouds.aws import refusals as aws
 from spotctl.clouds.azure import refusals as azure
+from spotctl.clouds.error_actions import ErrorAction, action_for, unknown_code
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
@@ -25,26 +26,25 @@ from spotctl.clouds.errors import (
     Unusable,
 )
 from spotctl.clouds.gcp import refusals as gcp
-from spotctl.clouds.meanings import Course, course_of, unknown_code
 from spotctl.clouds.remote.ssh import HostKeyDiffers, StepFailed
 from spotctl.home.errors import BadRequest, SpotctlError
 
-COURSES = {
-    NoCapacity: Course.OTHER_MARKET,
-    QuotaReached: Course.OTHER_MARKET,
-    NotFound: Course.OTHER_MARKET,
-    Throttled: Course.RETRY,
-    Unanswered: Course.RETRY,
-    StepFailed: Course.RETRY,
-    NotPermitted: Course.STOP,
-    LoginNeeded: Course.STOP,
-    HostKeyDiffers: Course.STOP,
-    BadRequest: Course.STOP,
-    Unusable: Course.STOP,
-    NotSent: Course.STOP,
-    TokenTaken: Course.STOP_IF_REPEATED,
-    gcp.NameTaken: Course.STOP_IF_REPEATED,
-    ProviderError: Course.STOP_IF_REPEATED,
+ACTIONS = {
+    NoCapacity: ErrorAction.OTHER_MARKET,
+    QuotaReached: ErrorAction.OTHER_MARKET,
+    NotFound: ErrorAction.OTHER_MARKET,
+    Throttled: ErrorAction.RETRY,
+    Unanswered: ErrorAction.RETRY,
+    StepFailed: ErrorAction.RETRY,
+    NotPermitted: ErrorAction.STOP,
+    LoginNeeded: ErrorAction.STOP,
+    HostKeyDiffers: ErrorAction.STOP,
+    BadRequest: ErrorAction.STOP,
+    Unusable: ErrorAction.STOP,
+    NotSent: ErrorAction.STOP,
+    TokenTaken: ErrorAction.STOP_IF_REPEATED,
+    gcp.NameTaken: ErrorAction.STOP_IF_REPEATED,
+    ProviderError: ErrorAction.STOP_IF_REPEATED,
 }
 EXAMPLES = {
     r"max price .* is lower than the current spot price": "max price 1 is lower than the current spot price 2",
@@ -56,7 +56,7 @@ def kinds() -> Iterator[tuple[str, type[SpotctlError]]]:
     """Every code of the three tables, and the error that its cloud's adapter raises for it."""
     for code, meaning in aws.TABLE.items():
         yield code, type(aws.refused(RequestRejected("no", code=code)))
-        assert meaning.kind in COURSES
+        assert meaning.kind in ACTIONS
     for row in azure.REFUSALS:
         words = EXAMPLES.get(row.text, row.text.partition("|")[0])
         yield row.code, type(azure.refused(row.code, words))
@@ -65,24 +65,24 @@ def kinds() -> Iterator[tuple[str, type[SpotctlError]]]:
         yield listed.code, type(gcp.of_operation("creation", listed.code, "no"))
 
 
-def test_every_code_of_every_table_has_a_course() -> None:
+def test_every_code_of_every_table_has_an_action() -> None:
     codes = list(kinds())
     assert len(codes) > 200
-    unclear = [code for code, kind in codes if course_of(kind("no")) is Course.STOP_IF_REPEATED]
+    unclear = [code for code, kind in codes if action_for(kind("no")) is ErrorAction.STOP_IF_REPEATED]
     assert {code for code in unclear if "lready" not in code and "ALREADY" not in code} == {
         "IdempotentParameterMismatch",
         "IdempotentInstanceTerminated",
     }
 
 
-@pytest.mark.parametrize(("kind", "course"), COURSES.items(), ids=str)
-def test_each_error_of_the_contract_has_its_course(kind: type[SpotctlError], course: Course) -> None:
-    assert course_of(kind("no")) is course
-    assert bool(unknown_code(kind("no"))) is (course is Course.STOP_IF_REPEATED)
+@pytest.mark.parametrize(("kind", "action"), ACTIONS.items(), ids=str)
+def test_each_error_of_the_contract_has_its_action(kind: type[SpotctlError], action: ErrorAction) -> None:
+    assert action_for(kind("no")) is action
+    assert bool(unknown_code(kind("no"))) is (action is ErrorAction.STOP_IF_REPEATED)
 
 
 def test_a_part_of_a_list_is_no_reason_to_end() -> None:
-    assert course_of(PartlyListed(Throttled("slow down"), (), ("aws:",))) is Course.OTHER_MARKET
+    assert action_for(PartlyListed(Throttled("slow down"), (), ("aws:",))) is ErrorAction.OTHER_MARKET
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,21 @@ def test_a_part_of_a_list_is_no_reason_to_end() -> None:
 )
 def test_a_code_in_no_table_is_told_apart_from_others(error: SpotctlError) -> None:
     assert isinstance(error, UnknownRefusal)
-    assert (course_of(error), unknown_code(error)) == (Course.STOP_IF_REPEATED, "MoonIsFull")
+    assert (action_for(error), unknown_code(error)) == (ErrorAction.STOP_IF_REPEATED, "MoonIsFull")
 
 
 @pytest.mark.parametrize(
-    ("error", "course"),
+    ("error", "action"),
     [
-        (aws.refused(RequestRejected("no", code="AuthFailure.ServiceLinkedRoleCreationNotPermitted")), Course.STOP),
-        (aws.refused(RequestRejected("no", code="EncryptedVolumesNotSupported")), Course.OTHER_MARKET),
-        (azure.refused("BadRequest", "the size cannot boot Hypervisor Generation '2'"), Course.OTHER_MARKET),
-        (gcp.of_operation("creation", "INTERNAL_ERROR", "no"), Course.OTHER_MARKET),
-        (aws.refused(NoAnswer("no", code="Invented")), Course.RETRY),
+        (
+            aws.refused(RequestRejected("no", code="AuthFailure.ServiceLinkedRoleCreationNotPermitted")),
+            ErrorAction.STOP,
+        ),
+        (aws.refused(RequestRejected("no", code="EncryptedVolumesNotSupported")), ErrorAction.OTHER_MARKET),
+        (azure.refused("BadRequest", "the size cannot boot Hypervisor Generation '2'"), ErrorAction.OTHER_MARKET),
+        (gcp.of_operation("creation", "INTERNAL_ERROR", "no"), ErrorAction.OTHER_MARKET),
+        (aws.refused(NoAnswer("no", code="Invented")), ErrorAction.RETRY),
     ],
 )
-def test_what_never_passes_is_not_sent_again(error: SpotctlError, course: Course) -> None:
-    assert course_of(error) is course
+def test_what_never_passes_is_not_sent_again(error: SpotctlError, action: ErrorAction) -> None:
+    assert action_for(error) is action

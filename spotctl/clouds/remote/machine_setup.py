@@ -15,6 +15,7 @@ from spotctl.agent.rented import AgentStart
 from spotctl.agent.wire import SECRET_BYTES
 from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
 from spotctl.clouds.remote.bundle import Archive, Packages
+from spotctl.clouds.remote.peer_copy import ArchiveServer, Spreading
 from spotctl.clouds.remote.platforms import (
     LEAST_PYTHON,
     PROBE,
@@ -24,7 +25,6 @@ from spotctl.clouds.remote.platforms import (
     preferred,
     pythons_in,
 )
-from spotctl.clouds.remote.spreading import ArchiveServer, Spreading
 from spotctl.clouds.remote.ssh import SshConnection, StepFailed
 
 FETCH_SECONDS = 1800.0

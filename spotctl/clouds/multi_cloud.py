@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from pricing_data.market import Market
+from spotctl.clouds.api_calls import each
 from spotctl.clouds.base import CloudProvider, Machine, MachineLink, MachineRequest, Resource
 from spotctl.clouds.capabilities import (
     AdmitsSsh,
@@ -21,11 +22,11 @@ from spotctl.clouds.capabilities import (
     TakesCommands,
 )
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, ProviderError
-from spotctl.clouds.requests import each
 from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
+
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""How errors of a cloud become errors of the provider contract, and what a run does about each of these. Pure."""
+"""How errors of a cloud become errors of the provider contract, and how a run acts on each of these. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MEANINGS: Final[dict[type[CloudError], type[ProviderError]]] = {
 }
 
 
-class Course(Enum):
+class ErrorAction(Enum):
     """The reaction of a run to an error of a provider or of a machine's agent."""
 
     RETRY = "send the same call again"
@@ -49,29 +49,29 @@ class Course(Enum):
     STOP_IF_REPEATED = "end the run if the answer is the same once more"
 
 
-_COURSES: Final[dict[type[SpotctlError], Course]] = {
-    Throttled: Course.RETRY,
-    Unanswered: Course.RETRY,
-    NoCapacity: Course.OTHER_MARKET,
-    QuotaReached: Course.OTHER_MARKET,
-    NotFound: Course.OTHER_MARKET,
-    PartlyListed: Course.OTHER_MARKET,
-    NotPermitted: Course.STOP,
-    BadRequest: Course.STOP,
-    Unusable: Course.STOP,
-    NotSent: Course.STOP,
+_ACTIONS: Final[dict[type[SpotctlError], ErrorAction]] = {
+    Throttled: ErrorAction.RETRY,
+    Unanswered: ErrorAction.RETRY,
+    NoCapacity: ErrorAction.OTHER_MARKET,
+    QuotaReached: ErrorAction.OTHER_MARKET,
+    NotFound: ErrorAction.OTHER_MARKET,
+    PartlyListed: ErrorAction.OTHER_MARKET,
+    NotPermitted: ErrorAction.STOP,
+    BadRequest: ErrorAction.STOP,
+    Unusable: ErrorAction.STOP,
+    NotSent: ErrorAction.STOP,
 }
 
 
-def course_of(error: SpotctlError) -> Course:
-    """The course for an error; errors that nothing is known of may pass, but not twice."""
-    courses = (course for kind, course in _COURSES.items() if isinstance(error, kind))
-    return next(courses, Course.STOP_IF_REPEATED)
+def action_for(error: SpotctlError) -> ErrorAction:
+    """The action for an error; errors that nothing is known of may pass, but not twice."""
+    actions = (action for kind, action in _ACTIONS.items() if isinstance(error, kind))
+    return next(actions, ErrorAction.STOP_IF_REPEATED)
 
 
 def unknown_code(error: SpotctlError) -> str:
     """The code of an error that ends a run if it is repeated; empty for other errors."""
-    if course_of(error) is not Course.STOP_IF_REPEATED:
+    if action_for(error) is not ErrorAction.STOP_IF_REPEATED:
         return ""
     return (error.code if isinstance(error, UnknownRefusal) else "") or type(error).__name__
 

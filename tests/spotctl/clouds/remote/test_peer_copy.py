@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spotctl.clouds.remote.spreading import MOST_FETCHING, MOST_SENT, ArchiveServer, CopyOrigin, Spreading, origin_of
+from spotctl.clouds.remote.peer_copy import MOST_FETCHING, MOST_SENT, ArchiveServer, CopyOrigin, Spreading, origin_of
 
 
 @pytest.mark.parametrize(

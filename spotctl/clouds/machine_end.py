@@ -8,7 +8,7 @@ EVICTED, RETURNED, LEASE_ENDED, FAILED = "evicted", "returned", "lease ended", "
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedEnding:
+class PlannedEnd:
     """When the market takes a machine (`taken_at` None: never) and warns it (`warned_at` None: not at all)."""
 
     started: int
@@ -17,23 +17,23 @@ class PlannedEnding:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedEnding:
+class ReplayedEnd:
     """When and why a machine ended, on the replayed market's clock."""
 
     at: int
     reason: str
 
 
-def ending(plan: PlannedEnding, lease_until: int, terminated_at: int | None, now: int) -> ReplayedEnding | None:
+def end_of(plan: PlannedEnd, lease_until: int, terminated_at: int | None, now: int) -> ReplayedEnd | None:
     """The end that has come by `now`, dated at its own moment, so the result does not depend on `now`.
 
     If an eviction and a termination fall on the same moment, the eviction counts, as in the backtest.
     """
     ends = ((plan.taken_at, EVICTED), (terminated_at, RETURNED), (lease_until, LEASE_ENDED))
-    due = [ReplayedEnding(max(at, plan.started), reason) for at, reason in ends if at is not None and at <= now]
+    due = [ReplayedEnd(max(at, plan.started), reason) for at, reason in ends if at is not None and at <= now]
     return min(due, key=lambda end: end.at, default=None)
 
 
-def warning(plan: PlannedEnding, now: int) -> int | None:
+def warning(plan: PlannedEnd, now: int) -> int | None:
     """When a machine will be taken, if the market has warned it by now."""
     return plan.taken_at if plan.warned_at is not None and plan.warned_at <= now else None
