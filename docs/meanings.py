@@ -21,8 +21,6 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
-from spotctl.show.costs.columns import FigureColumn
-
 _FIELD = re.compile(r"(?P<key>[\w.\[\]*-]+): +(?P<meaning>.+)")
 _OTHER = re.compile(r"(?:(?P<key>[\w.\[\]*-]+) )?-> (?P<name>[\w.:]+)")
 
@@ -76,9 +74,6 @@ def _written(writer: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _declared(column: Any, prefix: str) -> Iterator[tuple[str, str]]:
     """A column's key and meaning, and those of the fields of what it holds."""
-    if isinstance(column, FigureColumn):
-        yield _joined(prefix, column.name), column.meaning
-        return
     if isinstance(column, type):
         yield from _written(column, prefix)
         return

@@ -147,14 +147,6 @@ def gather_report(
     return gather(session.settings, jobs, period, groups, now, local=local, elsewhere=attended)
 
 
-def _corrections(later: Sequence[CorrectedBill]) -> dict[str, object]:
-    if not later:
-        return {}
-    from spotctl.show.costs.later_corrections import correction_json
-
-    return {"corrections": list(map(correction_json, later))}
-
-
 def _formatted(report: Report, format_: Format, later: Sequence[CorrectedBill] = ()) -> Iterator[str]:
     """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
     match format_:
@@ -167,7 +159,7 @@ def _formatted(report: Report, format_: Format, later: Sequence[CorrectedBill] =
 
             from spotctl.show.costs import answers
 
-            yield json.dumps(answers.as_json(report) | _corrections(later), indent=2, allow_nan=False) + "\n"
+            yield json.dumps(answers.as_json(report, later), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
             from spotctl.show.costs import answers
 
@@ -213,6 +205,7 @@ def reconcile(
     Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
     """
     from spotctl.log.ledger_reader import correct, read
+    from spotctl.show.columns import as_json
     from spotctl.show.costs.bills import views
     from spotctl.show.costs.bills.read import read_bill
     from spotctl.show.costs.bills.reconcile import reconcile as compare
@@ -227,7 +220,7 @@ def reconcile(
     rows = [row for run in runs for row in run.ledger.rows]
     agreement = compare(rows, bill_lines, share)
     if json_:
-        session.answer_json(views.as_json(agreement))
+        session.answer_json(as_json(views.AGREEMENT, agreement))
     else:
         session.say(*views.as_lines(agreement, str(bill)), indent=2)
     if accept:

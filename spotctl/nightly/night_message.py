@@ -134,7 +134,7 @@ def night_message(
         log: log file of the night
         report: page with the cost report; null if there is none
         cost_report: cost report of the night; null if nothing was rented
-        cost_report -> spotctl.show.costs.answers:as_json
+        cost_report -> spotctl.show.costs.answers:REPORT
         cost_report.in_short: what the money was spent on, in a sentence
         cost_report.markdown: the report as a Markdown table
     """

@@ -2,11 +2,15 @@
 
 import csv
 import io
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pricing_data.units import format_time
 from spotctl.log.ledger.rows import Use
+from spotctl.show import columns as kit
+from spotctl.show.columns import Column
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.columns import (
     JSON_GROUP,
@@ -14,6 +18,7 @@ from spotctl.show.costs.columns import (
     MARKDOWN,
     clock,
     digits_of,
+    dollars,
     doubts,
     headings,
     headline,
@@ -23,106 +28,112 @@ from spotctl.show.costs.columns import (
 )
 from spotctl.show.costs.cost import Group, Report, UnitTrend, trends_of
 from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.grouping import By, Grouping
 from spotctl.show.costs.periods import Month
 
-
-def as_json(report: Report) -> dict[str, Any]:
-    """The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change.
-
-    Fields:
-        -> JSON_WHOLE
-        trend[].change_pct: change from before to the latest runs in percent
-        months_of_tags: the current month of each tag that has a budget of its own
-        months_of_tags[].tag: the tag, as in user=ada
-        months_of_tags[] -> _month
-        corrections: runs whose prices were corrected after they had ended; absent if there are none
-        corrections[] -> spotctl.show.costs.later_corrections:correction_json
-    """
-    return {
-        **{column.name: column.json(report.whole) for column in JSON_WHOLE},
-        "saving": saving(report.whole),  #: where the difference to on-demand prices comes from -> saving
-        #: cost of a unit of work, by job with two successful runs or more, each -> UnitTrend
-        "trend": [_trend(trend) for trend in trends_of(report)],
-        "month": _month(report.month),  #: the current month -> _month
-        "months_of_tags": [{"tag": month.tag, **_month(month)} for month in report.months_of_tags],
-        "replayed": _replayed(report),  #: runs on the local market, which bills nothing -> _replayed
-        "time_zone": str(report.zone),  #: time zone of days and months in groups
-        "groups": [_group(group) for group in report.groups],  #: the report by the values of --by, each -> _group
-    }
+if TYPE_CHECKING:
+    from spotctl.show.costs.later_corrections import CorrectedBill
 
 
-def _trend(trend: UnitTrend) -> dict[str, Any]:
-    return {**asdict(trend), "change_pct": trend.change_pct}
+SAVING: tuple[Column[Figures], ...] = (
+    Column("on_demand_usd", "on-demand cost of the same work", dollars("on_demand")),
+    Column("on_demand_low_usd", "lower end of its interval", dollars("on_demand_low")),
+    Column("on_demand_high_usd", "upper end of its interval", dollars("on_demand_high")),
+    Column(
+        "steps",
+        "amounts that lead from the on-demand cost to the cost paid",
+        each=(
+            Column("name", "what saved money, or cost it", lambda step: step[0]),
+            Column("usd", "amount saved; negative if it cost money", lambda step: usd(step[1])),
+        ),
+    ),
+    Column("paid_usd", "cost paid", dollars("total")),
+)
+"""The on-demand cost of the same work with its interval, and the steps from there to what was paid."""
+
+MONTH: tuple[Column[Month], ...] = (
+    Column("month", "the month, as in 2026-06", lambda month: month.name),
+    Column("paid_usd", "cost so far", dollars("paid")),
+    Column("forecast_usd", "expected cost of the whole month", dollars("forecast")),
+    Column("forecast_low_usd", "lower end of the 80% interval of the forecast", dollars("low")),
+    Column("forecast_high_usd", "upper end of the 80% interval of the forecast", dollars("high")),
+    Column("budget_usd", "monthly budget; null if none is set", lambda month: month.budget),
+    Column("paid_low_usd", "the least that it has cost so far", lambda month: usd(month.paid - month.doubtful)),
+    Column(
+        "paid_high_usd",
+        "the most that it has cost so far; null if that is unknown, because rows or prices are lost",
+        lambda month: None if month.is_least else usd(month.paid),
+    ),
+)
+"""The present month: what it has cost, and what it is expected to cost, without runs on the local market."""
+
+REPLAYED: tuple[Column[Report], ...] = (
+    Column(
+        "reported",
+        "whether the report is on these runs: then nothing in it was billed",
+        lambda report: report.is_replayed,
+    ),
+    Column("runs", "number of these runs in the period", lambda report: report.replayed.runs),
+    Column("total_usd", "their cost at the replayed prices", lambda report: usd(report.replayed.total)),
+    Column(
+        "on_demand_usd",
+        "cost of the same work on on-demand machines at the replayed prices",
+        lambda report: usd(report.replayed.on_demand),
+    ),
+)
+"""The runs on the local market. No other amount contains theirs, unless the report is on them alone."""
+
+_SAVING = "where the difference to on-demand prices comes from"
 
 
-def _month(month: Month) -> dict[str, Any]:
-    """The present month: what it has cost, and what it is expected to cost, without runs on the local market."""
-    return {
-        "month": month.name,  #: the month, as in 2026-06
-        "paid_usd": usd(month.paid),  #: cost so far
-        "forecast_usd": usd(month.forecast),  #: expected cost of the whole month
-        "forecast_low_usd": usd(month.low),  #: lower end of the 80% interval of the forecast
-        "forecast_high_usd": usd(month.high),  #: upper end of the 80% interval of the forecast
-        "budget_usd": month.budget,  #: monthly budget; null if none is set
-        "paid_low_usd": usd(month.paid - month.doubtful),  #: the least that it has cost so far
-        #: the most that it has cost so far; null if that is unknown, because rows or prices are lost
-        "paid_high_usd": None if month.is_least else usd(month.paid),
-    }
+def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
+    """The fields of a report by these properties."""
+    group: tuple[Column[Group], ...] = (
+        *(Column(each.value, f"value of --by {each.value}", lambda group, by=each: group.key[by]) for each in by),
+        *(column.of("figures") for column in JSON_GROUP),
+        Column("saving", _SAVING, lambda group: group.figures, of=SAVING),
+    )
+    return (
+        *(column.of("whole") for column in JSON_WHOLE),
+        Column("saving", _SAVING, lambda report: report.whole, of=SAVING),
+        Column(
+            "trend",
+            "cost of a unit of work, by job with two successful runs or more",
+            trends_of,
+            each=(UnitTrend, Column("change_pct", "change from before to the latest runs in percent")),
+        ),
+        Column("month", "the current month", of=MONTH),
+        Column(
+            "months_of_tags",
+            "the current month of each tag that has a budget of its own",
+            each=(Column("tag", "the tag, as in user=ada"), *MONTH),
+        ),
+        Column("replayed", "runs on the local market, which bills nothing", lambda report: report, of=REPLAYED),
+        Column("time_zone", "time zone of days and months in groups", lambda report: str(report.zone)),
+        Column("groups", "the report by the values of --by", each=group),
+    )
 
 
-def _replayed(report: Report) -> dict[str, Any]:
-    """The runs on the local market. No other amount contains theirs, unless the report is on them alone."""
-    return {
-        "reported": report.is_replayed,  #: whether the report is on these runs: then nothing in it was billed
-        "runs": report.replayed.runs,  #: number of these runs in the period
-        "total_usd": usd(report.replayed.total),  #: their cost at the replayed prices
-        #: cost of the same work on on-demand machines at the replayed prices
-        "on_demand_usd": usd(report.replayed.on_demand),
-    }
+CORRECTIONS: tuple[Column[Any], ...] = (
+    Column(
+        "corrections",
+        "runs whose prices were corrected after they had ended; absent if there are none",
+        each=(
+            Column("run", "id of the run"),
+            Column("made", "moment of the last of these corrections", lambda bill: format_time(bill.made)),
+            Column("change_usd", "how they would change the cost of the run, which stays as it was billed"),
+        ),
+        optional=True,
+    ),
+)
+
+REPORT = (*_fields(By), *CORRECTIONS)
+"""The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change."""
 
 
-def saving(figures: Figures) -> dict[str, Any]:
-    """The on-demand cost of the same work with its interval, and the steps from there to what was paid.
-
-    Fields:
-        steps: amounts that lead from the on-demand cost to the cost paid
-        steps[].name: what saved money, or cost it
-        steps[].usd: amount saved; negative if it cost money
-    """
-    return {
-        "on_demand_usd": usd(figures.on_demand),  #: on-demand cost of the same work
-        "on_demand_low_usd": usd(figures.on_demand_low),  #: lower end of its interval
-        "on_demand_high_usd": usd(figures.on_demand_high),  #: upper end of its interval
-        "steps": [{"name": name, "usd": usd(amount)} for name, amount in figures.steps],
-        "paid_usd": usd(figures.total),  #: cost paid
-    }
-
-
-def _group(group: Group) -> dict[str, Any]:
-    """The runs with the same values of --by.
-
-    Fields:
-        job: value of --by job
-        run: value of --by run
-        cloud: value of --by cloud
-        region: value of --by region
-        type: value of --by type
-        market: value of --by market
-        pricing: value of --by pricing
-        kind: value of --by kind
-        day: value of --by day
-        month: value of --by month
-        tag: value of --by tag
-        -> JSON_GROUP
-        saving: where the difference to on-demand prices comes from
-        saving -> saving
-    """
-    key = {by.value: value for by, value in group.key.items()}
-    return {
-        **key,
-        **{column.name: column.json(group.figures) for column in JSON_GROUP},
-        "saving": saving(group.figures),
-    }
+def as_json(report: Report, corrections: "Sequence[CorrectedBill]" = ()) -> dict[str, Any]:
+    """The JSON of `spotctl report cost --json`, with later corrections of the reported runs."""
+    return kit.as_json(_fields(report.by), report) | kit.as_json(CORRECTIONS, {"corrections": corrections or None})
 
 
 def as_csv(report: Report) -> str:

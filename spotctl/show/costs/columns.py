@@ -7,16 +7,17 @@ its order. A new column is declared here and named in the formats that show it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
 from spotctl.log.ledger.account import RunTimeline
+from spotctl.show.columns import UNKNOWN, Column
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.grouping import BY_TIME, keeps_runs_whole
 from spotctl.show.costs.periods import BILLING
 from spotctl.show.phrases import bound_of
 
-UNKNOWN = "-"
 MOST_NAMED = 3
 RUNNING_MARK = " *"
 """Follows the name of a run that is still going on, or of a group with such a run."""
@@ -239,6 +240,16 @@ _TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
 }
 
 
+def dollars(amount: str) -> Callable[[Any], float | None]:
+    """The value of a column that is an amount of its object, in dollars; None if the object does not have it."""
+
+    def value(row: object) -> float | None:
+        known = getattr(row, amount)
+        return None if known is None else usd(known)
+
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
     """A column; `name` is its key in JSON and CSV, `figure` its attribute of `Figures`, and `meaning` what the
@@ -252,6 +263,10 @@ class FigureColumn:
 
     def json(self, figures: Figures) -> FigureValue:
         return self.unit.json(getattr(figures, self.figure))
+
+    def of(self, holder: str) -> Column[Any]:
+        """The column of an object that has the figures as its attribute `holder`."""
+        return Column(self.name, self.meaning, lambda row: self.json(getattr(row, holder)))
 
     def csv(self, figures: Figures) -> str:
         return self.unit.csv(getattr(figures, self.figure))

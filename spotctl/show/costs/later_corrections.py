@@ -40,17 +40,6 @@ class CorrectedBill:
         return f"{self.run}: a correction of {format_time(self.made)} would change it by {change}; the bill stays"
 
 
-def correction_json(bill: CorrectedBill) -> dict[str, Any]:
-    """A run whose prices were corrected after it had ended.
-
-    Fields:
-        run: id of the run
-        made: moment of the last of these corrections
-        change_usd: how they would change the cost of the run, which stays as it was billed
-    """
-    return {"run": bill.run, "made": format_time(bill.made), "change_usd": bill.change_usd}
-
-
 def corrected_bills(settings: Settings, runs: Iterable[RunTimeline]) -> list[CorrectedBill]:
     """The ended runs that cost another amount by the prices as they were corrected since.
 

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import floor
-from typing import Any
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, format_time
 from spotctl.clouds.bills import DOLLARS, BillKind
 from spotctl.log.events import Corrected
 from spotctl.log.ledger.rows import LedgerRow, micro_dollars
+from spotctl.show.columns import Column
+from spotctl.show.costs.columns import dollars
 from spotctl.show.costs.figures import usd
 from spotctl.show.phrases import moment
 
@@ -134,50 +135,6 @@ MOST_LISTED = 200
 """The most differences listed on the terminal; JSON has all."""
 
 
-def as_json(agreement: Agreement) -> dict[str, Any]:
-    """The JSON of `spotctl report reconcile --json`.
-
-    Fields:
-        adjustments[].kind: the kind
-        adjustments[].usd: amount for resources that spotctl rented
-        adjustments[].other_resources_usd: amount for other resources
-    """
-    return {
-        "provider": agreement.provider,  #: cloud that sent the bill
-        "agrees": agreement.agrees,  #: whether there are no differences
-        #: percentage of the compared amount on which ledger and bill agree; null if nothing was compared
-        "agreed_pct": percent_of(agreement),
-        #: percentage of the ledger in the billing period that could be compared; null if it has no amount
-        "compared_pct": _percent(agreement.compared),
-        #: sum of the ledger in the billing period that could not be compared
-        "not_compared_usd": usd(agreement.not_compared),
-        "ledger_usd": usd(agreement.ledger),  #: sum of the compared ledger rows
-        "bill_usd": usd(agreement.bill),  #: sum of the compared lines of the bill
-        "machines": agreement.machines,  #: number of machines compared
-        "lines": agreement.lines,  #: number of lines of the bill compared
-        #: differences between ledger and bill, each -> _difference
-        "differences": [_difference(difference) for difference in agreement.differences],
-        "other_lines": agreement.other_lines,  #: number of lines for resources that spotctl did not rent; not compared
-        "other_usd": usd(agreement.others),  #: sum of these lines
-        #: number of ledger rows of machines that are still running; not compared
-        "unsettled_rows": agreement.unsettled,
-        "unsettled_usd": usd(agreement.unsettled_amount),  #: sum of these rows in the billing period
-        "rows_outside_period": agreement.outside,  #: number of ledger rows outside the billing period; not compared
-        "outside_period_usd": usd(agreement.outside_amount),  #: sum of these rows, which are in no percentage
-        #: sum of the ledger for time billed in a currency without a rate; not compared
-        "other_currency_usd": usd(agreement.foreign),
-        #: sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared
-        "untold_usd": usd(agreement.untagged),
-        #: traffic in the bill beyond that in the ledger; not compared
-        "unmeasured_traffic_usd": usd(agreement.unmeasured),
-        "adjustments": [  #: credits, discounts, taxes, refunds and fees; not compared
-            {"kind": adjustment.kind.value, "usd": usd(adjustment.own), "other_resources_usd": usd(adjustment.others)}
-            for adjustment in agreement.adjustments
-        ],
-        "converted_from": list(agreement.converted),  #: currencies that were converted at the rates in the bill
-    }
-
-
 def percent_of(agreement: Agreement) -> float | None:
     """The share that agreed, in percent; None if there was nothing to compare."""
     return _percent(agreement.agreed)
@@ -186,6 +143,87 @@ def percent_of(agreement: Agreement) -> float | None:
 def _percent(share: float | None) -> float | None:
     """With one decimal, rounded down so that only all of it gives 100."""
     return None if share is None else floor(max(share, 0.0) * 1000 + 1e-9) / 10
+
+
+DIFFERENCE: tuple[Column[BillDifference], ...] = (
+    Column("kind", "what differs", lambda difference: difference.kind.value),
+    Column("resource", "id of the machine, disk or address"),
+    Column("from", "beginning of the period in question", lambda difference: format_time(difference.begin)),
+    Column("to", "its end", lambda difference: format_time(difference.end)),
+    Column("ledger_usd", "amount in the ledger; null if the ledger has none", dollars("ledger")),
+    Column("bill_amount", "amount in the bill, in its currency; null if the bill has none", dollars("bill")),
+    Column("currency", "currency of the bill"),
+    Column("lines", "places of the lines in the bill", lambda difference: list(difference.where)),
+)
+
+AGREEMENT: tuple[Column[Agreement], ...] = (
+    Column("provider", "cloud that sent the bill"),
+    Column("agrees", "whether there are no differences"),
+    Column(
+        "agreed_pct",
+        "percentage of the compared amount on which ledger and bill agree; null if nothing was compared",
+        percent_of,
+    ),
+    Column(
+        "compared_pct",
+        "percentage of the ledger in the billing period that could be compared; null if it has no amount",
+        lambda agreement: _percent(agreement.compared),
+    ),
+    Column(
+        "not_compared_usd",
+        "sum of the ledger in the billing period that could not be compared",
+        dollars("not_compared"),
+    ),
+    Column("ledger_usd", "sum of the compared ledger rows", dollars("ledger")),
+    Column("bill_usd", "sum of the compared lines of the bill", dollars("bill")),
+    Column("machines", "number of machines compared"),
+    Column("lines", "number of lines of the bill compared"),
+    Column("differences", "differences between ledger and bill", each=DIFFERENCE),
+    Column("other_lines", "number of lines for resources that spotctl did not rent; not compared"),
+    Column("other_usd", "sum of these lines", dollars("others")),
+    Column(
+        "unsettled_rows",
+        "number of ledger rows of machines that are still running; not compared",
+        lambda agreement: agreement.unsettled,
+    ),
+    Column("unsettled_usd", "sum of these rows in the billing period", dollars("unsettled_amount")),
+    Column(
+        "rows_outside_period",
+        "number of ledger rows outside the billing period; not compared",
+        lambda agreement: agreement.outside,
+    ),
+    Column("outside_period_usd", "sum of these rows, which are in no percentage", dollars("outside_amount")),
+    Column(
+        "other_currency_usd",
+        "sum of the ledger for time billed in a currency without a rate; not compared",
+        dollars("foreign"),
+    ),
+    Column(
+        "untold_usd",
+        "sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared",
+        dollars("untagged"),
+    ),
+    Column(
+        "unmeasured_traffic_usd",
+        "traffic in the bill beyond that in the ledger; not compared",
+        dollars("unmeasured"),
+    ),
+    Column(
+        "adjustments",
+        "credits, discounts, taxes, refunds and fees; not compared",
+        each=(
+            Column("kind", "the kind", lambda adjustment: adjustment.kind.value),
+            Column("usd", "amount for resources that spotctl rented", dollars("own")),
+            Column("other_resources_usd", "amount for other resources", dollars("others")),
+        ),
+    ),
+    Column(
+        "converted_from",
+        "currencies that were converted at the rates in the bill",
+        lambda agreement: list(agreement.converted),
+    ),
+)
+"""The JSON of `spotctl report reconcile --json`."""
 
 
 def headline(agreement: Agreement) -> str:
@@ -207,22 +245,6 @@ def _compared(agreement: Agreement) -> str:
     if not agreement.not_compared:
         return f"compared all {_dollars(whole)} of the ledger"
     return f"compared {share:g}% of the ledger ({_dollars(agreement.ledger)} of {_dollars(whole)})"
-
-
-def _difference(difference: BillDifference) -> dict[str, Any]:
-    """A difference between ledger and bill."""
-    return {
-        "kind": difference.kind.value,  #: what differs
-        "resource": difference.resource,  #: id of the machine, disk or address
-        "from": format_time(difference.begin),  #: beginning of the period in question
-        "to": format_time(difference.end),  #: its end
-        #: amount in the ledger; null if the ledger has none
-        "ledger_usd": None if difference.ledger is None else usd(difference.ledger),
-        #: amount in the bill, in its currency; null if the bill has none
-        "bill_amount": None if difference.bill is None else usd(difference.bill),
-        "currency": difference.currency,  #: currency of the bill
-        "lines": list(difference.where),  #: places of the lines in the bill
-    }
 
 
 def as_lines(agreement: Agreement, path: str) -> Iterator[str]:

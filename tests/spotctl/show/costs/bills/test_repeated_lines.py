@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
+from spotctl.show.columns import as_json
 from spotctl.show.costs.bills import views
 from spotctl.show.costs.bills.read import read_bill
 from spotctl.show.costs.bills.reconcile import reconcile
@@ -81,7 +82,7 @@ def test_the_headline_says_how_much_of_the_ledger_was_compared(path: Path) -> No
     half = compared(untagged, path, [*ROWS["aws"], disk])
     assert half.agrees
     assert views.headline(half).startswith("compared 50% of the ledger ($")
-    answer = views.as_json(half)
+    answer = as_json(views.AGREEMENT, half)
     assert (answer["agreed_pct"], answer["compared_pct"]) == (100, 50)
     assert answer["not_compared_usd"] == answer["untold_usd"] == answer["ledger_usd"]
 
@@ -95,7 +96,7 @@ def test_time_in_another_currency_is_not_compared(provider: str, path: Path) -> 
     assert agreement.foreign / 3.6e12 == pytest.approx(foreign, rel=1e-6)
     assert agreement.ledger + agreement.foreign == sum(row.amount for row in ROWS[provider])
     assert agreement.ledger == pytest.approx(agreement.bill, rel=1e-6)
-    assert views.as_json(agreement)["compared_pct"] < 100
+    assert as_json(views.AGREEMENT, agreement)["compared_pct"] < 100
     assert "1 line in another currency without a rate" in views.headline(agreement)
 
 
@@ -115,5 +116,5 @@ def test_nothing_to_compare_is_no_agreement(path: Path) -> None:
     nothing = compared([stranger], path, list(other_run))
     assert (nothing.agreed, nothing.compared) == (None, None)
     assert views.headline(nothing) == "the ledger has no costs in this bill's period: nothing to compare"
-    assert views.as_json(nothing)["agreed_pct"] is None
+    assert as_json(views.AGREEMENT, nothing)["agreed_pct"] is None
     assert lines("gcp", other_run)
