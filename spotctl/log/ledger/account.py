@@ -4,9 +4,10 @@ A timeline is a run's times, outcome, machines, stages, evictions and plan. Sums
 the on-demand cost of the same work to the amount paid.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, overload
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -136,15 +137,6 @@ class RunTimeline:
         return is_replayed(self.provider)
 
 
-def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
-    """Runs in the order in which they began by this computer's clock."""
-    return tuple(sorted(timelines, key=order_of))
-
-
-def order_of(run: RunTimeline) -> tuple[int, str]:
-    return run.wall_began, run.run
-
-
 class Sums(NamedTuple):
     """Sums over rows, which add up over runs."""
 
@@ -181,7 +173,12 @@ class RunPart:
 
     def stored(self) -> tuple[str, str]:
         """The account as the log keeps it: the timeline with the sums, and the rows, both in JSON."""
-        lines = msgspec.json.encode(_columns(self.rows), enc_hook=str)
+        columns = dict(zip(LedgerRow._fields, map(list, zip(*self.rows, strict=True)), strict=False))
+        # Most rows have the same few markets, so a row names the position of its market.
+        markets = list(dict.fromkeys(row.market for row in self.rows))
+        number = {market: i for i, market in enumerate(markets)}
+        columns["market"] = [number[row.market] for row in self.rows]
+        lines = msgspec.json.encode((markets, columns), enc_hook=str)
         account = msgspec.json.encode((self.run, self.sums, len(self.rows)), enc_hook=str)
         return account.decode(), lines.decode()
 
@@ -196,39 +193,25 @@ def from_stored(costs: Iterable[tuple[str, str]]) -> list[RunPart]:
         dec_hook=lambda kind, text: kind(text),
     )
     return [
-        RunPart(run, _StoredRows(count, lines), sums)
+        RunPart(run, RowsInTurn(count, partial(_rows, lines)), sums)
         for (run, sums, count), (_, lines) in zip(accounts, every, strict=True)
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
-    """Rows by columns; a row names the position of its market, because most rows have the same few markets."""
-
-    markets: list[Market]
-    columns: dict[str, list[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredRows(Sequence[LedgerRow]):
-    """Rows that are decoded each time they are read."""
+class RowsInTurn(Sequence[LedgerRow]):
+    """Rows that are made again each time they are read, and never all at once."""
 
     length: int
-    content: str
+    read: Callable[[], Iterator[LedgerRow]]
 
     def __iter__(self) -> Iterator[LedgerRow]:
-        return _rows(msgspec.json.decode(self.content, type=_Columns))
+        return self.read()
 
     def __len__(self) -> int:
         return self.length
 
-    @overload
-    def __getitem__(self, index: int) -> LedgerRow: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[LedgerRow]: ...
-
-    def __getitem__(self, index: int | slice) -> LedgerRow | Sequence[LedgerRow]:
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - one row, or several
         return tuple(self)[index]
 
 
@@ -301,18 +284,12 @@ def _weight(row: LedgerRow) -> int:
     return max(row.listed, 1) * (row.end - row.begin) if useful else 0
 
 
-def _columns(rows: Sequence[LedgerRow]) -> _Columns:
-    columns = dict(zip(LedgerRow._fields, map(list, zip(*rows, strict=True)), strict=False))
-    markets = list(dict.fromkeys(row.market for row in rows))
-    number = {market: i for i, market in enumerate(markets)}
-    return _Columns(markets, columns | {"market": [number[row.market] for row in rows]})
-
-
 _KINDS, _USES = {kind.value: kind for kind in ChargeKind}, {use.value: use for use in Use}
 
 
-def _rows(stored: _Columns) -> Iterator[LedgerRow]:
-    columns: dict[str, Any] = dict(stored.columns)
-    for name, values in (("market", stored.markets), ("kind", _KINDS), ("use", _USES)):
+def _rows(stored: str) -> Iterator[LedgerRow]:
+    """The rows that the log keeps in JSON, by columns."""
+    markets, columns = msgspec.json.decode(stored, type=tuple[list[Market], dict[str, list[Any]]])
+    for name, values in (("market", markets), ("kind", _KINDS), ("use", _USES)):
         columns[name] = [values[key] for key in columns.get(name, ())]
     return map(LedgerRow, *(columns.get(name, ()) for name in LedgerRow._fields))

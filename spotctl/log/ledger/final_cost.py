@@ -1,7 +1,6 @@
 """The cost of a run that has ended, for the log, and the timeline of any run, from its events. Pure."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
@@ -33,12 +32,13 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_lea
             stages.append(StageChange(row.at, row.event.stage))
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
+    tags = began.spec.get("tags")
     counted = [held.traffic for held in state.machines.values() if held.traffic is not None]
     return RunTimeline(
         run=state.run,
         job=began.job,
         provider=began.provider,
-        tags=_tags(began.spec),
+        tags={str(name): str(value) for name, value in tags.items()} if isinstance(tags, dict) else {},
         wall_began=began.wall_us,
         wall_ended=None if ended is None else ended.wall_us,
         began=state.started,
@@ -96,11 +96,6 @@ def _work(state: RunState) -> int | None:
     if state.progress is not None and kind != "command":
         return state.progress.clock
     return 0 if kind == "agileml" else None
-
-
-def _tags(spec: Mapping[str, Any]) -> Mapping[str, str]:
-    tags = spec.get("tags")
-    return {str(name): str(value) for name, value in tags.items()} if isinstance(tags, dict) else {}
 
 
 def _expected(began: ev.RunBegan, planned: ev.Planned | None) -> Expected:

@@ -5,8 +5,7 @@ account is made from those that are left, and says so; it changes no other accou
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
@@ -20,19 +19,15 @@ if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
-    """Runs with their costs, and what repairs of the log have dropped that may be of any run."""
-
-    runs: Sequence[RunPart] = ()
-    lost: "tuple[RowsLost, ...]" = ()
+Accounts: TypeAlias = "tuple[list[RunPart], tuple[RowsLost, ...]]"
+"""Runs with their costs, and what repairs of the log have dropped that may be of any run."""
 
 
 def accounts(settings: Settings, jobs: Collection[str] = (), elsewhere: Collection[str] = ()) -> Accounts:
     """The runs of some jobs, or of all; active runs up to now. To those `elsewhere`, another computer attends."""
     paths = Paths(settings.home)
     if not store.exists(paths.log):
-        return Accounts()
+        return [], ()
     with store.EventLog(paths.log) as log:
         try:
             log.check(wall_us())
@@ -63,7 +58,7 @@ def _read(
     if final:
         log.keep("final_costs", final)
     parts = [*from_stored(kept.values()), *(part for part, _ in made)]
-    return Accounts([part for part in parts if not jobs or part.run.job in jobs], lost)
+    return [part for part in parts if not jobs or part.run.job in jobs], lost
 
 
 def _from_rows(

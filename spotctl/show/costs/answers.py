@@ -159,15 +159,12 @@ def as_markdown(report: Report) -> str:
         *(line for remark in remarks for line in (remark, "")),
         "| " + " | ".join(names) + " |",
         "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
-        *(f"| {' | '.join(_markdown_cells(group, digits_of(report)))} |" for group in report.groups),
     ]
+    for group in report.groups:
+        key = [escaped(value) for value in group.key.values()]
+        key[-1] += " (running)" if group.figures.running else ""
+        lines.append(f"| {' | '.join([*key, *texts(MARKDOWN, group.figures, digits_of(report))])} |")
     return "\n".join(lines) + "\n"
-
-
-def _markdown_cells(group: Group, digits: int) -> list[str]:
-    key = [escaped(value) for value in group.key.values()]
-    key[-1] += " (running)" if group.figures.running else ""
-    return [*key, *texts(MARKDOWN, group.figures, digits)]
 
 
 def escaped(text: str) -> str:

@@ -42,7 +42,7 @@ class Bar:
 def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html:
     """Dollars as stacked bars side by side."""
     values = markup.nice(max((bar.value for bar in bars), default=0.0), 3 if canvas.is_narrow else 4)
-    y = markup.y_of(canvas, values)
+    y = canvas.y(values)
     spacing = (canvas.width - canvas.left - canvas.right) / max(len(bars), 1)
     width = min(max(spacing * 0.72, 1.0), 56.0)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
@@ -105,7 +105,7 @@ def dot_chart(
     """Runs from left to right; planned ranges are bars behind the dots, the median is a dashed line."""
     highest = max([run.value for run in runs] + [run.high for run in runs if run.high is not None])
     values = markup.nice(highest * 1.02, 3 if canvas.is_narrow else 4)
-    y = markup.y_of(canvas, values)
+    y = canvas.y(values)
     spacing = (canvas.width - canvas.left - canvas.right) / len(runs)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
     if median is not None:
@@ -140,20 +140,19 @@ def line_chart(canvas: markup.Canvas, title: str, points: Sequence[tuple[int, fl
     known = [*known[: -1 : len(known) // _MOST_POINTS + 1], *latest] or [(0, 0.0)]
     steps, values = (np.array(column) for column in zip(*known, strict=True))
     ticks = markup.spanning(min(0.0, float(values.min())), max(float(values.max()), 0.0))
-    x, y = canvas.x(float(steps[0]), float(steps[-1])), markup.y_of(canvas, ticks)
+    x, y = canvas.x(float(steps[0]), float(steps[-1])), canvas.y(ticks)
+    first, last = float(steps[0]), float(steps[-1])
+    labeled = [tick for tick in markup.whole(int(last)) if first < tick <= last]
+    if not labeled or labeled[0] - first >= (last - first) / 10:
+        # Else the label of the first step would touch another.
+        labeled = [first, *labeled]
     return canvas.drawing(
         title,
         markup.value_axis(canvas, y, ticks, "{:.3g}".format),
-        *(markup.axis_label(canvas, x(step), f"{step:,.0f}") for step in _labeled(float(steps[0]), float(steps[-1]))),
+        *(markup.axis_label(canvas, x(step), f"{step:,.0f}") for step in labeled),
         el("path", d=markup.path([(x(step), y(value)) for step, value in known]), class_="stroke s0"),
         *(el("circle", cx=x(step), cy=y(value), r=4, class_="dot") for step, value in latest),
     )
-
-
-def _labeled(first: float, last: float) -> list[float]:
-    """Round steps, and the first one unless its label would touch another."""
-    ticks = [tick for tick in markup.whole(int(last)) if first < tick <= last]
-    return ticks if ticks and ticks[0] - first < (last - first) / 10 else [first, *ticks]
 
 
 _BAND = 20
@@ -169,22 +168,11 @@ class Layer:
     points: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionMark:
-    """Machines that were evicted at one moment, with a tooltip."""
+EvictionMark = tuple[int, bool, str]
+"""Machines that were evicted at one moment: this moment, whether they were warned, and a tooltip."""
 
-    at: int
-    warned: bool
-    tooltip: str
-
-
-@dataclass(frozen=True, slots=True)
-class StageBand:
-    """The time in which the job was in one stage."""
-
-    begin: int
-    end: int
-    number: int
+StageBand = tuple[int, int, int]
+"""The time in which the job was in one stage: its begin and end, and the number of the stage."""
 
 
 def footprint(
@@ -199,7 +187,7 @@ def footprint(
     x = canvas.x(begin, end)
     levels = _stacked(layers)
     values = markup.whole(max((int(top) for _, top in levels[-1]), default=0), 3 if canvas.is_narrow else 4)
-    y = markup.y_of(canvas, values)
+    y = canvas.y(values)
     parts = [markup.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"), markup.time_axis(canvas, x)]
     floor = [(at, 0.0) for at, _ in levels[0]]
     for layer, top in zip(layers, levels, strict=True):
@@ -216,7 +204,7 @@ def cumulative(canvas: markup.Canvas, title: str, layers: Sequence[Layer]) -> Ht
     x = canvas.x(begin, end)
     levels = _stacked(layers)
     values = markup.nice(max(top for _, top in levels[-1]), 3 if canvas.is_narrow else 4)
-    y = markup.y_of(canvas, values)
+    y = canvas.y(values)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values)), markup.time_axis(canvas, x)]
     floor = [(at, 0.0) for at, _ in levels[0]]
     for layer, top in zip(layers, levels, strict=True):
@@ -242,7 +230,7 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
     pieces = [piece for line in series for piece in line.pieces]
     x = canvas.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
     values = markup.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
-    y = markup.y_of(canvas, values)
+    y = canvas.y(values)
     parts = [markup.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"), markup.time_axis(canvas, x)]
     parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y(100), y2=y(100), class_="listed"))
     parts.append(markup.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
@@ -301,20 +289,22 @@ def _area(
 
 
 def _stage(canvas: markup.Canvas, x: markup.Scale, stage: StageBand) -> Html:
-    begin, end = x(stage.begin), x(stage.end)
+    since, until, number = stage
+    begin, end = x(since), x(until)
     top = canvas.top - _BAND - 14
-    band = el("rect", x=begin, y=top, width=max(end - begin - 1, 0.5), height=_BAND, class_=f"stage{stage.number}")
-    name = f"stage {stage.number}"
+    band = el("rect", x=begin, y=top, width=max(end - begin - 1, 0.5), height=_BAND, class_=f"stage{number}")
+    name = f"stage {number}"
     length = end - begin
-    words = name if length > 52 else str(stage.number) if length > 14 else ""
+    words = name if length > 52 else str(number) if length > 14 else ""
     label = markup.text((begin + end) / 2, top + 14, words, "band", "middle") if words else Html()
     return markup.titled(fragment(band, label), name)
 
 
 def _mark(canvas: markup.Canvas, x: markup.Scale, mark: EvictionMark) -> Html:
     """A triangle: filled for an eviction without warning, empty with one."""
-    at, top = x(mark.at), canvas.top - 11
+    moment, warned, tooltip = mark
+    at, top = x(moment), canvas.top - 11
     points = f"{at - 5:.1f},{top:.1f} {at + 5:.1f},{top:.1f} {at:.1f},{top + 9:.1f}"
     line = el("line", x1=at, x2=at, y1=top + 9, y2=canvas.height - canvas.bottom, class_="evicted")
-    shape = el("polygon", points=points, class_="warned" if mark.warned else "unwarned")
-    return markup.titled(fragment(line, shape), mark.tooltip)
+    shape = el("polygon", points=points, class_="warned" if warned else "unwarned")
+    return markup.titled(fragment(line, shape), tooltip)

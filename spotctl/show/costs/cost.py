@@ -3,16 +3,15 @@
 The money of a replayed market is not real: runs there are reported alone, and are in no sum with other runs.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from itertools import chain
 from statistics import median
-from typing import overload
 
 from spotctl.log.events import RowsLost
-from spotctl.log.ledger.account import RunPart, RunTimeline, sums_of
+from spotctl.log.ledger.account import RowsInTurn, RunPart, RunTimeline, sums_of
 from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs.figures import Figures, figures_of, total_of, usd
@@ -70,46 +69,6 @@ class Report:
         """The number of replayed runs that the report leaves out."""
         return 0 if self.is_replayed else self.replayed.runs
 
-    def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
-        return tuple(row for row in self.rows if row.run == run)
-
-
-@dataclass(frozen=True, slots=True)
-class _RowsInTurn(Sequence[LedgerRow]):
-    """The rows of several parts one after another."""
-
-    parts: Sequence[RunPart]
-
-    def __iter__(self) -> Iterator[LedgerRow]:
-        return chain.from_iterable(part.rows for part in self.parts)
-
-    def __len__(self) -> int:
-        return sum(len(part.rows) for part in self.parts)
-
-    @overload
-    def __getitem__(self, index: int) -> LedgerRow: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[LedgerRow]: ...
-
-    def __getitem__(self, index: int | slice) -> LedgerRow | Sequence[LedgerRow]:
-        return tuple(self)[index]
-
-
-def report(
-    rows: Iterable[LedgerRow],
-    timelines: Sequence[RunTimeline],
-    period: Period,
-    by: Sequence[Grouping],
-    at: int,
-    month_budget: float | None = None,
-    *,
-    local: bool = False,
-) -> Report:
-    """The report on what runs cost within a period, from all their rows."""
-    every = [RunPart.whole(run, of_run) for run, of_run in by_run(rows, timelines)]
-    return report_on(every, period, by, at, month_budget, local=local)
-
 
 def report_on(
     every: Sequence[RunPart],
@@ -133,7 +92,7 @@ def report_on(
         figures(parts),
         tuple(by),
         groups(parts, by, period.zone),
-        _RowsInTurn(parts),
+        RowsInTurn(sum(len(part.rows) for part in parts), lambda: chain.from_iterable(part.rows for part in parts)),
         tuple(part.run for part in parts),
         at,
         tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
@@ -162,23 +121,15 @@ def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report
     return known
 
 
-def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:
-    rows_of: dict[str, list[LedgerRow]] = {timeline.run: [] for timeline in timelines}
-    for row in rows:
-        rows_of[row.run].append(row)
-    return [(timeline, rows_of[timeline.run]) for timeline in timelines]
-
-
 def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPart]:
-    return [within for part in whole if (within := _within(part, period, at))]
-
-
-def _within(whole: RunPart, period: Period, at: int) -> RunPart | None:
-    part = part_of(whole.run, whole.rows, period, at)
-    if part is None:
-        return None
-    run, rows = part
-    return whole if run is whole.run else RunPart.of(run, rows)
+    """The runs as far as they are within a period, without those that were not going on then."""
+    parts = list[RunPart]()
+    for part in whole:
+        found = part_of(part.run, part.rows, period, at)
+        if found is not None:
+            run, rows = found
+            parts.append(part if run is part.run else RunPart.of(run, rows))
+    return parts
 
 
 def figures(parts: Sequence[RunPart]) -> Figures:
@@ -189,10 +140,8 @@ def figures(parts: Sequence[RunPart]) -> Figures:
 
 def groups(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo = BILLING) -> tuple[Group, ...]:
     """The figures by the values of `by`, in the order of these values; days and months are those of `zone`."""
-    return _of_whole_runs(parts, by) if keeps_runs_whole(by) else _of_rows(parts, by, zone)
-
-
-def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[Grouping]) -> tuple[Group, ...]:
+    if not keeps_runs_whole(by):
+        return _of_rows(parts, by, zone)
     # A run that got no machine has no rows but still counts in its group.
     members: defaultdict[tuple[str, ...], list[RunPart]] = defaultdict(list)
     for part in parts:
@@ -201,33 +150,27 @@ def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[Grouping]) -> tuple[Gr
 
 
 def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> tuple[Group, ...]:
-    members: defaultdict[tuple[str, ...], _GroupMembers] = defaultdict(_GroupMembers)
+    members: defaultdict[tuple[str, ...], dict[str, list[LedgerRow]]] = defaultdict(dict)
+    evictions = Counter[tuple[str, ...]]()
     for part in parts:
         for row in by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows:
-            members[key_of(by, Subject(row, part.run, zone))].rows[part.run.run].append(row)
+            members[key_of(by, Subject(row, part.run, zone))].setdefault(part.run.run, []).append(row)
         for eviction in part.run.evictions:
-            group = members[key_of(by, Subject(eviction, part.run, zone))]
-            group.evictions += 1
-            group.rows[part.run.run].extend(())
+            # A run may have an eviction in a group without a row there.
+            key = key_of(by, Subject(eviction, part.run, zone))
+            members[key].setdefault(part.run.run, [])
+            evictions[key] += 1
     run_of = {part.run.run: part.run for part in parts}
     grouped = []
-    for key, group in sorted(members.items()):
-        sums = total_of(sums_of(run_of[name], rows) for name, rows in group.rows.items())
-        runs = [run_of[name] for name in group.rows]
-        every = [row for rows in group.rows.values() for row in rows]
+    for key, rows_of in sorted(members.items()):
+        sums = total_of(sums_of(run_of[name], rows) for name, rows in rows_of.items())
+        runs = [run_of[name] for name in rows_of]
+        every = [row for rows in rows_of.values() for row in rows]
         only_keeps_state = any(row.reliable for row in every) and not any(row.spot for row in every)
-        of_group = figures_of(sums, runs, group.evictions, whole=False)
+        of_group = figures_of(sums, runs, evictions[key], whole=False)
         of_group = replace(of_group, only_keeps_state=only_keeps_state)
         grouped.append(Group(dict(zip(by, key, strict=True)), of_group))
     return tuple(grouped)
-
-
-@dataclass(slots=True)
-class _GroupMembers:
-    """The rows and evictions of a group so far; a run may have an eviction there without a row."""
-
-    rows: defaultdict[str, list[LedgerRow]] = field(default_factory=lambda: defaultdict(list))
-    evictions: int = 0
 
 
 MOST_COMPARED = 7

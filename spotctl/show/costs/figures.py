@@ -166,14 +166,16 @@ def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
     known = [round(budget * NANO_SECONDS_PER_DOLLAR) for budget in budgets if budget is not None]
     whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
     work = _work(runs)
-    budget = sum(known) if whole else None
-    return {"work": work, "samples": _samples(runs, work), "budget": budget, **_traffic(runs)}
-
-
-def _traffic(runs: Sequence[RunTimeline]) -> dict[str, Any]:
     counted = [(run.sent, run.received or 0) for run in runs if run.sent is not None]
     sent, received = map(sum, zip(*counted, strict=True)) if counted else (None, None)
-    return {"sent": sent, "received": received, "traffic_runs": len(counted)}
+    return {
+        "work": work,
+        "samples": _samples(runs, work),
+        "budget": sum(known) if whole else None,
+        "sent": sent,
+        "received": received,
+        "traffic_runs": len(counted),
+    }
 
 
 def _work(runs: Sequence[RunTimeline]) -> int | None:

@@ -10,7 +10,7 @@ a million rows exact.
 import csv
 import io
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -72,14 +72,10 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
         of_row = {"ResourceId": machine, "ResourceName": machine, "Tags": tags[row.run]}
         cells = {**_when(row), **_money(row), **of_row}
         if key not in templates:
-            templates[key] = _template(row, columns, cells)
+            # A line with places for the cells that differ from row to row.
+            constant = {name: cell.replace("%", "%%") for name, cell in _constant(row).items()}
+            templates[key] = _line([f"%({name})s" if name in cells else constant[name] for name in columns])
         yield templates[key] % cells
-
-
-def _template(row: LedgerRow, columns: Sequence[str], variable: Collection[str]) -> str:
-    """A line with places for the variable cells, in which % is doubled."""
-    constant = _constant(row)
-    return _line([f"%({name})s" if name in variable else constant[name].replace("%", "%%") for name in columns])
 
 
 def _line(cells: Sequence[str]) -> str:

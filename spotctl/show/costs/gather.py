@@ -8,7 +8,6 @@ from pricing_data.atomic_write import WriteFailed, atomic_write
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.garbage import without_garbage_collection
-from spotctl.log.ledger.account import order_of
 from spotctl.show.costs.accounts import accounts
 from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.grouping import Grouping, check_tags
@@ -32,23 +31,19 @@ def gather(
     if jobs:
         from spotctl.log.statuses import job_names
 
-        _check_known(jobs, job_names(settings))
+        launched = job_names(settings)
+        if unknown := [job for job in jobs if job not in launched]:
+            names = ", ".join(sorted(launched)) or "none"
+            raise BadRequest(f"no job named {unknown[0]!r} was launched; launched jobs: {names}")
     with without_garbage_collection():
         # Only these jobs are read: missing prices of another job must not prevent this report.
-        known = accounts(settings, jobs, elsewhere)
-        runs = sorted(known.runs, key=lambda part: order_of(part.run))
+        found, lost = accounts(settings, jobs, elsewhere)
+        runs = sorted(found, key=lambda part: (part.run.wall_began, part.run.run))
         check_tags(by, (part.run.tags for part in runs))
         made = report_on(runs, period, by, now, settings.monthly_budget, local=local)
         billed = [(part.run, part.rows) for part in runs if not part.run.is_replayed]
         made = replace(made, months_of_tags=months_of_tags(billed, now, settings.monthly_budgets))
-        return lacking(made, known.lost, period)
-
-
-def _check_known(jobs: Collection[str], known: Collection[str]) -> None:
-    for job in jobs:
-        if job not in known:
-            launched = ", ".join(sorted(known)) or "none"
-            raise BadRequest(f"no job named {job!r} was launched; launched jobs: {launched}")
+        return lacking(made, lost, period)
 
 
 def write(path: Path, content: Iterable[str]) -> None:

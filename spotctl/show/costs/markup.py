@@ -105,9 +105,9 @@ class Canvas:
         """The horizontal scale."""
         return Scale(low, high, self.left, self.width - self.right)
 
-    def y(self, low: float, high: float) -> Scale:
-        """The vertical scale, upward."""
-        return Scale(low, high, self.height - self.bottom, self.top)
+    def y(self, ticks: Sequence[float]) -> Scale:
+        """The vertical scale, upward, of an axis with these ticks."""
+        return Scale(ticks[0], ticks[-1], self.height - self.bottom, self.top)
 
     def drawing(self, title: str, *children: Html) -> Html:
         """The SVG element; `title` describes it for screen readers."""
@@ -155,11 +155,6 @@ def _to_beyond(most: float, step: float) -> list[float]:
     return values
 
 
-def y_of(canvas: Canvas, values: Sequence[float]) -> Scale:
-    """The vertical scale of an axis with these ticks."""
-    return canvas.y(values[0], values[-1])
-
-
 def value_axis(canvas: Canvas, scale: Scale, values: Sequence[float], label: Callable[[float], str]) -> Html:
     """Horizontal grid lines with labels."""
     parts = list[Html]()
@@ -197,21 +192,16 @@ def time_axis(canvas: Canvas, scale: Scale) -> Html:
     for at in range(first, int(scale.high) + 1, step):
         x, y = scale(at), canvas.height - canvas.bottom
         parts.append(el("line", x1=x, x2=x, y1=y, y2=y + 4, class_="zero"))
-        label = _time_label(at, step, is_first=at == first)
+        moment = to_datetime(at)
+        label = f"{moment.day} {moment:%b}"
+        if step < DAY and (moment.hour or moment.minute):
+            label = f"{label} {moment:%H:%M}" if at == first else f"{moment:%H:%M}"
         half = _CHARACTER / 2 * len(label)
         if x - half >= free_from:
             parts.append(axis_label(canvas, x, label))
             # The first label may have been moved to the right.
             free_from = max(x + half, 2 * half) + _CHARACTER
     return fragment(*parts)
-
-
-def _time_label(at: int, step: int, *, is_first: bool) -> str:
-    moment = to_datetime(at)
-    day, time = f"{moment.day} {moment:%b}", f"{moment:%H:%M}"
-    if step >= DAY or (moment.hour == moment.minute == 0):
-        return day
-    return f"{day} {time}" if is_first else time
 
 
 def axis_label(canvas: Canvas, x: float, label: str) -> Html:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -89,10 +89,12 @@ def listed_price(rows: Iterable[LedgerRow]) -> float | None:
 def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], str]:
     """The cost of each run by market, or of each month if there are too many runs; and `run` or `month`."""
     runs = sorted(report.runs, key=lambda run: run.wall_began)
-    by_run = {run: list(rows) for run, rows in groupby(sorted(report.rows, key=_run_of), key=_run_of)}
+    by_run: defaultdict[str, list[LedgerRow]] = defaultdict(list)
+    for row in report.rows:
+        by_run[row.run].append(row)
     if len(runs) <= MOST_BARS:
         return [
-            _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run.get(run.run, ()), markets)
+            _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run[run.run], markets)
             for run in runs
         ], "run"
     months: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
@@ -101,10 +103,6 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
         months[begin.year, begin.month].append(row)
     names = {(year, month): f"{date(year, month, 1):%b %Y}" for year, month in sorted(months)}
     return [_bar(name, name, months[month], markets) for month, name in names.items()], "month"
-
-
-def _run_of(row: LedgerRow) -> str:
-    return row.run
 
 
 def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:

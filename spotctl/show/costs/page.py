@@ -52,26 +52,24 @@ _MANY_ROWS = 12
 def html(report: Report, *above: Html) -> str:
     """The page, with parts `above` its head, as the links of `spotctl ui`."""
     report = replace(report, rows=tuple(report.rows))
-    sections = _sections(report) if report.runs else (paragraph(fmt.span_of(report)),)
+    sections = [paragraph(fmt.span_of(report))]
+    if report.runs:
+        markets = markets_of(report)
+        sections = [
+            _tiles(report),
+            _uses(report),
+            _saving(report),
+            _over_time(report, markets),
+            _markets(report, markets),
+            _groups(report),
+            machines_section(report),
+            prices_section(report, markets),
+            plan_section(report),
+            trend_section(report),
+            runs_section(report),
+        ]
     main = el("main", *above, _head(report), *sections, _foot(report))
     return document(f"Cost of {fmt.subject(report)}, {_period(report)}", main)
-
-
-def _sections(report: Report) -> tuple[Html, ...]:
-    markets = markets_of(report)
-    return (
-        _tiles(report),
-        _uses(report),
-        _saving(report),
-        _over_time(report, markets),
-        _markets(report, markets),
-        _groups(report),
-        machines_section(report),
-        prices_section(report, markets),
-        plan_section(report),
-        trend_section(report),
-        runs_section(report),
-    )
 
 
 def _period(report: Report) -> str:
@@ -165,15 +163,10 @@ def _tiles(report: Report) -> Html:
 
 def _tile_of_step(report: Report, name: str) -> tuple[str, str, str]:
     """The tile of a step from on demand to paid, with the amount of that step."""
-    cost = -report.whole.step(name)
-    return name.capitalize(), fmt.money(cost, fmt.digits_of(report)), _share_of(cost, report.whole.total)
-
-
-def _share_of(amount: int, whole: int) -> str:
-    if whole <= 0:
-        return ""
-    share = "under 0.1%" if 0 < amount / whole < 0.0005 else f"{amount / whole:.1%}"
-    return f"{share} of the total"
+    cost, whole, share = -report.whole.step(name), report.whole.total, ""
+    if whole > 0:
+        share = "under 0.1% of the total" if 0 < cost / whole < 0.0005 else f"{cost / whole:.1%} of the total"
+    return name.capitalize(), fmt.money(cost, fmt.digits_of(report)), share
 
 
 def _uses(report: Report) -> Html:

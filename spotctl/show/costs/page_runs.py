@@ -101,7 +101,7 @@ def _stages(run: RunTimeline) -> list[StageBand]:
     if not run.stages:
         return []
     ends = [*(later.at for later in run.stages[1:]), max(run.until, run.stages[-1].at)]
-    return [StageBand(stage.at, end, min(max(stage.number, 1), 3)) for stage, end in zip(run.stages, ends, strict=True)]
+    return [(stage.at, end, min(max(stage.number, 1), 3)) for stage, end in zip(run.stages, ends, strict=True)]
 
 
 def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
@@ -112,7 +112,7 @@ def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
         markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
         how = "with a warning" if warned else "without warning"
         tooltip = f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
-        marks.append(EvictionMark(at, warned, tooltip))
+        marks.append((at, warned, tooltip))
     return marks
 
 
@@ -129,7 +129,7 @@ def prices_section(report: Report, markets: Sequence[MarketCost]) -> Html:
 
 
 def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> Html:
-    lines = held_prices(report.rows_of(run.run), markets)
+    lines = held_prices([row for row in report.rows if row.run == run.run], markets)
     if not lines:
         return Html()
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"

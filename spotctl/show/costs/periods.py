@@ -30,11 +30,8 @@ ALWAYS = Period()
 
 def overlaps(first: Period, second: Period) -> bool:
     """Whether two periods have a moment in common."""
-
-    def begins_in_time(period: Period, other: Period) -> bool:
-        return period.since is None or other.until is None or period.since <= other.until
-
-    return begins_in_time(first, second) and begins_in_time(second, first)
+    pairs = ((first.since, second.until), (second.since, first.until))
+    return all(since is None or until is None or since <= until for since, until in pairs)
 
 
 def part_of(

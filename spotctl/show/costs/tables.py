@@ -39,12 +39,8 @@ _LEAST_NAME = 12
 _BREAKS = "/-"
 
 
-@dataclass(frozen=True, slots=True)
-class NameRow:
-    """The names of a row; without a group it is a heading of the rows below."""
-
-    names: tuple[str, ...]
-    group: Group | None
+NameRow = tuple[tuple[str, ...], Group | None]
+"""The names of a row, and its group; without one it is a heading of the rows below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +61,12 @@ class NameColumns:
         room = max(width - sum(others) - _GAP * len(others), _LEAST_NAME)
         if first <= room:
             return self
-        rows = (NameRow((_broken(row.names[0], room), *row.names[1:]), row.group) for row in self.rows)
+        rows = (((_broken(names[0], room), *names[1:]), group) for names, group in self.rows)
         return NameColumns((_broken(self.headings[0], room), *self.headings[1:]), tuple(rows))
 
     @property
     def _columns(self) -> list[tuple[str, ...]]:
-        return list(zip(self.headings, *(row.names for row in self.rows), strict=True))
-
-
-def side_by_side(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
-    """A column for each property."""
-    return NameColumns(
-        tuple(grouping.value for grouping in by), tuple(NameRow(tuple(group.key.values()), group) for group in groups)
-    )
+        return list(zip(self.headings, *(names for names, _ in self.rows), strict=True))
 
 
 def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
@@ -89,9 +78,9 @@ def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
         names = [group.key[grouping] for grouping in levels]
         for level, name in enumerate(names[:-1]):
             if above[: level + 1] != names[: level + 1]:
-                rows.append(NameRow((_INDENT * level + name, *("" for _ in others)), None))
+                rows.append(((_INDENT * level + name, *("" for _ in others)), None))
         last = _INDENT * (len(levels) - 1) + names[-1]
-        rows.append(NameRow((last, *(group.key[grouping] for grouping in others)), group))
+        rows.append(((last, *(group.key[grouping] for grouping in others)), group))
         above = names
     return NameColumns(
         (", ".join(grouping.value for grouping in levels), *(grouping.value for grouping in others)), tuple(rows)
@@ -143,14 +132,14 @@ def _table(report: Report, names: NameColumns, columns: Sequence[FigureColumn]) 
         table.add_column(heading, no_wrap=True, footer=Text("" if i else _TOTAL, style="bold"))
     for heading, total in zip(headings(columns, report), texts(columns, report.whole, digits), strict=True):
         table.add_column(heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
-    for row in names.rows:
-        *firsts, last = map(Text, row.names)
-        if row.group is None:
+    for of_row, group in names.rows:
+        *firsts, last = map(Text, of_row)
+        if group is None:
             table.add_row(*firsts, last)
             continue
-        if row.group.figures.running:
+        if group.figures.running:
             last.append(RUNNING_MARK, style="yellow")
-        table.add_row(*firsts, last, *texts(columns, row.group.figures, digits))
+        table.add_row(*firsts, last, *texts(columns, group.figures, digits))
     return table
 
 
@@ -158,7 +147,8 @@ def _names(report: Report, width: int) -> NameColumns:
     """Names next to each other if the most important figures fit then; else below each other, and broken if need be."""
     mark = len(RUNNING_MARK) if report.whole.running else 0
     important = [_width_of(report, column) for column in TERMINAL_PRIORITY[:_IMPORTANT]]
-    beside = side_by_side(report.by, report.groups)
+    rows = tuple((tuple(group.key.values()), group) for group in report.groups)
+    beside = NameColumns(tuple(grouping.value for grouping in report.by), rows)
     if beside.width + mark + sum(important) <= width:
         return beside
     return nested(report.by, report.groups).within(width - mark - sum(important[:_ALWAYS_SHOWN]))

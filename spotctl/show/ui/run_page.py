@@ -8,7 +8,7 @@ from urllib.parse import quote
 from bidbrain.billing import usd
 from pricing_data.units import HOUR, counted, usd_text
 from spotctl.log.state import EVICTED
-from spotctl.show.costs.charts import EvictionMark, Layer, PriceLine, footprint, line_chart, prices
+from spotctl.show.costs.charts import Layer, PriceLine, footprint, line_chart, prices
 from spotctl.show.costs.markup import Html, el, series_class
 from spotctl.show.costs.page_parts import (
     ColumnHead,
@@ -126,9 +126,7 @@ def _machines(run: WatchedRun) -> Html:
         Layer("spot", "transient machines", tuple((at, float(others)) for at, _, others in counts)),
     ]
     marks = [
-        EvictionMark(event.at, "without" not in str(event), str(event))
-        for event in run.events
-        if str(event).startswith(EVICTED)
+        (event.at, "without" not in str(event), str(event)) for event in run.events if str(event).startswith(EVICTED)
     ]
     most = max(reliable + others for _, reliable, others in counts)
     title = f"Machines over time, at most {most}; {view.evictions} evicted"

@@ -53,8 +53,11 @@ class _Lines:
 
     def add(self, cells: Cells, where: str) -> None:
         self._lines += self._export.lines_with_ids(cells, where)
-        if self._export.periods is not None:
-            _add_period(cells, self._export.periods, self._begins, self._ends)
+        for name, moments in zip(self._export.periods or (), (self._begins, self._ends), strict=False):
+            if text := cells.get(name, "").strip():
+                at = moment(text, name)
+                if not moments or moments[-1] != at:
+                    moments.append(at)
 
     def bill(self) -> ProviderBill:
         whole = bool(self._begins and self._ends)
@@ -95,14 +98,6 @@ def _format(cells: Cells, provider: str) -> ExportFormat:
     names = ", ".join(list(cells)[:_SHOWN_COLUMNS])
     known = ", ".join((*(export.recognized_by for export in formats), RECOGNIZED_BY))
     raise BadBill(f"not a known export (columns {names} ...); {known}")
-
-
-def _add_period(cells: Cells, names: tuple[str, str], begins: list[int], ends: list[int]) -> None:
-    for name, moments in zip(names, (begins, ends), strict=True):
-        if text := cells.get(name, "").strip():
-            at = moment(text, name)
-            if not moments or moments[-1] != at:
-                moments.append(at)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Cells]]:
@@ -167,15 +162,11 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
         if isinstance(value, dict) and not key.endswith(("tags", "labels")):
             yield from _flat(value, key)
         elif isinstance(value, list | dict):
-            yield key, json.dumps(_tags_of(value), default=str)
+            # Parquet's maps are read as lists of pairs.
+            pairs = isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
+            yield key, json.dumps(dict(value) if pairs else value, default=str)
         else:
             yield key, "" if value is None else str(value)
-
-
-def _tags_of(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
-    """Parquet's maps are read as lists of pairs."""
-    pairs = isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
-    return dict(value) if pairs else value
 
 
 @contextmanager

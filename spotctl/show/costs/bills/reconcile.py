@@ -34,25 +34,21 @@ class LedgerTime:
         """The sum of the rows without the excluded time."""
         return sum(row.amount for row in self.rows) - sum(self.between(*interval) for interval in self.excluded)
 
-    def without(self, intervals: tuple[TimeSpanUs, ...]) -> "LedgerTime":
-        """These rows, with some time excluded."""
-        return LedgerTime(self.rows, intervals)
-
     def between(self, begin: int, end: int) -> int:
         """The amount that accrued in an interval."""
-        return sum(_accrued(row, begin, end) for row in self.rows)
+        amount = 0
+        for row in self.rows:
+            since, until = max(begin, row.begin), min(end, row.end)
+            if row.begin == row.end:
+                # A charge for time after the end of a machine belongs to the period in which the machine ended.
+                amount += row.amount if begin < row.end <= end else 0
+            elif since < until:
+                amount += row.amount * (until - since) // (row.end - row.begin)
+        return amount
 
     def covered(self) -> tuple[TimeSpanUs, ...]:
         """The time that the rows cover, without the excluded time."""
         return minus(union((row.begin, max(row.end, row.begin + 1)) for row in self.rows), self.excluded)
-
-
-def _accrued(row: LedgerRow, begin: int, end: int) -> int:
-    if row.begin == row.end:
-        # A charge for time after the end of a machine belongs to the period in which the machine ended.
-        return row.amount if begin < row.end <= end else 0
-    since, until = max(begin, row.begin), min(end, row.end)
-    return row.amount * (until - since) // (row.end - row.begin) if since < until else 0
 
 
 def union(intervals: Iterable[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
@@ -188,8 +184,9 @@ class _Part:
         once, self._repeated = _with_equals(LedgerTime(rows), *_without_duplicates(lines))
         self._foreign = [line for line in once if line.currency != DOLLARS]
         self._counted = [line for line in once if line.currency == DOLLARS]
-        # Time billed in another currency is left out on both sides, because it cannot be compared.
-        self.ledger = LedgerTime(rows).without(_foreign_time(self._foreign, self._counted))
+        # Time billed in another currency only is left out on both sides, because it cannot be compared.
+        foreign = union((line.begin, line.end) for line in self._foreign)
+        self.ledger = LedgerTime(rows, minus(foreign, union((line.begin, line.end) for line in self._counted)))
 
     def differences(self) -> Iterator[BillDifference]:
         yield from (_of_line(DifferenceKind.DUPLICATE, self._name, line) for line in self._repeated)
@@ -277,9 +274,3 @@ def _is_off(ledger: LedgerTime, lines: Sequence[BillLine], line: BillLine, toler
 
 def _overlaps(intervals: Sequence[TimeSpanUs], line: BillLine) -> bool:
     return any(begin < line.end and line.begin < end for begin, end in intervals)
-
-
-def _foreign_time(foreign: Sequence[BillLine], counted: Sequence[BillLine]) -> tuple[TimeSpanUs, ...]:
-    """The time that is billed in another currency only."""
-    covered = union((line.begin, line.end) for line in foreign)
-    return minus(covered, union((line.begin, line.end) for line in counted))

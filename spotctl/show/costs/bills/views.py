@@ -131,8 +131,8 @@ def corrections(agreement: Agreement, rows: Iterable[LedgerRow], bill: str) -> l
     return corrected
 
 
-MOST_LISTED = 200
-"""The most differences listed on the terminal; JSON has all."""
+MOST_LISTED, MOST_PLACES = 200, 4
+"""The most differences listed on the terminal, and the most lines of the bill for one; JSON has all."""
 
 
 def percent_of(agreement: Agreement) -> float | None:
@@ -258,7 +258,8 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
         yield f"and {more:,} more (--json lists all)"
     if agreement.differences:
         yield ""
-    yield f"ledger {_dollars(agreement.ledger)}, {path} {_dollars(agreement.bill)}: {_verdict(agreement)}"
+    verdict = "no differences" if agreement.agrees else counted(len(agreement.differences), "difference")
+    yield f"ledger {_dollars(agreement.ledger)}, {path} {_dollars(agreement.bill)}: {verdict}"
     machines, lines = counted(agreement.machines, "machine"), counted(agreement.lines, "bill line")
     yield f"compared {machines} and {lines} of {agreement.provider}"
     yield from _not_compared(agreement)
@@ -297,7 +298,11 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
 def _line(difference: BillDifference) -> str:
     period = f"{moment(difference.begin)} to {moment(difference.end)}"
     text = f"{difference.kind.value:<21} {difference.resource}  {period}  {_amounts(difference)}"
-    return f"{text}  ({_places(difference.where)})" if difference.where else text
+    if not difference.where:
+        return text
+    first, more = difference.where[:MOST_PLACES], len(difference.where) - MOST_PLACES
+    places = ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    return f"{text}  ({places})"
 
 
 def _amounts(difference: BillDifference) -> str:
@@ -309,17 +314,6 @@ def _amounts(difference: BillDifference) -> str:
     return _dollars(amount) if difference.currency == DOLLARS else f"{usd(amount):.6f} {difference.currency}"
 
 
-def _places(where: tuple[str, ...]) -> str:
-    shown = ", ".join(where[:4])
-    return shown if len(where) <= 4 else f"{shown} and {len(where) - 4} more"
-
-
 def _dollars(amount: int) -> str:
     value = micro_dollars(amount) / 1_000_000
     return f"-${-value:,.6f}" if value < 0 else f"${value:,.6f}"
-
-
-def _verdict(agreement: Agreement) -> str:
-    if agreement.agrees:
-        return "no differences"
-    return counted(len(agreement.differences), "difference")

@@ -24,7 +24,6 @@ from spotctl.log import budget, events as ev, store
 from spotctl.log.event_json import to_json
 from spotctl.log.events import Event
 from spotctl.log.folding import fold
-from spotctl.log.ledger.account import in_order
 from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.project import Ledger, priced, project
 from spotctl.log.ledger.rows import ChargeKind, Use, micro_dollars
@@ -37,7 +36,7 @@ from tests.spotctl.log.ledger import seconds
 from tests.spotctl.log.ledger.histories import JOB, nights
 from tests.spotctl.log.ledger.random_runs import RandomRun
 from tests.spotctl.log.ledger.recount import differences, recounted
-from tests.spotctl.show.costs.made import parts
+from tests.spotctl.show.costs.made import in_order, parts
 
 RUNS = 400
 SMALL = Market.parse("local/sim-east/a/c4.xlarge")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -16,14 +16,14 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
-from spotctl.log.ledger.account import RunPart, RunTimeline, in_order
+from spotctl.log.ledger.account import RunPart, RunTimeline
 from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.project import project
 from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
-from spotctl.show.costs.cost import Report, by_run, report
-from spotctl.show.costs.grouping import By
+from spotctl.show.costs.cost import Report, report_on
+from spotctl.show.costs.grouping import By, Grouping
 from spotctl.show.costs.periods import ALWAYS, Period
 
 NIGHT = parse_time("2026-06-01T02:00:00Z")
@@ -196,6 +196,34 @@ def partly_reserved(price: int, *, is_listed: bool = True) -> MadeRun:
     made.end_machines(names, NIGHT + HOUR, "returned")
     made.finish(NIGHT + HOUR, clocks=60)
     return made
+
+
+def report(
+    rows: Iterable[LedgerRow],
+    timelines: Sequence[RunTimeline],
+    period: Period,
+    by: Sequence[Grouping],
+    at: int,
+    month_budget: float | None = None,
+    *,
+    local: bool = False,
+) -> Report:
+    """The report on what runs cost within a period, from all their rows."""
+    every = [RunPart.whole(run, of_run) for run, of_run in by_run(rows, timelines)]
+    return report_on(every, period, by, at, month_budget, local=local)
+
+
+def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:
+    """The runs, each with its rows."""
+    rows_of: dict[str, list[LedgerRow]] = {timeline.run: [] for timeline in timelines}
+    for row in rows:
+        rows_of[row.run].append(row)
+    return [(timeline, rows_of[timeline.run]) for timeline in timelines]
+
+
+def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
+    """Runs in the order in which they began by this computer's clock."""
+    return tuple(sorted(timelines, key=lambda run: (run.wall_began, run.run)))
 
 
 def report_of(runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), period: Period = ALWAYS) -> Report:

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, parse_time
-from spotctl.log.ledger.account import in_order
 from spotctl.log.ledger.final_cost import timeline_of
-from spotctl.show.costs.cost import report
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.periods import Period, by_day, local
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.show.costs.made import AWS, NOW, MadeRun, night, write_log
+from tests.spotctl.show.costs.made import AWS, NOW, MadeRun, in_order, night, report, write_log
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING, AUTUMN = parse_time("2026-03-27T12:00:00Z"), parse_time("2026-10-23T12:00:00Z")

@@ -18,15 +18,14 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.cli import api
 from spotctl.log import events as ev
-from spotctl.log.ledger.account import in_order
 from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.show.costs import answers, focus, page, tables
 from spotctl.show.costs.answers import cost_summary
-from spotctl.show.costs.cost import Report, report
+from spotctl.show.costs.cost import Report
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.periods import ALWAYS, Period
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.show.costs.made import AWS, GCP, LOCAL, NIGHT, NOW, MadeRun, write_log
+from tests.spotctl.show.costs.made import AWS, GCP, LOCAL, NIGHT, NOW, MadeRun, in_order, report, write_log
 
 FORMATS = ("table", "json", "csv", "md", "html", "focus", "focus-1.0")
 
