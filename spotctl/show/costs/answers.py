@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,8 +88,12 @@ _SAVING = "where the difference to on-demand prices comes from"
 
 def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
     """The fields of a report by these properties."""
+
+    def value_of(each: Grouping) -> Callable[[Group], str]:
+        return lambda group: group.key[each]
+
     group: tuple[Column[Group], ...] = (
-        *(Column(each.value, f"value of --by {each.value}", lambda group, by=each: group.key[by]) for each in by),
+        *(Column(each.value, f"value of --by {each.value}", value_of(each)) for each in by),
         *(column.of("figures") for column in JSON_GROUP),
         Column("saving", _SAVING, lambda group: group.figures, of=SAVING),
     )

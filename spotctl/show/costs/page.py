@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pricing_data.units import HOUR, counted, usd_text
+from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import cumulative, share_bar, stacked_bars
 from spotctl.show.costs.columns import HTML_GROUPS, texts
@@ -239,8 +240,8 @@ def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
         (
             str(cost.market),
             fmt.hours(cost.machine_micros),
-            fmt.UNKNOWN if cost.price is None else f"${cost.price:.4f}",
-            fmt.UNKNOWN if cost.listed is None else f"${cost.listed:.4f}",
+            UNKNOWN if cost.price is None else f"${cost.price:.4f}",
+            UNKNOWN if cost.listed is None else f"${cost.listed:.4f}",
             fmt.whole_number(cost.evictions),
             fmt.money(cost.refunded, digits),
             fmt.money(cost.on_demand, digits),

@@ -8,6 +8,7 @@ from statistics import median
 from pricing_data.units import HOUR, counted, to_datetime, usd_text
 from spotctl.log.ledger.account import Eviction, RunTimeline
 from spotctl.log.outcomes import DONE
+from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import Dot, EvictionMark, Layer, StageBand, dot_chart, footprint, prices, unbroken
 from spotctl.show.costs.columns import HTML_RUNS, texts
@@ -216,7 +217,7 @@ def _against(
     name: str, planned: float | None, actual: float, text: Callable[[float], str], predicted: str = ""
 ) -> list[str]:
     if planned is None:
-        return [name, fmt.UNKNOWN, predicted, text(actual), ""]
+        return [name, UNKNOWN, predicted, text(actual), ""]
     difference = f"{actual / planned - 1:+.0%}" if planned else ""
     return [name, text(planned), predicted, text(actual), difference]
 

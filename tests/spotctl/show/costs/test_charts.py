@@ -15,9 +15,7 @@ from spotctl.show.costs import markup, page_parts
 from spotctl.show.costs.charts import (
     Bar,
     BarPart,
-    EvictionMark,
     Layer,
-    StageBand,
     footprint,
     line_chart,
     share_bar,
@@ -109,8 +107,8 @@ def test_footprint_steps_at_the_right_times() -> None:
         CANVAS,
         "five machines",
         layers,
-        [StageBand(NIGHT, NIGHT + HOUR, 2)],
-        [EvictionMark(NIGHT + HOUR, False, "gone")],
+        [(NIGHT, NIGHT + HOUR, 2)],
+        [(NIGHT + HOUR, False, "gone")],
     )
     (spot,) = re.findall(r'd="([^"]*)" class="spot"', text)
     points = [tuple(map(float, pair.split())) for pair in spot.strip("MZ").split("L")]
