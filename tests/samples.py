@@ -67,13 +67,13 @@ def wanted() -> bool:
 
 
 def long_tests() -> frozenset[str]:
-    """The listed tests: functions with all their parameters, or single cases."""
+    """The listed tests: files, functions with all their parameters, or single cases."""
     lines = (line.strip() for line in LONG_TESTS.read_text(encoding="utf-8").splitlines())
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def is_long(nodeid: str, listed: frozenset[str]) -> bool:
-    return nodeid in listed or nodeid.partition("[")[0] in listed
+    return not listed.isdisjoint((nodeid, nodeid.partition("[")[0], nodeid.partition("::")[0]))
 
 
 def part_of(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
