@@ -250,5 +250,5 @@ def with_capped_bids(decision: Decision, most: int | None = None) -> Decision:
     )
     if actions == decision.actions:
         return decision
-    cap = "the on-demand price" if most is None else f"{bid_usd(most)}/h, the job's `most`"
+    cap = "the on-demand price" if most is None else f"{bid_usd(most)}/h, the job's `max_bid`"
     return replace(decision, actions=actions, reason=f"{decision.reason}; no bid above {cap}")

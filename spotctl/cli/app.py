@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +28,7 @@ from spotctl.cli import (
     trying,
     ui,
 )
-from spotctl.cli.boundary import INTERRUPTED, exit_code_of
+from spotctl.cli.boundary import INTERRUPTED, exit_code_of, warning_line
 from spotctl.cli.command_groups import CommandGroup, after_global_options, named_part
 from spotctl.cli.doctor import command as doctor
 from spotctl.cli.lab import backtest, beta, gavel, parallel, parallel_train, train
@@ -165,6 +166,7 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with one of the documented codes."""
     debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
+    warnings.formatwarning = warning_line  # type: ignore[assignment] # its parameters are not named alike
     code = exit_code_of(lambda: _run(words), debug=debug)
     if arguments is None:
         end_at_once(code)

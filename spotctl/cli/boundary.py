@@ -93,6 +93,11 @@ def _code_of(error: Exception) -> int | None:
     return next((code for kind, code in codes if isinstance(error, kind)), None)
 
 
+def warning_line(message: Warning | str, *_: object) -> str:
+    """A warning as the command line shows it: in the form of an error, without a place in the program."""
+    return f"spotctl: {message}\n"
+
+
 def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context else ""

@@ -1,10 +1,11 @@
-"""YAML files: their content, the line of each part, bounds on their size, and one-line errors.
+"""YAML files: their content, the line of each part, bounds on their size, and mistakes in them as one-line errors.
 
 Plain words mean what they mean in YAML 1.2, as in editors: `06:00`, `2026-01-20`, `0x10` and `no` are texts.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -47,14 +48,30 @@ class YamlFile:
             line, node = child
         return line
 
+    def renamed(self, old: str, new: str) -> "YamlFile":
+        """The file with another name of a key at the top level, in its place."""
+        assert isinstance(self.content, dict)
+        for key, _ in self.root.value if isinstance(self.root, yaml.MappingNode) else ():
+            key.value = new if key.value == old else key.value
+        return replace(self, content={new if name == old else name: part for name, part in self.content.items()})
+
     def texts(self, key: str) -> dict[str, str]:
         """The scalar values of a top-level mapping as they are written, before YAML gives them a type."""
         child = _part(self.root, key)
         pairs = child[1].value if child and isinstance(child[1], yaml.MappingNode) else []
-        null = "tag:yaml.org,2002:null"
+        null = f"{_CORE}null"
         return {
             name.value: value.value for name, value in pairs if isinstance(value, yaml.ScalarNode) and value.tag != null
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake, and the part of the file with it."""
+
+    loc: Loc
+    message: str
+    is_missing: bool = False
 
 
 def read(path: Path) -> YamlFile:
@@ -77,10 +94,17 @@ def parse(text: str, path: Path) -> YamlFile:
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
-        _check_nodes(root, path)
+        if root is not None:
+            _check_nodes(root, loader)
         return YamlFile(path, None if root is None else loader.construct_document(root), root)
-    except _TooLarge as error:
+    except _Unusable as error:
         raise BadRequest(f"{path}:{error.line}: {error}") from None
+    except (ValueError, OverflowError):
+        # Of all that is not YAML, PyYAML itself fails only at the number of such an escape.
+        line = loader.line + 1
+        raise BadRequest(
+            f"{path}:{line}: is not YAML: an escape such as \\U00110000 is no character; correct it"
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise BadRequest(f"{path}:{mark.line + 1 if mark else 1}: is not YAML: {_problem(error)}") from None
@@ -89,8 +113,31 @@ def parse(text: str, path: Path) -> YamlFile:
         raise BadRequest(f"{path}:{line}: is not YAML: the character {chr(error.character)!a}; delete it") from None
 
 
-class _TooLarge(Exception):
-    """A bound on size, depth or expansion is exceeded."""
+def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
+    """The error to raise: the first problem in the file, and how many more there are.
+
+    A missing key comes last: most often the key is there, misspelled.
+    """
+    ordered = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
+    first, more = ordered[0], len(ordered) - 1
+    where = f"{file.place(first.loc)}: {'.'.join(map(str, first.loc)) or 'the file'}"
+    return BadRequest(f"{where}: {first.message}{f' (and {more} more)' if more else ''}")
+
+
+def shown(value: object) -> str:
+    """A value as the user will recognize it."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+class _Unusable(Exception):
+    """YAML that no file here may have: beyond a bound, a key twice, or a tag that does not fit its value."""
 
     def __init__(self, node: yaml.Node | yaml.Event, message: str) -> None:
         super().__init__(message)
@@ -111,9 +158,9 @@ class _Loader(yaml.SafeLoader):
         self._parts += 1
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if self._parts > MOST_PARTS:
-            raise _TooLarge(event, f"has more than {MOST_PARTS:,} parts up to here; remove some")
+            raise _Unusable(event, f"has more than {MOST_PARTS:,} parts up to here; remove some")
         if self._level > MOST_LEVELS:
-            raise _TooLarge(event, f"is nested deeper than {MOST_LEVELS} levels; write it in fewer levels")
+            raise _Unusable(event, f"is nested deeper than {MOST_LEVELS} levels; write it in fewer levels")
         self._level += 1
         try:
             node: yaml.Node | None = super().compose_node(parent, index)
@@ -131,9 +178,30 @@ _PLAIN_WORDS = (
     ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
     ("merge", r"<<", ["<"]),
 )
+
+
+_CORE = "tag:yaml.org,2002:"
+
+
+_STRING = f"{_CORE}str"
+
+
+_PLAIN_TAGS = {_CORE + tag for tag, *_ in _PLAIN_WORDS}
+
+
 _Loader.yaml_implicit_resolvers = {}
+
+
 for _tag, _pattern, _first in _PLAIN_WORDS:
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), _first)
+    _Loader.add_implicit_resolver(_CORE + _tag, re.compile(rf"(?:{_pattern})\Z"), _first)
+
+
+_Loader.yaml_constructors = {
+    tag: construct
+    for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+    if tag in (*_PLAIN_TAGS, _STRING, f"{_CORE}seq", f"{_CORE}map", None)
+}
+"""Sets, dates and bytes are none of the values that these files may have."""
 
 
 def _part(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
@@ -147,43 +215,55 @@ def _part(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | No
     return None
 
 
-def _check_nodes(root: yaml.Node | None, path: Path) -> None:
-    """Refuses repeated keys, where PyYAML would take the last, and aliases that expand to too much."""
-    sizes: dict[int, float] = {}
+def _check_nodes(root: yaml.Node, loader: _Loader) -> None:
+    """Refuses aliases that expand to too much, repeated keys, where PyYAML would take the last, and unfit tags."""
+    sizes: dict[int, tuple[float, int]] = {}
 
-    def size(node: yaml.Node) -> float:
-        """How many parts a node has with its aliases written out; infinite if it contains itself."""
+    def size(node: yaml.Node) -> tuple[float, int]:
+        """How many parts and levels a node has with its aliases written out; infinite if it contains itself."""
         if id(node) in sizes:
             return sizes[id(node)]
-        sizes[id(node)] = inf
-        total = 1.0
-        for child in _children(node):
-            total += size(child)
-        if total > MOST_PARTS:
-            why = "refers to itself" if total == inf else f"expands to {total:,.0f} parts"
-            raise _TooLarge(node, f"{why} through aliases; write it out without them")
+        sizes[id(node)] = inf, 0
+        parts, levels = 1.0, 1
         if isinstance(node, yaml.MappingNode):
-            _refuse_repeated_key(node, path)
-        sizes[id(node)] = total
-        return total
+            children = [part for pair in node.value for part in pair]
+        else:
+            children = node.value if isinstance(node, yaml.SequenceNode) else []
+        for child in children:
+            below, deep = size(child)
+            parts, levels = parts + below, max(levels, deep + 1)
+        if parts > MOST_PARTS:
+            why = "refers to itself" if parts == inf else f"expands to {parts:,.0f} parts"
+            raise _Unusable(node, f"{why} through aliases; write it out without them")
+        if levels > MOST_LEVELS + 1:
+            raise _Unusable(node, f"is nested deeper than {MOST_LEVELS} levels through aliases; write it in fewer")
+        if isinstance(node, yaml.MappingNode):
+            _refuse_repeated_key(node)
+        elif isinstance(node, yaml.ScalarNode):
+            _refuse_unfit_scalar(node, loader)
+        sizes[id(node)] = parts, levels
+        return parts, levels
 
-    if root is not None:
-        size(root)
+    size(root)
 
 
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.SequenceNode):
-        return list(node.value)
-    return [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
-
-
-def _refuse_repeated_key(mapping: yaml.MappingNode, path: Path) -> None:
+def _refuse_repeated_key(mapping: yaml.MappingNode) -> None:
     lines: dict[str, int] = {}
     for key in (key for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)):
-        line = key.start_mark.line + 1
         if key.value in lines:
-            raise BadRequest(f"{path}:{line}: {key.value}: duplicate key, first on line {lines[key.value]}; keep one")
-        lines[key.value] = line
+            raise _Unusable(key, f"{key.value}: duplicate key, first on line {lines[key.value]}; keep one")
+        lines[key.value] = key.start_mark.line + 1
+
+
+def _refuse_unfit_scalar(node: yaml.ScalarNode, loader: _Loader) -> None:
+    """Refuses a tag such as `!!int` before what is none, where PyYAML would fail or give values of YAML 1.1."""
+    meant: str = loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
+    is_fit = node.tag in (meant, _STRING) or (node.tag, meant) == (_CORE + "float", _CORE + "int")
+    if not is_fit and node.tag in _PLAIN_TAGS:
+        name = node.tag.removeprefix(_CORE)
+        raise _Unusable(node, f"{shown(node.value)} does not fit its tag !!{name}; correct it, or remove the tag")
+    if any("\ud800" <= letter <= "\udfff" for letter in node.value):
+        raise _Unusable(node, "contains half a character, such as \\ud800; delete it, or write the whole one")
 
 
 _CURES = (
@@ -191,7 +271,9 @@ _CURES = (
     ("mapping values are not allowed", "put a value that contains a colon and a space in quotes"),
     ("but found another document", "keep one, without a line ---"),
     ("undefined alias", "define it above, or put a value that begins with * in quotes"),
-    ("could not determine a constructor", "put a value that begins with ! in quotes"),
+    (f"{_CORE}merge", "put << in quotes"),
+    ("could not determine a constructor", "remove the tag, or put a value that begins with ! in quotes"),
+    ("for merging", "write <<: *NAME, where &NAME marks a mapping"),
     ("unhashable key", "put a value that begins with { or [ in quotes"),
     ("cannot start any token", "put a value that begins with it in quotes"),
 )
@@ -203,3 +285,6 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
         message += f" (begun on line {error.context_mark.line + 1})"
     cure = next((f"; {cure}" for sign, cure in _CURES if sign in message), "")
     return " ".join(message.split()) + cure
+
+
+_LONGEST = 60

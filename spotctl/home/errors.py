@@ -1,4 +1,4 @@
-"""Errors of the product itself, by what the caller can do about them."""
+"""Errors and warnings of the product itself, by what the caller can do about them."""
 
 
 class SpotctlError(Exception):
@@ -19,3 +19,7 @@ class MissingSecret(SpotctlError):
 
 class Interrupted(SpotctlError):
     """The user ended the command early; the message says what was kept."""
+
+
+class OldName(FutureWarning):
+    """A name that is still read; the message says what it is called now."""

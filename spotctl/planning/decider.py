@@ -206,7 +206,7 @@ def _decider(
         worth=None if deadline is None or roaming is not None else _worth(allocated, fleet_plan),
         roaming=None if deadline is None else roaming,
         caps_bids=True,
-        most_bid=allocated.job.spec.most,
+        most_bid=allocated.job.spec.max_bid,
         reserved=fleet_plan.reserved,
     )
 

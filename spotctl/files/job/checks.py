@@ -13,7 +13,6 @@ from spotctl.files.job.app import app_problem, arguments_problem, model_problem
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.data_buckets import problems_of_buckets
 from spotctl.files.job.forms import ANY
-from spotctl.files.job.problems import Problem
 from spotctl.files.job.programs import Command, Parallel, Stop, Training
 from spotctl.files.job.reach import reach_problems
 from spotctl.files.job.reservations import problem_of
@@ -21,6 +20,7 @@ from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.shell import script_problem, syntax_problem
 from spotctl.files.job.spec import JobSpec, Objective, ProgramKind, data_variable, output_variable
+from spotctl.files.yaml_file import Problem
 from spotctl.home.cloud import rented_clouds
 
 _LOCAL = "local"
@@ -131,8 +131,8 @@ def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa
 _PLACES = {"clouds": "clouds", "types": "types", "needs": "types", "regions": "regions", "zones": "zones"}
 """Keys of resources that choose machines to rent, by field."""
 _PURCHASES = (
-    "objective", "deadline", "hours", "budget", "value_of_time", "most", "throughputs", "image", "identity", "strategy",
-    "local",
+    "objective", "deadline", "hours", "budget", "value_of_time", "max_bid", "throughputs", "image", "identity",
+    "strategy", "local",
 )  # fmt: skip
 _MADE_ON_MACHINES = ("setup", "env", "secrets", "data", "data_buckets")
 

@@ -45,7 +45,7 @@ STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *OF_JOB
 """Names of strategies, each with the pattern of its argument."""
 STRATEGY_PATTERN = "|".join(name + argument for name, argument in STRATEGIES.items())
 TRACKER_PATTERNS = {
-    MLFLOW: r"(?![a-z]+://[^/]*@)\S+",
+    MLFLOW: r"(?![a-z]+://[^/]*@)[^\s\x00]+",
     WANDB: r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?",
 }
 """How each tracker's place is written. The event log keeps the job, so an address must not hold a password."""

@@ -8,8 +8,8 @@ from pricing_data.spelling import similar
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.agent.data_sets import SetLocation
 from spotctl.files.job.forms import ANY
-from spotctl.files.job.problems import Problem
 from spotctl.files.job.spec import JobSpec, data_variable
+from spotctl.files.yaml_file import Problem
 
 
 def bucket_at(spec: JobSpec, cloud: str, region: str) -> str:

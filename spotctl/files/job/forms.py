@@ -29,7 +29,7 @@ from spotctl.home import tags
 from spotctl.home.cloud import rented_clouds
 
 _STORES = sorted(clouds_by_scheme().items(), key=lambda store: rented_clouds().index(store[1]))
-_LOCATION = rf"({'|'.join(scheme for scheme, _ in _STORES)})://[^/\s]\S*|file:///\S(.*\S)?|(?!\w+://)\S(.*\S)?"
+_LOCATION = rf"(?!.*(\x00|%00))(({'|'.join(scheme for scheme, _ in _STORES)})://[^/\s]\S*|file:///\S(.*\S)?|(?!\w+://)\S(.*\S)?)"
 _BUCKETS = [form_of(cloud).removesuffix("/...") for _, cloud in _STORES]
 _BUCKET = "|".join(re.sub(r"[A-Z]+", r"[^/\\s@]+", form) + "/?" for form in _BUCKETS)
 _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
@@ -129,7 +129,10 @@ WIRE = _choice(WIRES)
 RAY_ADDRESS = _text(_RAY_ADDRESS, "HOST:PORT of a Ray cluster, or auto on one of its machines")
 TEXT = Form(conversions.read_text, "text", {"type": "string", "pattern": r"\S"})
 FOLDER = Form(
-    lambda written: Path(conversions.read_text(written)), "a folder", {"type": "string", "pattern": r"\S"}, str
+    lambda written: Path(conversions.matching(r"[^\0]+")(written)),
+    "a folder",
+    {"type": "string", "pattern": r"\S"},
+    str,
 )
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")
 ZONE = _text(r"[A-Za-z0-9][-A-Za-z0-9]*", "a zone's name such as us-east-1a")

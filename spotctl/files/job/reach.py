@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from spotctl.agent.cloud_parts import clouds_by_scheme
-from spotctl.files.job.problems import Problem
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
+from spotctl.files.yaml_file import Problem
 
 
 def reach_problems(spec: JobSpec) -> Iterator[Problem]:

@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from warnings import warn
 
 from pricing_data.market import api_region, is_region_of
 from spotctl.files.job import sections
 from spotctl.files.job.checks import code_problems, launch_problems, problems
-from spotctl.files.job.problems import refusal
 from spotctl.files.job.programs import Command
 from spotctl.files.job.sections import Given, Reader
-from spotctl.files.job.spec import ANY, JobSpec, ProgramKind, Range
+from spotctl.files.job.spec import ANY, OLD_NAMES, JobSpec, ProgramKind, Range
 from spotctl.files.job.values import MLFLOW, Nodes
-from spotctl.files.yaml_file import YamlFile, parse, read
-from spotctl.home.errors import BadRequest
+from spotctl.files.yaml_file import Problem, YamlFile, parse, read, refusal
+from spotctl.home.errors import BadRequest, OldName
 
 _FILE = "file://"
 _HAS_SCHEME = re.compile(r"\w+://")
@@ -93,7 +93,15 @@ def _checked(file: YamlFile) -> JobSpec:
 
 
 def _given(file: YamlFile) -> Given:
-    reader, content = Reader(JobSpec), file.content
+    reader = Reader(JobSpec)
+    for old, new in OLD_NAMES.items():
+        if isinstance(file.content, dict) and old in file.content:
+            if new in file.content:
+                raise refusal(file, [Problem((old,), f"is the old name of {new}, which is there too; keep {new} only")])
+            if file.root is not None:
+                warn(f"{file.place((old,))}: {old}: is called {new} now; rename it", OldName, stacklevel=4)
+            file = file.renamed(old, new)
+    content = file.content
     if isinstance(content, dict):
         content = dict(content)
         if isinstance(env := content.get("env"), dict):
@@ -109,7 +117,7 @@ def _with_counts(given: Given) -> Given:
     resources, nodes = given["resources"], given.get("nodes", Nodes(1, 1))
     is_training = given["kind"] is ProgramKind.AGILEML
     # Layers of a split model have copies; of another one, a machine may have to keep the model.
-    is_split = bool(given.get("parallel_auto") or given.get("parallel_as_given"))
+    is_split = not given.keys().isdisjoint({"parallel_auto", "parallel_as_given"})
     is_open = resources.get("clouds") == ("local",) and given.get("engine") is None
     usual = 0 if is_split or not is_training else None if is_open else 1
     reliable = {"machines": usual, **resources.get("reliable", {})}

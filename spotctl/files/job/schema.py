@@ -8,7 +8,7 @@ from bidbrain.strategies.names import DEADLINE
 from spotctl.files.job.forms import Form
 from spotctl.files.job.programs import Stop
 from spotctl.files.job.sections import Entry, Key, ListOf, MapOf, OneOf, entries_of, selected
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import OLD_NAMES, JobSpec
 from spotctl.files.job.values import RAY, Objective, ProgramKind
 
 Schema = dict[str, Any]
@@ -19,6 +19,9 @@ def schema() -> Schema:
     """The schema, in the dialect of 2020-12."""
     definitions: dict[str, Schema] = {}
     root = _section(JobSpec, definitions)
+    for old, new in OLD_NAMES.items():
+        now = root["properties"][new]
+        root["properties"][old] = {**now, "description": f"The old name of {new}.", "deprecated": True}
     choice = selected(JobSpec)
     assert choice is not None
     return {
@@ -26,7 +29,11 @@ def schema() -> Schema:
         "$defs": definitions,
         **root,
         "title": "spotctl job",
-        "allOf": [*(_case(choice, kind) for kind in choice.sections), *_TOGETHER],
+        "allOf": [
+            *(_case(choice, kind) for kind in choice.sections),
+            *_TOGETHER,
+            *({"not": {"required": [*names]}} for names in OLD_NAMES.items()),
+        ],
     }
 
 

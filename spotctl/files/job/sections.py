@@ -12,8 +12,7 @@ from typing import Any, TypeVar, cast
 
 from spotctl.files.job.conversions import meant
 from spotctl.files.job.forms import Form
-from spotctl.files.job.problems import Problem, shown
-from spotctl.files.yaml_file import Loc
+from spotctl.files.yaml_file import Loc, Problem, shown
 
 T = TypeVar("T")
 Given = dict[str, Any]

@@ -43,6 +43,9 @@ __all__ = [
 ]
 
 
+OLD_NAMES = {"most": "max_bid"}
+"""Former names of keys, which are read with a warning."""
+
 _KIND = Key(
     "kind",
     forms.KIND,
@@ -158,7 +161,9 @@ class JobSpec:
         " out, lookahead uses a usual share of the on-demand cost, and price-capacity the price of its machines.",
         "5 USD/h",
     )
-    most: int | None = key(forms.PER_HOUR, "Highest bid for a machine; its on-demand price if left out.", "0.50 USD/h")
+    max_bid: int | None = key(
+        forms.PER_HOUR, "Highest bid for a machine; its on-demand price if left out.", "0.50 USD/h"
+    )
     throughputs: Mapping[str, float] = key(
         MapOf(forms.TYPE_NAME, forms.WORK_RATE),
         "Measured work per hour of one machine, by type.",

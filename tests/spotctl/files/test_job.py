@@ -13,11 +13,12 @@ from bidbrain.strategies import names as strategies
 from pricing_data.units import HOUR, MINUTE, parse_time
 from spotctl.files.job import spec
 from spotctl.files.job.conversions import STRATEGIES
-from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
+from spotctl.files.job.programs import Checkpoint, Command, Parallel, Stop, Training
 from spotctl.files.job.reader import load, loads, restored, written
 from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
 from spotctl.files.job.values import Nodes
+from spotctl.home.errors import BadRequest, OldName
 from tests.spotctl.files.refused_jobs import COMMAND, TRAINING
 
 ROOT = Path(__file__).parents[3]
@@ -132,6 +133,33 @@ def test_a_local_place_may_be_a_file_url_and_work_be_given_in_hours(tmp_path: Pa
 def test_keys_with_nothing_behind_them_are_as_if_left_out() -> None:
     empty = "env:\nsecrets:\nimage:\nidentity:\nlocal:\ndeadline:\nsetup:\n"
     assert loads(TRAINING + empty, Path("job.yaml")) == loads(TRAINING, Path("job.yaml"))
+
+
+def test_the_old_name_of_a_key_is_read_with_a_warning(tmp_path: Path) -> None:
+    now = loads(f"{TRAINING}max_bid: 0.50 USD/h\n", tmp_path / "job.yaml")
+    with pytest.warns(OldName, match=r"job\.yaml:10: most: is called max_bid now; rename it") as said:
+        assert loads(f"{TRAINING}most: 0.50 USD/h\n", tmp_path / "job.yaml") == now
+    assert len(said) == 1
+    assert written(now)["max_bid"] == "0.5 USD/h"
+    earlier = {name: value for name, value in written(now).items() if name != "max_bid"}
+    assert restored({**earlier, "most": "0.50 USD/h"}, Path("log")) == now
+
+
+def test_a_mistake_below_an_old_name_has_its_line() -> None:
+    with pytest.warns(OldName), pytest.raises(BadRequest, match=r"job\.yaml:10: max_bid: '3' has no unit; expected"):
+        loads(f"{TRAINING}most: '3'\n", Path("job.yaml"))
+    with pytest.raises(BadRequest, match=r"most: is the old name of max_bid, which is there too; keep max_bid only"):
+        loads(f"{TRAINING}most: 1 USD/h\nmax_bid: 1 USD/h\n", Path("job.yaml"))
+
+
+@pytest.mark.parametrize("text", [TRAINING, COMMAND])
+def test_a_model_is_split_by_an_empty_mapping_as_by_auto(text: str, tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text("{}")
+    model = text.replace("app: mf", "app: mlp")
+    found = [loads(f"{model}parallel: {way}\n", tmp_path / "job.yaml") for way in ("auto", "{}")]
+    assert [job.program.parallel for job in found] == [Parallel(), Parallel()]
+    assert [job.resources.reliable.machines for job in found] == [0, 0]
+    assert [restored(written(job), Path("log")) for job in found] == found
 
 
 def test_anchors_and_merged_keys_are_read(tmp_path: Path) -> None:

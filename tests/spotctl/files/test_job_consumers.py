@@ -20,7 +20,7 @@ from spotctl.clouds.wiring import local_provider
 from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import OLD_NAMES, JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
@@ -81,7 +81,7 @@ PLANNED: dict[str, tuple[str, str, str]] = {
     "deadline": (TRAINING, "app: mf", "app: mf\ndeadline: 20m"),
     "budget": (TRAINING, "app: mf", "app: mf\nbudget: 0.10 USD"),
     "value_of_time": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nvalue_of_time: 20 USD/h"),
-    "most": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nmost: 0.05 USD/h"),
+    "max_bid": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nmax_bid: 0.05 USD/h"),
     "strategy": (TRAINING, "strategy: on-demand", "strategy: lookahead"),
     "local.start": (TRAINING, "app: mf", "app: mf\nlocal: {start: 2026-01-22T03:30:00Z}"),
     "nodes": (COMMAND, "nodes: 2", "nodes: 3"),
@@ -329,6 +329,7 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/planning/test_parallel.py plans with each of them.
     elsewhere += [f"parallel.{field.name}" for field in fields(Parallel) if field.name != "elastic"]
     elsewhere += [f"parallel.elastic.{field.name}" for field in fields(Elastic)]
+    elsewhere += [*OLD_NAMES]
     consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, *elsewhere]
     assert len(consumed) == len(set(consumed))
     found = schema()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from spotctl.files import yaml_file
 from spotctl.files.yaml_file import MOST_BYTES, MOST_PARTS, Loc, parse, read
@@ -88,6 +91,24 @@ def test_every_part_has_its_line(loc: Loc, line: int) -> None:
     assert parse(TEXT, FILE).line(loc) == line
 
 
+@st.composite
+def tagged(draw: st.DrawFn) -> str:
+    """A value with a tag that may not fit it, as a value, an item or a key."""
+    tag = draw(st.sampled_from(["int", "float", "bool", "null", "str", "merge", "timestamp", "binary", "set", "omap"]))
+    value = draw(st.text(st.characters(exclude_categories=["C"]), max_size=6).map(json.dumps) | st.sampled_from(WORDS))
+    return draw(st.sampled_from(["a: !!{} {}", "- !!{} {}", "? !!{} {}\n: 1"])).format(tag, value)
+
+
+WORDS = ["", "~", "1", "-1", "1.5", "1:2", "0x", "1e3", "true", "yes", "<<", "=", "[1]", "{a: 1}", "2026-01-01"]
+
+
+@settings(max_examples=300)
+@given(tagged())
+def test_a_tag_is_read_as_json_can_hold_it_or_refused(text: str) -> None:
+    with suppress(BadRequest):
+        json.dumps(parse(text, FILE).content)
+
+
 def test_an_empty_file_has_no_content(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     empty = read(tmp_path / "empty.yaml")
@@ -103,6 +124,17 @@ def test_an_empty_file_has_no_content(tmp_path: Path) -> None:
         ("a: *b", "file.yaml:1: is not YAML: found undefined alias 'b'; define it above"),
         ("a: {{b}}", "found unhashable key; put a value that begins with { or [ in quotes"),
         ("a: @b", "put a value that begins with it in quotes"),
+        ("a: 1\nb: !!int nightly", "file.yaml:2: 'nightly' does not fit its tag !!int; correct it, or remove the tag"),
+        ("a: !!float ''", "file.yaml:1: '' does not fit its tag !!float"),
+        ("a: !!bool yes", "file.yaml:1: 'yes' does not fit its tag !!bool"),
+        ("!!int x: 1", "file.yaml:1: 'x' does not fit its tag !!int"),
+        ("a: !!timestamp 2026-13-45", "the tag 'tag:yaml.org,2002:timestamp'; remove the tag, or put a value"),
+        ("a: !!python/name:os.system", "could not determine a constructor for the tag"),
+        ("a: !!set {b}", "the tag 'tag:yaml.org,2002:set'; remove the tag"),
+        ("a: <<", "merge'; put << in quotes"),
+        ("<<: x", r"but found scalar; write <<: \*NAME, where &NAME marks a mapping"),
+        ('a: 1\nb: "\\ud800"', r"file.yaml:2: contains half a character, such as \\ud800; delete it"),
+        ('a: 1\nb: "\\UFFFFFFFF"', r"file.yaml:2: is not YAML: an escape such as \\U00110000 is no character"),
         ("a: 'b\nc: d", r"file.yaml:2: is not YAML: while scanning a quoted scalar, found unexpected end of stream \("),
     ],
 )
@@ -140,9 +172,10 @@ def aliases(levels: int, width: int) -> str:
         ("a:\n- [" + "x, " * 3 * MOST_PARTS + "]", "file.yaml:2: has more than 20,000 parts up to here; remove some"),
         ("- x\n" * 2 * MOST_PARTS, "file.yaml:20000: has more than 20,000 parts up to here; remove some"),
         ("a:\n" + "- " * 200 + "x", "file.yaml:2: is nested deeper than 50 levels; write it in fewer levels"),
+        (aliases(60, 1), "file.yaml:52: is nested deeper than 50 levels through aliases; write it in fewer"),
         ("# " + "x" * MOST_BYTES, "file.yaml: is larger than 1 MB; split it, or remove what is not needed"),
     ],
-    ids=["aliases", "itself", "itself-below", "merged", "one-line", "many-lines", "deep", "large"],
+    ids=["aliases", "itself", "itself-below", "merged", "one-line", "many-lines", "deep", "deep-aliases", "large"],
 )
 def test_a_file_beyond_the_bounds_is_refused_before_its_content_is_built(
     text: str, message: str, monkeypatch: pytest.MonkeyPatch

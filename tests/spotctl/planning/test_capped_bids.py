@@ -50,7 +50,7 @@ def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(tmp_path: Pat
     assert all((choice.rent.bid or 0) <= choice.rent.offer.on_demand for choice in plan.cost.choice)
 
 
-@pytest.mark.parametrize(("most", "highest"), [("", None), ("most: 9 USD/h\n", 9.0), ("most: 0.30 USD/h\n", 0.3)])
+@pytest.mark.parametrize(("most", "highest"), [("", None), ("max_bid: 9 USD/h\n", 9.0), ("max_bid: 0.30 USD/h\n", 0.3)])
 def test_a_named_strategy_bids_no_more_than_on_demand_or_what_the_job_names(
     tmp_path: Path, most: str, highest: float | None
 ) -> None:
