@@ -1,9 +1,10 @@
-"""Checks of settings, with one clear line for a value that cannot work."""
+"""Checks of settings, with one clear line for a value that cannot work, and of PyTorch, which is optional."""
 
 from math import inf, isfinite
 from numbers import Integral, Real
+from typing import Any
 
-from agileml.errors import BadArgument
+from agileml.errors import AgileMLError, BadArgument
 
 
 def check_whole(name: str, value: object, least: int, most: float = inf) -> None:
@@ -35,3 +36,15 @@ def _range(least: float, most: float) -> str:
     if most < inf:
         return f"from {least:,g} to {most:,g}"
     return "" if least == -inf else f"of at least {least:,g}"
+
+
+NEEDS_TORCH = "needs PyTorch: pip install 'spotctl[torch]'"
+
+
+def torch_module() -> Any:  # noqa: ANN401  # a module, which may be missing
+    """PyTorch, or an error that says how to install it."""
+    try:
+        import torch
+    except ImportError:
+        raise AgileMLError(f"this model {NEEDS_TORCH}") from None
+    return torch

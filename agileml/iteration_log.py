@@ -11,7 +11,7 @@ from agileml.core.clocks import clocks_done_again
 from agileml.core.events import Iteration
 from agileml.errors import BadArgument
 from agileml.job import Trained
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from agileml.reference import model_digest
 from agileml.work import Accepted
 

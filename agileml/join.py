@@ -25,12 +25,10 @@ from typing import NoReturn
 
 from agileml.errors import AgileMLError, BadInput, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
-from agileml.runtime.address_book import outward_host
-from agileml.runtime.attach import folder_role, join, linked_role
-from agileml.runtime.code_version import code_version
+from agileml.runtime.attach import code_version, folder_role, join, linked_role
 from agileml.runtime.folders import SECRET_VARIABLE, own_folder, read_secret
 from agileml.runtime.node_process import NOT_ADMITTED, UNREACHABLE
-from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
+from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, outward_host
 from agileml.runtime.role_specs import NodeRun
 from agileml.transport import parse_host_port
 

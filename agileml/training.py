@@ -11,19 +11,17 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 import numpy as np
 
 from agileml.apps.registry import TrainerSource, check
-from agileml.copies import copy_of, original
 from agileml.core.events import Iteration
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
-from agileml.job import Listener, Trained, TrainingJob
-from agileml.policies.policy import TrainingPolicy
-from agileml.policies.stage import Thresholds, stage_policy
+from agileml.job import Convergence, Listener, Stopping, Trained, TrainingJob
+from agileml.policies.stage import Thresholds, TrainingPolicy, stage_policy
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.output import Output, show
-from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer
+from agileml.user_code import copy_of, original
 
 ENGINES = {
     "local": "agileml.engines.local:LocalEngine",

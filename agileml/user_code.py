@@ -1,12 +1,20 @@
-"""Where in the user's code something happened: frames of the user's files, not of this package or of Python's own."""
+"""The user's code: frames of its files, not of this package or of Python's own, and copies of its objects for nodes.
+
+Copies hold bytecode, so they need the Python that made them.
+"""
 
 import inspect
+import pickle
 import re
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
 from traceback import StackSummary, TracebackException
 from types import FrameType
+from typing import Any
+
+from agileml.errors import BadTrainer
 
 _OWN = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<frozen", "<string>")
 """This package, the standard library, and code that only starts a process."""
@@ -92,3 +100,23 @@ def users_traceback(error: BaseException) -> str:
     first = next(number for number, frame in enumerate(shown.stack) if is_users(frame.filename))
     shown.stack = StackSummary.from_list(shown.stack[first:])
     return "".join(shown.format(chain=False))
+
+
+_HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def copy_of(value: object) -> dict[str, Any]:
+    """The arguments of `original` that bring the object back in another process."""
+    import cloudpickle
+
+    return {"pickled": cloudpickle.dumps(value), "python": _HERE}
+
+
+def original(pickled: bytes, python: str = _HERE) -> object:
+    """The object of a copy. BadTrainer: another Python made the copy."""
+    if python != _HERE:
+        raise BadTrainer(
+            f"the trainer was copied by Python {python}, and this node runs {_HERE}: pass"
+            " TrainerSource('module:Class', {...}), from which each node creates its own, or use the same Python"
+        )
+    return pickle.loads(pickled)  # noqa: S301 - the job's own code, from the process that runs it

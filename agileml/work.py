@@ -151,12 +151,14 @@ class Coverage:
 
     def complete(self, accepted: Accepted) -> bool:
         """Whether every accepted chunk has arrived."""
-        return self.chunks >= accepted.chunks and all(map(self._holds, accepted.covers))
-
-    def _holds(self, cover: Cover) -> bool:
-        shard, first, last = cover
-        arrived = self._arrived.get(shard)
-        return arrived == cover or _ranges(arrived).covers(first, last)
+        if self.chunks < accepted.chunks:
+            return False
+        for cover in accepted.covers:
+            shard, first, last = cover
+            arrived = self._arrived.get(shard)
+            if arrived != cover and not _ranges(arrived).covers(first, last):
+                return False
+        return True
 
     def covers(self) -> tuple[Cover, ...]:
         """All chunks that have arrived."""
@@ -266,13 +268,12 @@ class WorkPlan:
 
     def items_until(self, clock: int) -> int:
         """The items of all clocks up to this one, of all shards together."""
-        return sum(self._shard_items_until(shard, clock) for shard in range(len(self.lengths)))
-
-    def _shard_items_until(self, shard: int, clock: int) -> int:
-        length = self.lengths[shard]
-        batches = -(-length // self.batch) if 0 < self.batch < length else 1
-        rounds, rest = divmod(clock, batches)
-        return rounds * length + min(rest * self.batch, length)
+        total = 0
+        for length in self.lengths:
+            batches = -(-length // self.batch) if 0 < self.batch < length else 1
+            rounds, rest = divmod(clock, batches)
+            total += rounds * length + min(rest * self.batch, length)
+        return total
 
     def chunks(self, place: int, clock: int) -> int:
         """Number of chunks at a place in a clock: at least one, so that every shard takes part in every clock."""

@@ -23,10 +23,9 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample
 from bench.agileml_throughput import descendants
 

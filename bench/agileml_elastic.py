@@ -25,11 +25,10 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Act, Evict, Join, KillNodes, Quiet, RunningMachine
 from agileml.engines.local import LocalEngine
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
 from agileml.policies.stage import Thresholds
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample
 from bench.harness import Row, plot_iterations, shown, table
 

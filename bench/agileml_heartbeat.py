@@ -11,9 +11,8 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from bench.agileml_throughput import descendants
 from bench.harness import Row, table
 

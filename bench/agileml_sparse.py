@@ -15,9 +15,8 @@ from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines, Simulation
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from agileml.trainer import ParamView
 from bench.harness import Row, shown, table
 

@@ -19,9 +19,8 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from agileml.trainer import init_rng, plan_of
 from bench.harness import Row, table
 

@@ -14,7 +14,7 @@ from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines
-from agileml.params.wire_names import FULL, WIRES
+from agileml.params import FULL, WIRES
 from agileml.torch import TorchModule
 from agileml.trainer import Trainer
 from agileml.training import train

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agileml.checks import torch_module
 from agileml.engines.chaos import Act, RunningMachine
-from agileml.extras import torch_module
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
@@ -43,8 +43,7 @@ from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.planner import plan, summary
 from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import CostRules, LayerCost, ModelProfile
-from agileml.pipeline.run.fault_script import FaultScript
-from agileml.pipeline.run.local import train_local
+from agileml.pipeline.run.local import FaultScript, train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training
 from agileml.pipeline.schedule.schedules import FLUSHING
 

@@ -61,9 +61,9 @@ def elastic(
     costs = FleetCosts(lambda layout, batches: batches * batch_seconds(layout), sizes, BANDWIDTH)
     replay = FleetReplay(ElasticController(ElasticSettings("flush", 10**9, options, sizes)), costs)
     put_fleet(replay, fleet, warning)
-    played = replay.run(until)
-    curve = tuple((at, float(batches * BATCH)) for at, batches in played.curve)
-    return TraceOutcome(played.batches * BATCH, played.redone * BATCH, curve)
+    batches, redone = replay.run(until)
+    curve = tuple((at, float(done * BATCH)) for at, done in replay.curve)
+    return TraceOutcome(batches * BATCH, redone * BATCH, curve)
 
 
 def speed(options: Mapping[int, PipelineLayout], nodes: int) -> float:

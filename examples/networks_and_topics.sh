@@ -49,7 +49,7 @@ import sys
 
 import numpy as np
 
-from agileml.apps.corpus import read_corpus
+from agileml.apps.lda import read_corpus
 
 counts = np.load(f"{sys.argv[1]}/topics.npz")["words"] + 0.5
 typical = (counts / counts.sum(axis=0)) / (counts / counts.sum(axis=0)).sum(axis=1, keepdims=True) * np.log(counts)

@@ -4,10 +4,10 @@ import ast
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
 
-from agileml.errors import PeerRefused
+from agileml.errors import BadArgument, PeerRefused
 
 OWN_PACKAGE = "agileml"
 """Not part of a trainer: it has its own version."""
@@ -27,6 +27,19 @@ def digest_of(target: str) -> bytes:
             digest.update(repr(file.relative_to(root).as_posix()).encode())
             digest.update(sha256(file.read_bytes()).digest())
     return digest.digest()
+
+
+def content_digest(file: str) -> bytes:
+    """A digest of the content of a data file. Raises BadArgument if it cannot be read."""
+    try:
+        with Path(file).open("rb") as content:
+            return file_digest(content, "sha256").digest()
+    except OSError as error:
+        raise unreadable(file, error) from None
+
+
+def unreadable(file: Path | str, error: OSError) -> BadArgument:
+    return BadArgument(f"{file}: {error.strerror or error}; name a file of rows such as 17,42,3.5")
 
 
 def files_of(target: str) -> dict[str, bytes]:

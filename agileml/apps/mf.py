@@ -1,17 +1,99 @@
 """Matrix factorization by stochastic gradient descent, on generated ratings of low rank or on those of a file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import isfinite
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.apps.arguments import number, text, whole
-from agileml.apps.ratings_file import RatingTable, read_ratings
+from agileml.apps.code import unreadable
+from agileml.apps.registry import number, text, whole
 from agileml.errors import BadArgument
 from agileml.params.layout import Params
 from agileml.trainer import ParamReader, ParamView, Sample
+
+SEPARATORS = ("::", "\t", ";", ",")
+"""Between the columns; the first that a row contains."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatingTable:
+    """Ratings sorted by user, as numbers of users and items, in units of standard deviations from their mean."""
+
+    users: NDArray[np.intp]
+    items: NDArray[np.intp]
+    values: NDArray[np.float32]
+    mean: float
+    deviation: float
+
+    @property
+    def user_count(self) -> int:
+        return int(self.users.max()) + 1
+
+    @property
+    def item_count(self) -> int:
+        return int(self.items.max()) + 1
+
+
+@lru_cache(maxsize=1)
+def read_ratings(file: str) -> RatingTable:
+    """Reads a file of rows `user,item,rating`; further columns, and a first row without a number, are ignored.
+
+    Users and items are numbered in the order in which they first appear. Columns may also be separated by `;`, a tab
+    or `::`. BadArgument names the row that cannot be read.
+    """
+    user_numbers: dict[str, int] = {}
+    item_numbers: dict[str, int] = {}
+    rows = [
+        (user_numbers.setdefault(user, len(user_numbers)), item_numbers.setdefault(item, len(item_numbers)), rating)
+        for user, item, rating in _rows(Path(file))
+    ]
+    if not rows:
+        raise BadArgument(f"{file}: no ratings; each row has a user, an item and a rating, such as 17,42,3.5")
+    users, items, values = (np.array(column) for column in zip(*rows, strict=True))
+    mean, deviation = float(values.mean()), float(values.std()) or 1.0
+    order = np.argsort(users, kind="stable")
+    return RatingTable(
+        users[order].astype(np.intp),
+        items[order].astype(np.intp),
+        ((values - mean) / deviation)[order].astype(np.float32),
+        mean,
+        deviation,
+    )
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, start=1):
+                row = line.strip()
+                if row and (read := _row(row, f"{path}, row {number}", header=number == 1)) is not None:
+                    yield read
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except UnicodeDecodeError:
+        raise BadArgument(f"{path}: it is not a text file in UTF-8") from None
+
+
+def _row(row: str, where: str, *, header: bool) -> tuple[str, str, float] | None:
+    separator = next((each for each in SEPARATORS if each in row), ",")
+    fields = [field.strip() for field in row.split(separator)]
+    problem = BadArgument(f"{where}: {row[:60]!r}; expected a user, an item and a number, such as 17,42,3.5")
+    if len(fields) < 3 or not fields[0] or not fields[1]:
+        raise problem
+    try:
+        rating = float(fields[2])
+    except ValueError:
+        if header:
+            return None
+        raise problem from None
+    if not isfinite(rating):
+        raise problem
+    return fields[0], fields[1], rating
+
 
 Floats = NDArray[np.float32]
 _INITIAL_SCALE = 0.3
@@ -110,7 +192,17 @@ class MatrixFactorization:
     def shards(self) -> Sequence[RatingShard]:
         """The users and the ratings in equal parts."""
         if self.file:
-            return self._shards_of_file(read_ratings(self.file))
+            table = read_ratings(self.file)
+            count = len(table.values)
+            if self.parts > count:
+                raise BadArgument(
+                    f"mf: parts is {self.parts}; it must be at most {count}, the number of ratings in {self.file}"
+                )
+            bounds = [count * part // self.parts for part in range(self.parts + 1)]
+            return [
+                FileShard(table, slice(bounds[part], bounds[part + 1]), _generator(self.seed, part))
+                for part in range(self.parts)
+            ]
         users = [self.users * part // self.parts for part in range(self.parts + 1)]
         ratings = [self.ratings * part // self.parts for part in range(self.parts + 1)]
         return [
@@ -152,18 +244,6 @@ class MatrixFactorization:
             return self.users, self.items, self.ratings
         table = read_ratings(self.file)
         return table.user_count, table.item_count, len(table.values)
-
-    def _shards_of_file(self, table: RatingTable) -> list[FileShard]:
-        count = len(table.values)
-        if self.parts > count:
-            raise BadArgument(
-                f"mf: parts is {self.parts}; it must be at most {count}, the number of ratings in {self.file}"
-            )
-        bounds = [count * part // self.parts for part in range(self.parts + 1)]
-        return [
-            FileShard(table, slice(bounds[part], bounds[part + 1]), _generator(self.seed, part))
-            for part in range(self.parts)
-        ]
 
     def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
         scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)

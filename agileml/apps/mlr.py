@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.apps.arguments import number, whole
+from agileml.apps.registry import number, whole
 from agileml.errors import BadArgument
 from agileml.params.layout import Params
 from agileml.trainer import ParamReader, ParamView, Sample

@@ -1,27 +1,35 @@
-"""The clocks of a job: what nodes report of them, which of them are decided, safe, saved and logged."""
+"""The clocks of a job: what nodes report of them, which of them are decided, safe, saved and logged; and the last one.
+
+`LastClock` says which one that is; the model, and its loss, are fetched after it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from agileml.core.deciding import Decisions
-from agileml.core.events import ClockRepeated, ControllerSettings, Iteration, RememberDecision
+from agileml.core.events import ClockRepeated, ControllerSettings, Finished, Iteration, RememberDecision
 from agileml.core.members import IN_EPOCH, Members
 from agileml.core.planned_changes import Assignment
 from agileml.core.recovery import VersionLedger
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
     Accept,
+    Collect,
+    Collected,
     Contributed,
+    Evaluate,
+    Evaluated,
     Helped,
     PartitionProgress,
     SquareOfAll,
     SquareOfPart,
     Stable,
+    Version,
     WorkDone,
 )
 from agileml.work import Accepted, WorkPlan
@@ -268,3 +276,94 @@ class UpdateNorms:
         """An epoch begins: all of its clocks are reported again."""
         self.parts.clear()
         self.whole.clear()
+
+
+@dataclass(slots=True)
+class LastClock:
+    """The last clock, and what has been fetched of its model and of the loss of that.
+
+    `counts` is the number of items by shard over which the loss is computed.
+    """
+
+    limit: int
+    counts: Mapping[int, int]
+    stopping: bool = False
+    """Whether the job ends before the clock that its settings name."""
+    interrupted: bool = False
+    """The job's end waits for nothing. Not recorded: the job loop repeats it, and a later run goes on."""
+    _collecting: bool = False
+    _collected: dict[int, Version] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+    """Nodes that were asked for the loss."""
+    _sums: dict[int, float] = field(default_factory=dict)
+    """By shard, the sum of its losses. Two workers of a shard give the same answer."""
+
+    def record(self) -> dict[str, Any]:
+        """For the controller that takes over."""
+        return {"limit": self.limit, "stopping": self.stopping}
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Takes over from an earlier controller. A resumed job may change its last clock unless it was stopping."""
+        self.stopping = record["stopping"]
+        self.limit = record["limit"] if self.stopping else max(self.limit, record["stable"])
+
+    def roll_back(self, clock: int) -> None:
+        """All nodes return to a version, so that nothing is fetched yet."""
+        # Nodes that had not received the limit have worked beyond it.
+        self.limit = max(self.limit, clock)
+        self._collecting = False
+        self._collected.clear()
+        self._asked.clear()
+        self._sums.clear()
+
+    def may_stop_after(self, clock: int) -> bool:
+        """Whether it is still open that the job ends with this clock."""
+        return clock < self.limit and not self.stopping and not self.interrupted
+
+    def stop(self, reached: int, stable: int) -> None:
+        """Ends the job with the clock in progress."""
+        # Backups may have reported a version before its servers did, if the servers' links are slower.
+        self.stopping, self.limit = True, max(reached + 1, stable)
+
+    def interrupt(self, stable: int) -> bool:
+        """Ends the job with the last stable version: a later one could take as long as a clock; whether that is new."""
+        self.interrupted = True
+        if self._collecting or self.limit <= stable:
+            return False
+        self.limit = stable
+        return True
+
+    def requests(self, epoch: int, owners: Sequence[str], nodes: Iterable[str]) -> Iterator[Send]:
+        """Fetches the model from its servers, and its loss from those nodes that have not been asked."""
+        if not self._collecting:
+            self._collecting = True
+            for partition, owner in enumerate(owners):
+                yield Send(owner, Collect(epoch, partition, self.limit))
+        if self.interrupted or self._has_loss:
+            return
+        for name in [node for node in nodes if node not in self._asked]:
+            self._asked.add(name)
+            yield Send(name, Evaluate(epoch, self.limit))
+
+    def add(self, event: Collected | Evaluated) -> None:
+        """Adds a partition of the model, or a part of its loss."""
+        if isinstance(event, Collected):
+            self._collected[event.partition] = event.version
+        else:
+            self._sums[event.shard] = event.loss_sum
+
+    @property
+    def _has_loss(self) -> bool:
+        """Whether the loss is known, or there is none."""
+        return len(self._sums) == len(self.counts)
+
+    def finished(self, partitions: int, tally: Callable[[int], tuple[int, int]]) -> Finished | None:
+        """The end of the job, once the model is complete, and so is its loss; `tally` checks versions of a clock."""
+        if len(self._collected) < partitions or not (self.interrupted or self._has_loss):
+            return None
+        versions = tuple(self._collected[partition] for partition in range(partitions))
+        loss = None
+        if self.counts and self._has_loss:
+            # In the order of shards, so that it does not depend on which node was faster.
+            loss = sum(total for _, total in sorted(self._sums.items())) / sum(self.counts.values())
+        return Finished(self.limit, versions, loss, tally(self.limit))

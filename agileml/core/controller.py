@@ -11,7 +11,7 @@ No part knows another one, or the controller, which turns their answers into ins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, get_args
 
-from agileml.core.clocks import ClockProgress, ClockReport
+from agileml.core.clocks import ClockProgress, ClockReport, LastClock
 from agileml.core.events import (
     ControllerInstruction,
     ControllerSettings,
@@ -22,12 +22,10 @@ from agileml.core.events import (
     RememberCheckpoint,
     StopJob,
 )
-from agileml.core.last_clock import FinalLoss, LastClock
 from agileml.core.members import IN_EPOCH, Members, NodePhase, may_send
 from agileml.core.placement import Stages
 from agileml.core.planned_changes import PlannedChanges
-from agileml.core.record import remember
-from agileml.core.recovery import CHECKPOINT, INIT, Epochs, KnownCopies, Mode, common_version, rollback_point
+from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version, rollback_point
 from agileml.core.roll_call import (
     Absent,
     Consequence,
@@ -35,18 +33,21 @@ from agileml.core.roll_call import (
     LostNodes,
     NodeAnswer,
     NodeEvent,
-    Note,
     RollCall,
-    StartUp,
-    StillMember,
     can_start,
 )
 from agileml.errors import InvalidTransition
-from agileml.policies.policy import ClockFinished
+from agileml.policies.stage import ClockFinished
 from agileml.protocol import messages
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import Enter, Heartbeat, Leave, Limit, PartitionProgress, Recover, Saved, Table
-from agileml.work import WorkPlan
+from agileml.protocol.messages import Enter, Heartbeat, Hello, Leave, Limit, PartitionProgress, Recover, Saved, Table
+from agileml.work import WorkPlan, sampled_items
+
+RECORDED = (
+    *("epoch", "table", "members", "previous", "stable", "gone_back", "limit", "stopping"),
+    *("checkpoint", "logged", "learned", "evictions", "failures"),
+)
+"""What a restarted controller resumes from, in the order in which it is written."""
 
 IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""
@@ -57,12 +58,13 @@ class Controller:
 
     def __init__(self, plan: WorkPlan, partition_bytes: tuple[int, ...], settings: ControllerSettings) -> None:
         self.settings = settings
-        self.roll_call = RollCall(settings, StartUp(settings))
+        self.roll_call = RollCall(settings)
         self.epochs = Epochs()
         self.stages = Stages(settings.policy, settings.uneven)
         self.planned = PlannedChanges.none(partition_bytes, len(plan.lengths))
         self.clocks = ClockProgress.none(plan, len(partition_bytes), settings)
-        self.last_clock = LastClock(settings.clocks, FinalLoss.of(plan.lengths, settings.loss_sample))
+        sampled = enumerate(sampled_items(plan.lengths, settings.loss_sample))
+        self.last_clock = LastClock(settings.clocks, {shard: count for shard, count in sampled if count})
         self._out: list[ControllerInstruction] = []
         self._changed = False
         self._now = 0.0
@@ -150,8 +152,8 @@ class Controller:
         match answer:
             case Send():
                 self._out.append(answer)
-            case Note():
-                self.clocks.log.note(answer.event)
+            case str():
+                self.clocks.log.note(answer)
             case Consequence.REMEMBER:
                 self._changed = True
             case Consequence.GATHER:
@@ -161,8 +163,8 @@ class Controller:
             case Leaving():
                 self._out.extend(self.planned.assignment.expedite(answer.node, self.epochs.number))
                 self._replan()
-            case StillMember() if self.epochs.mode is Mode.RESUMING:
-                self.epochs.answers.add(answer.hello)
+            case Hello() if self.epochs.mode is Mode.RESUMING:
+                self.epochs.answer(answer)
                 self._resume_if_all_answered()
             case LostNodes():
                 self._lose(answer)
@@ -179,7 +181,7 @@ class Controller:
             self.clocks.ledger.lose(name)
             self.clocks.log.note(f"{name} lost: {lost.why}")
         self._changed = bool(lost.phases)
-        self.epochs.answers.awaited.difference_update(lost.phases)
+        self.epochs.awaited.difference_update(lost.phases)
         if self.epochs.mode is Mode.RESUMING:
             self._resume_if_all_answered()
         elif self.epochs.mode is not Mode.GATHERING and any(phase in IN_EPOCH for phase in lost.phases.values()):
@@ -190,14 +192,13 @@ class Controller:
 
     def _recover(self) -> None:
         """Rolls back to the latest version that is known to be safe."""
-        clocks, before = self.clocks, (self.epochs.rolled_back, self.epochs.sources)
-        copies = KnownCopies(self.table, clocks.ledger, clocks.stable, clocks.checkpoints.latest, *before)
-        self._roll_back(*rollback_point(self.members, copies))
+        clocks, saved = self.clocks, self.clocks.checkpoints.latest
+        self._roll_back(*rollback_point(self.members, self.table, clocks.ledger, clocks.stable, saved, self.epochs))
 
     def _resume_if_all_answered(self) -> None:
         """Once every node has answered or is lost, rolls back to the latest version that they have in common."""
         if self.epochs.all_answered:
-            held, latest = self.epochs.answers.held, self.clocks.checkpoints.latest
+            held, latest = self.epochs.held, self.clocks.checkpoints.latest
             self._roll_back(*common_version(held, self.members, len(self.table.owners), latest))
 
     def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
@@ -233,7 +234,12 @@ class Controller:
         """Lets ready nodes join the epoch, and requests the moves that lead to the target table."""
         if self.epochs.mode is not Mode.RUNNING:
             return
-        self._let_join()
+        for node in self.members.activate_ready():
+            self.members[node].routed = self.table.version
+            stable, limit = self.clocks.stable, self.last_clock.limit
+            decided = self.clocks.decisions.after(stable)
+            self._out.append(Send(node, Enter(self.epochs.number, self.table, limit, stable, decided)))
+            self._changed = True
         self._observe_nodes()
         stages, epoch, reassignment = self.stages, self.epochs.number, self.settings.stragglers.reassignment
         helpers = reassignment.helpers if reassignment is not None else None
@@ -243,19 +249,14 @@ class Controller:
                 self.members.set_phase(node, NodePhase.DRAINING)
                 self._out.append(self.roll_call.drain(node, epoch))
 
-    def _let_join(self) -> None:
-        for node in self.members.activate_ready():
-            self.members[node].routed = self.table.version
-            stable, limit = self.clocks.stable, self.last_clock.limit
-            decided = self.clocks.decisions.after(stable)
-            self._out.append(Send(node, Enter(self.epochs.number, self.table, limit, stable, decided)))
-            self._changed = True
-
     def _report_partition(self, event: messages.Taken) -> None:
-        arrival, ledger = self.planned.partition_arrived(event, self._now), self.clocks.ledger
-        ledger.add_move(event.partition, arrival.left, arrival.move, self.clocks.stable)
-        if arrival.seconds is not None:
-            ledger.count_move(arrival.moved_bytes, arrival.seconds)
+        assignment, ledger = self.planned.assignment, self.clocks.ledger
+        left = assignment.table.owners[event.partition]
+        move = assignment.partition_arrived(event.partition, event.node)
+        ledger.add_move(event.partition, left, move, self.clocks.stable)
+        seconds = self.planned.seconds_of_move(self._now)
+        if seconds is not None:
+            ledger.count_move(self.planned.partition_bytes[event.partition], seconds)
         # Not recorded: a restarted controller asks the nodes what they hold.
         self._replan()
 
@@ -265,7 +266,7 @@ class Controller:
             self._replan()
 
     def _report_times(self, event: messages.ServerTimed) -> None:
-        self.planned.balance.add(event)
+        self.planned.add_measurement(event)
 
     def _observe_nodes(self) -> None:
         """Lets the policy see which nodes are active now."""
@@ -377,7 +378,9 @@ class Controller:
     # -- the record that outlives a controller -------------------------------------------------------------------------
 
     def _remember(self) -> Remember:
-        return remember(self.epochs, self.planned, self.members, self.clocks, self.last_clock, self.stages)
+        parts = (self.epochs, self.planned, self.members, self.clocks, self.last_clock, self.stages)
+        record = {key: value for part in parts for key, value in part.record().items()}
+        return Remember({key: record[key] for key in RECORDED})
 
     @classmethod
     def resume(

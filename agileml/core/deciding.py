@@ -167,15 +167,12 @@ class Decisions:
             coming.owed = True
             return None
         decided = ClockDecision(Accepted(self.clock, covers), arrived if coming.owed else wanted)
-        self._close(decided)
-        return decided
-
-    def _close(self, decided: ClockDecision) -> None:
         self._waited = decided.waited_for
         if warning := self.shares.add(decided.accepted):
             self.notes.append(warning)
         self.decided[self.clock] = decided
         self._turn()
+        return decided
 
     def _begin(self, coming: OpenClock, workers: int, now: float) -> None:
         assert self.policy is not None
@@ -221,15 +218,10 @@ def measured(
     spread = None
     if contributions > 1:
         spread = max(0.0, weighted - square * items) / (contributions - 1) * workers / whole
-    return GradientsSummed(accepted.clock, gradients, square, spread, _along(plan, items, parts, before))
-
-
-def _along(plan: WorkPlan, items: int, parts: Sequence[GradientSums], before: Accepted | None) -> float | None:
-    known = [part.along for part in parts if part.along is not None]
+    along = [part.along for part in parts if part.along is not None]
     earlier = 0 if before is None else plan.cover_items(before.clock, before.covers)
-    if not earlier or len(known) < len(parts) or not isfinite(sum(known)):
-        return None
-    return sum(known) / items / earlier
+    known = bool(earlier) and len(along) == len(parts) and isfinite(sum(along))
+    return GradientsSummed(accepted.clock, gradients, square, spread, sum(along) / items / earlier if known else None)
 
 
 TOLERANCE = 0.2
@@ -260,19 +252,6 @@ class ShardShares:
         for place, first, last in accepted.covers:
             part = (last - first) / self.plan.chunks(place, accepted.clock)
             self.counted[self.plan.shard_at(place, accepted.clock)] += part
-        return self._warning()
-
-    def owes(self, places: Iterable[int], clock: int) -> bool:
-        """Whether one of these places has a shard that might be out of bounds if the clock left it out."""
-        least = self.mean + 1 - _allowed(self.mean + 1)
-        return any(self.counted[self.plan.shard_at(place, clock)] < least for place in places)
-
-    def extremes(self) -> tuple[float, float]:
-        """How often the shards that have counted least and most have done so, relative to the mean of all shards."""
-        mean = self.mean
-        return (min(self.counted) / mean, max(self.counted) / mean) if mean else (1.0, 1.0)
-
-    def _warning(self) -> str:
         mean, outside = self.mean, self._outside
         # No shard can count too little: the clock would have waited for it (`owes`).
         most = max(range(len(self.counted)), key=self.counted.__getitem__)
@@ -284,6 +263,16 @@ class ShardShares:
             " shard, which biases the model towards it: backup workers skip the work of others too often; let them skip"
             " less, or turn them off"
         )
+
+    def owes(self, places: Iterable[int], clock: int) -> bool:
+        """Whether one of these places has a shard that might be out of bounds if the clock left it out."""
+        least = self.mean + 1 - _allowed(self.mean + 1)
+        return any(self.counted[self.plan.shard_at(place, clock)] < least for place in places)
+
+    def extremes(self) -> tuple[float, float]:
+        """How often the shards that have counted least and most have done so, relative to the mean of all shards."""
+        mean = self.mean
+        return (min(self.counted) / mean, max(self.counted) / mean) if mean else (1.0, 1.0)
 
 
 def _allowed(mean: float) -> float:

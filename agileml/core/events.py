@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agileml.policies.policy import ClockSums, TrainingPolicy
-from agileml.policies.stage import StageByRatio
+from agileml.policies.stage import ClockSums, StageByRatio, TrainingPolicy
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Version

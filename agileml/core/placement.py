@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from agileml.core.members import Members
-from agileml.policies.policy import NodesChanged, TrainingPolicy, TrainingReport, UseStage
+from agileml.policies.stage import NodesChanged, TrainingPolicy, TrainingReport, UseStage
 from agileml.protocol.messages import Table
 
 
@@ -37,15 +37,23 @@ def target_table(
     `previous` names the earlier workers of a shard, the latest last: they still have its data. `placed` are the
     servers that a policy chose, which holds for those that may serve, `more` of them than usual.
     """
-    owners = _owners(footprint, stage, now, partition_bytes)
+    speeds = footprint.speeds
+    on_reliable = stage == 1 or not footprint.transient
+    # The backup has the partition already.
+    preferred = {partition: [name] for partition, name in enumerate(now.backups) if name and on_reliable}
+    owners = balance(now.owners, may_serve(footprint, stage, len(now.owners)), preferred, partition_bytes, speeds)
     if placed:
         servers = set(may_serve(footprint, stage, len(owners), more))
         owners = tuple(wish if wish in servers else owner for wish, owner in zip(placed, owners, strict=True))
-    backups = _backups(footprint, stage, owners, now, partition_bytes)
+    backups: tuple[str, ...] = ("",) * len(owners)
+    if stage != 1 and footprint.reliable:
+        # A reliable node that served the partition keeps what it has.
+        served = {partition: [owner] for partition, owner in enumerate(now.owners)}
+        backups = balance(now.backups, footprint.reliable, served, partition_bytes, speeds)
     hosts = footprint.transient if stage == 3 and footprint.transient else footprint.reliable + footprint.transient
     latest_first = {shard: list(reversed(names)) for shard, names in previous.items()}
-    workers = balance(now.workers, hosts, latest_first, [1] * len(now.workers), footprint.speeds)
-    return Table(now.version, owners, backups, level(workers, hosts, set(owners), latest_first, footprint.speeds))
+    workers = balance(now.workers, hosts, latest_first, [1] * len(now.workers), speeds)
+    return Table(now.version, owners, backups, level(workers, hosts, set(owners), latest_first, speeds))
 
 
 @dataclass(slots=True)
@@ -66,7 +74,9 @@ class Stages:
             return []
         self._seen = members.changes
         reliable, transient = members.active(reliable=True), members.active(reliable=False)
-        self.footprint = Footprint(tuple(reliable), tuple(transient), self._speeds(members, reliable + transient))
+        faster = [name for name in reliable + transient if self.uneven and members[name].rank % 2]
+        speeds = dict.fromkeys(faster, self.uneven / (1 - self.uneven))
+        self.footprint = Footprint(tuple(reliable), tuple(transient), speeds)
         return self.observe(NodesChanged(len(reliable), len(transient)))
 
     def observe(self, report: TrainingReport) -> list[str]:
@@ -90,44 +100,19 @@ class Stages:
         change = "stays" if self.stage == before else f"after stage {before}"
         return f"stage {self.stage} {change}: {proposal.reason}"
 
-    def _speeds(self, members: Members, nodes: list[str]) -> dict[str, float]:
-        if not self.uneven:
-            return {}
-        return {name: self.uneven / (1 - self.uneven) for name in nodes if members[name].rank % 2}
-
 
 _HALF_ITEM = 0.5
 """How much less a server's items weigh in all: of two hosts that differ by one item, the server should have more."""
 
 
-def active_servers(footprint: Footprint, partitions: int, more: int = 0) -> tuple[str, ...]:
-    """Transient nodes that serve in stages 2 and 3: the longest running half, at most one per partition."""
-    return footprint.transient[: max(1, min(partitions, -(-len(footprint.transient) // 2) + more))]
+def may_serve(footprint: Footprint, stage: int, partitions: int, more: int = 0) -> tuple[str, ...]:
+    """The nodes that may serve in a stage, with `more` transient ones than usual.
 
-
-def may_serve(footprint: Footprint, stage: int, partitions: int, more: int) -> tuple[str, ...]:
-    """The nodes that may serve in a stage, with `more` transient ones than usual."""
+    In stages 2 and 3 these are the longest running half of the transient nodes, at most one per partition.
+    """
     if stage == 1 or not footprint.transient:
         return footprint.reliable
-    return active_servers(footprint, partitions, more)
-
-
-def _owners(footprint: Footprint, stage: int, now: Table, weights: Sequence[int]) -> tuple[str, ...]:
-    if stage == 1 or not footprint.transient:
-        # The backup has the partition already.
-        preferred = {p: [b] for p, b in enumerate(now.backups) if b}
-        return balance(now.owners, footprint.reliable, preferred, weights, footprint.speeds)
-    return balance(now.owners, active_servers(footprint, len(now.owners)), {}, weights, footprint.speeds)
-
-
-def _backups(
-    footprint: Footprint, stage: int, owners: Sequence[str], now: Table, weights: Sequence[int]
-) -> tuple[str, ...]:
-    if stage == 1 or not footprint.reliable:
-        return ("",) * len(owners)
-    # A reliable node that served the partition keeps what it has.
-    preferred = {p: [owner] for p, owner in enumerate(now.owners)}
-    return balance(now.backups, footprint.reliable, preferred, weights, footprint.speeds)
+    return footprint.transient[: max(1, min(partitions, -(-len(footprint.transient) // 2) + more))]
 
 
 def balance(

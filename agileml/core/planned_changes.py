@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,63 +12,24 @@ from agileml.errors import InvalidTransition
 from agileml.policies.flexrr import help_groups
 from agileml.policies.psld import PSLD, ServerPlace
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import GiveShard, HelpGroup, Move, Route, ServerTimed, Table, Taken
+from agileml.protocol.messages import GiveShard, HelpGroup, Move, Route, ServerTimed, Table
 
 
 @dataclass(slots=True)
-class ServerBalance:
-    """The measurements so far, and where partitions are to be served because of them.
+class PlannedChanges:
+    """The assignment, and what it should become. `partition_bytes` is the weight by which partitions are balanced.
 
-    `placed` is the server of each partition, empty without measurements; `more` transient nodes than usual may serve.
+    `policy` has the measurements of servers so far. Because of them, `placed` is the server of each partition, empty
+    without measurements; `more` transient nodes than usual may serve.
     """
 
+    assignment: Assignment
+    partition_bytes: tuple[int, ...]
     policy: PSLD = field(default_factory=PSLD)
     placed: tuple[str, ...] = ()
     more: int = 0
     _moving_since: float | None = None
     """When partitions began to move to faster servers, or the last of them arrived; None if none is moving."""
-
-    def add(self, timed: ServerTimed) -> None:
-        """Adds a measurement."""
-        self.policy = self.policy.with_measurement(timed.server, timed.sent_bytes, timed.seconds)
-
-    def propose(
-        self, owners: Sequence[str], partition_bytes: Sequence[int], footprint: Footprint, stage: int, now: float
-    ) -> ServerPlace | None:
-        """Looks for faster servers; None if all partitions stay."""
-        servers = may_serve(footprint, stage, len(partition_bytes), self.more)
-        self.policy, place = self.policy.propose(owners, partition_bytes, servers)
-        if place is not None:
-            self.placed, self._moving_since = place.owners, now
-            self.more += place.short
-        return place
-
-    def seconds_of_move(self, now: float, *, moving: bool) -> float | None:
-        """The time that a partition took to arrive since the one before; None if it does not move for its server."""
-        since = self._moving_since
-        if since is None:
-            return None
-        self._moving_since = now if moving else None
-        return now - since
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A partition that has left a node with a move. `seconds`: for how long it moved, if to a faster server."""
-
-    left: str
-    move: Move
-    moved_bytes: int
-    seconds: float | None
-
-
-@dataclass(slots=True)
-class PlannedChanges:
-    """The assignment, and what it should become. `partition_bytes` is the weight by which partitions are balanced."""
-
-    assignment: Assignment
-    partition_bytes: tuple[int, ...]
-    balance: ServerBalance = field(default_factory=ServerBalance)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By worker, those that it may help, as they were last sent in this epoch."""
 
@@ -97,28 +58,36 @@ class PlannedChanges:
             for name in members.names(*IN_EPOCH):
                 yield Send(name, Route(epoch, routes))
         if helpers is not None:
-            yield from self._new_groups(members.names(NodePhase.ACTIVE), helpers, epoch)
-
-    def _new_groups(self, active: Sequence[str], helpers: int, epoch: int) -> Iterator[Send]:
-        """Says which workers may help which, where that has changed."""
-        working = set(self.assignment.table.workers)
-        for name, others in help_groups([name for name in active if name in working], helpers).items():
-            if self.groups.get(name) != others:
-                self.groups[name] = others
-                yield Send(name, HelpGroup(epoch, others))
-
-    def partition_arrived(self, event: Taken, now: float) -> Arrival:
-        """Confirms a move; InvalidTransition if the partition was not moving to this node."""
-        left = self.assignment.table.owners[event.partition]
-        move = self.assignment.partition_arrived(event.partition, event.node)
-        seconds = self.balance.seconds_of_move(now, moving=bool(self.assignment.moving))
-        return Arrival(left, move, self.partition_bytes[event.partition], seconds)
+            # Which workers may help which, where that has changed.
+            working = set(self.assignment.table.workers)
+            active = [name for name in members.names(NodePhase.ACTIVE) if name in working]
+            for name, others in help_groups(active, helpers).items():
+                if self.groups.get(name) != others:
+                    self.groups[name] = others
+                    yield Send(name, HelpGroup(epoch, others))
 
     def balance_servers(self, footprint: Footprint, stage: int, now: float) -> ServerPlace | None:
         """Once all partitions have arrived, looks for faster servers for some; None if all stay."""
         if self.assignment.moving:
             return None
-        return self.balance.propose(self.assignment.table.owners, self.partition_bytes, footprint, stage, now)
+        servers = may_serve(footprint, stage, len(self.partition_bytes), self.more)
+        self.policy, place = self.policy.propose(self.assignment.table.owners, self.partition_bytes, servers)
+        if place is not None:
+            self.placed, self._moving_since = place.owners, now
+            self.more += place.short
+        return place
+
+    def add_measurement(self, timed: ServerTimed) -> None:
+        """A worker has measured a server."""
+        self.policy = self.policy.with_measurement(timed.server, timed.sent_bytes, timed.seconds)
+
+    def seconds_of_move(self, now: float) -> float | None:
+        """The time that a partition took to arrive since the one before; None if it does not move for its server."""
+        since = self._moving_since
+        if since is None:
+            return None
+        self._moving_since = now if self.assignment.moving else None
+        return now - since
 
     def record(self) -> dict[str, Any]:
         """For the controller that takes over."""
@@ -133,11 +102,11 @@ class PlannedChanges:
         self.assignment.table = Table(version, tuple(owners), tuple(backups), tuple(workers))
         self.assignment.previous = {shard: list(names) for shard, names in record["previous"]}
         if balances:
-            self.balance.placed = tuple(owners)
+            self.placed = tuple(owners)
 
     def _target(self, footprint: Footprint, stage: int) -> Table:
-        now, before, balance = self.assignment.table, self.assignment.previous, self.balance
-        return target_table(footprint, stage, now, before, self.partition_bytes, balance.placed, balance.more)
+        now, before = self.assignment.table, self.assignment.previous
+        return target_table(footprint, stage, now, before, self.partition_bytes, self.placed, self.more)
 
 
 VERSIONS_PER_EPOCH = 1 << 32

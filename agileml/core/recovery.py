@@ -9,7 +9,7 @@ from typing import Any
 
 from agileml.core.members import Members
 from agileml.errors import InvalidTransition
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from agileml.protocol.messages import Hello, Helped, Move, PartitionProgress, Table, WorkDone
 from agileml.work import Accepted
 
@@ -27,42 +27,31 @@ class Mode(Enum):
     OVER = "over"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownCopies:
-    """The copies the controller knows of: table, reports, latest safe version, last checkpoint (-1: none).
+def rollback_point(
+    members: Members, table: Table, ledger: VersionLedger, stable: int, checkpoint: int, last: Epochs
+) -> tuple[int, tuple[str, ...]]:
+    """The version to return to and the source of each partition: a node, the checkpoint, or the initial model.
 
-    `rolled_back` and `sources` belong to the last rollback, which may not be complete: a source keeps its version
-    until a later one is stable.
+    `stable` is the latest safe version, `checkpoint` the last one (-1: none), `last` knows the last rollback.
     """
-
-    table: Table
-    ledger: VersionLedger
-    stable: int
-    checkpoint: int
-    rolled_back: int
-    sources: tuple[str, ...]
-
-
-def rollback_point(members: Members, copies: KnownCopies) -> tuple[int, tuple[str, ...]]:
-    """The version to return to and the source of each partition: a node, the checkpoint, or the initial model."""
-    partitions = range(len(copies.table.owners))
-    if copies.stable > 0:
-        holders = tuple(_holder(members, copies, partition) for partition in partitions)
+    partitions = range(len(table.owners))
+    if stable > 0:
+        sources = last.sources if last.rolled_back == stable else ("",) * len(partitions)
+        holders = tuple(_holder(members, table, ledger, stable, p, sources[p]) for p in partitions)
         if all(holders):
-            return copies.stable, holders
-        if copies.checkpoint > 0:
-            return copies.checkpoint, (CHECKPOINT,) * len(partitions)
+            return stable, holders
+        if checkpoint > 0:
+            return checkpoint, (CHECKPOINT,) * len(partitions)
     return 0, (INIT,) * len(partitions)
 
 
-def _holder(members: Members, copies: KnownCopies, partition: int) -> str:
+def _holder(members: Members, table: Table, ledger: VersionLedger, stable: int, partition: int, before: str) -> str:
     """A node that has the stable version of a partition; an empty name if every such node is lost."""
-    backup, owner = copies.table.backups[partition], copies.table.owners[partition]
-    copied = copies.ledger.copied[partition]
-    before = copies.sources[partition] if copies.rolled_back == copies.stable else ""
+    backup, owner = table.backups[partition], table.owners[partition]
+    copied = ledger.copied[partition]
     # A former backup keeps its versions until a later one is stable.
-    holders = [name for name in (backup, *copied) if copies.stable in copied.get(name, ())]
-    if owner in copies.ledger.served[partition]:
+    holders = [name for name in (backup, *copied) if stable in copied.get(name, ())]
+    if owner in ledger.served[partition]:
         holders.append(owner)
     holders = [name for name in (*holders, before) if members.stays(name)]
     # Reliable nodes first: others may be evicted before they answer.
@@ -94,33 +83,12 @@ def common_version(
 
 
 @dataclass(slots=True)
-class Answers:
-    """Versions that nodes hold, by their answers to a restarted controller; `awaited` nodes have not answered yet.
-
-    `epoch` is the last epoch, which started from version `rolled_back`.
-    """
-
-    awaited: set[str] = field(default_factory=set)
-    epoch: int = 0
-    rolled_back: int = -1
-    held: dict[int, dict[int, str]] = field(default_factory=dict)
-
-    def add(self, hello: Hello) -> None:
-        """Adds an answer; of a node still in an earlier epoch, only versions up to the start of the last one count."""
-        for partition, clock in hello.holds:
-            if hello.epoch == self.epoch or clock <= self.rolled_back:
-                holders = self.held.setdefault(partition, {})
-                # Reliable nodes first: others may be evicted before they answer.
-                if clock not in holders or hello.reliable:
-                    holders[clock] = hello.node
-        self.awaited.discard(hello.node)
-
-
-@dataclass(slots=True)
 class Epochs:
     """The mode, the number of the current epoch, and the nodes that it waits for.
 
-    `rolled_back` is the version from which the epoch started, `sources` say where its partitions were.
+    `rolled_back` is the version from which the epoch started, `sources` say where its partitions were: the rollback may
+    not be complete, but a source keeps its version until a later one is stable. `awaited` nodes have not answered a
+    restarted controller yet; `held` are the versions that the others hold, by partition.
     """
 
     mode: Mode = Mode.GATHERING
@@ -128,7 +96,8 @@ class Epochs:
     rolled_back: int = -1
     sources: tuple[str, ...] = ()
     restoring: set[str] = field(default_factory=set)
-    answers: Answers = field(default_factory=Answers)
+    awaited: set[str] = field(default_factory=set)
+    held: dict[int, dict[int, str]] = field(default_factory=dict)
 
     def enter(self, mode: Mode) -> None:
         """Changes the mode; InvalidTransition if the new one cannot follow."""
@@ -145,7 +114,17 @@ class Epochs:
         self.number, self.rolled_back, self.sources = record["epoch"], record["gone_back"], ("",) * partitions
         if self.number:
             self.enter(Mode.RESUMING)
-            self.answers = Answers(set(awaited), self.number, self.rolled_back)
+            self.awaited, self.held = set(awaited), {}
+
+    def answer(self, hello: Hello) -> None:
+        """Adds an answer; of a node still in an earlier epoch, only versions up to the start of the last one count."""
+        for partition, clock in hello.holds:
+            if hello.epoch == self.number or clock <= self.rolled_back:
+                holders = self.held.setdefault(partition, {})
+                # Reliable nodes first: others may be evicted before they answer.
+                if clock not in holders or hello.reliable:
+                    holders[clock] = hello.node
+        self.awaited.discard(hello.node)
 
     def begin(self, rolled_back: int, sources: tuple[str, ...], nodes: Iterable[str]) -> None:
         """Begins an epoch from a version with these nodes."""
@@ -162,7 +141,7 @@ class Epochs:
     @property
     def all_answered(self) -> bool:
         """Whether every node that a restarted controller asked has answered or is lost."""
-        return self.mode is Mode.RESUMING and not self.answers.awaited
+        return self.mode is Mode.RESUMING and not self.awaited
 
 
 NEXT_MODES = {

@@ -29,20 +29,6 @@ class Consequence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """An event for the log."""
-
-    event: str
-
-
-@dataclass(frozen=True, slots=True)
-class StillMember:
-    """A node that takes part has introduced itself again, to a controller that was restarted."""
-
-    hello: Hello
-
-
-@dataclass(frozen=True, slots=True)
 class Leaving:
     """An active node was warned: it has to give away what it holds."""
 
@@ -64,7 +50,8 @@ class Absent:
     why: str
 
 
-NodeAnswer = Send | Consequence | Note | StillMember | Leaving | LostNodes | Absent
+NodeAnswer = Send | Consequence | str | Hello | Leaving | LostNodes | Absent
+"""A text is an event for the log; a hello that of a node that takes part, to a controller that was restarted."""
 
 
 @dataclass(slots=True)
@@ -72,8 +59,9 @@ class RollCall:
     """The nodes of a job, and the rules by which they are refused, awaited and given up."""
 
     settings: ControllerSettings
-    start_up: StartUp
     members: Members = field(default_factory=Members)
+    waiting_since: float | None = None
+    """When this controller began to wait for the nodes of the first epoch."""
 
     def stale(self, event: object, now: float, epoch: int, *, open_: bool) -> bool | Send:
         """Whether an event is only a sign of life, because its node is out or its epoch is over.
@@ -105,7 +93,12 @@ class RollCall:
             case Hello():
                 yield from self._greet(event, now)
             case Ready():
-                yield from self._add_ready(event.node)
+                if self.members[event.node].phase is NodePhase.LOADING:
+                    self.members.set_phase(event.node, NodePhase.READY)
+                    yield Consequence.REMEMBER
+                    yield f"{event.node} ready"
+                    yield Consequence.GATHER
+                yield Consequence.REPLAN
             case Warned():
                 yield from self._warn(event)
             case NodeLost():
@@ -126,7 +119,7 @@ class RollCall:
         if code and hello.code != code:
             why = f"{hello.node} runs version {hello.code} of the job's code, but the job runs {code}"
             yield Send(hello.node, Leave(why))
-            yield Note(f"refused: {why}")
+            yield f"refused: {why}"
             if self.members.refuse(hello.node, hello.reliable, now):
                 yield Consequence.REMEMBER
                 # The first clock does not wait for a node that was refused.
@@ -140,18 +133,10 @@ class RollCall:
             yield Send(hello.node, Leave(DECLARED_LOST if lost else EVICTED_EARLY, lost))
         else:
             member.last_heard = now
-            yield StillMember(hello)
-
-    def _add_ready(self, node: str) -> Iterator[NodeAnswer]:
-        if self.members[node].phase is NodePhase.LOADING:
-            self.members.set_phase(node, NodePhase.READY)
-            yield Consequence.REMEMBER
-            yield Note(f"{node} ready")
-            yield Consequence.GATHER
-        yield Consequence.REPLAN
+            yield hello
 
     def _warn(self, event: Warned) -> Iterator[NodeAnswer]:
-        yield Note(f"{event.node} warned: {event.seconds:g} s")
+        yield f"{event.node} warned: {event.seconds:g} s"
         phase = self.members.warn(event.node)
         if phase is None:
             return
@@ -177,8 +162,19 @@ class RollCall:
         longest = self.settings.nodes.heartbeat_timeout
         if lost := silent(self.members, now, longest):
             yield self._lose(lost, f"no heartbeat for {longest:g} s")
-        elif not epoch and (why := self.start_up.overdue(self.members, now)):
+        elif not epoch and (why := self._overdue(now)):
             yield Absent(why)
+
+    def _overdue(self, now: float) -> str:
+        """Why a job that may lack nodes ends before its first epoch; empty if it does not."""
+        if not self.settings.nodes.may_lack_nodes:
+            return ""
+        if self.waiting_since is None:
+            self.waiting_since = now
+        longest, missing = self.settings.nodes.startup_timeout, shortage(self.members, self.settings)
+        if not missing or now - self.waiting_since <= longest:
+            return ""
+        return f"training did not start within {longest:g} s: {missing}"
 
     # -- the end of a node ---------------------------------------------------------------------------------------------
 
@@ -192,7 +188,7 @@ class RollCall:
         self.members.set_phase(node, NodePhase.GONE)
         yield Consequence.REMEMBER
         yield Send(node, Leave(LEFT_BEHIND))
-        yield Note(f"{node} left")
+        yield f"{node} left"
         for other in self.members.names(NodePhase.DRAINING):
             yield self.drain(other, epoch)
 
@@ -204,25 +200,6 @@ class RollCall:
 
 
 _PRESENT = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
-
-
-@dataclass(slots=True)
-class StartUp:
-    """Waits for the nodes of the first epoch; `since` is when this controller began to wait."""
-
-    settings: ControllerSettings
-    since: float | None = None
-
-    def overdue(self, members: Members, now: float) -> str:
-        """Why a job that may lack nodes ends before its first epoch; empty if it does not."""
-        if not self.settings.nodes.may_lack_nodes:
-            return ""
-        if self.since is None:
-            self.since = now
-        longest, missing = self.settings.nodes.startup_timeout, shortage(members, self.settings)
-        if not missing or now - self.since <= longest:
-            return ""
-        return f"training did not start within {longest:g} s: {missing}"
 
 
 def can_start(members: Members, settings: ControllerSettings, epoch: int) -> bool:

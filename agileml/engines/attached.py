@@ -20,9 +20,8 @@ from agileml.engines.local.processes import Processes
 from agileml.errors import AgileMLError, BadArgument, Unrecoverable
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
-from agileml.runtime.attach import publish, published_in
+from agileml.runtime.attach import code_version, publish, published_in
 from agileml.runtime.checkpoints import ModelCheckpoints
-from agileml.runtime.code_version import code_version
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import RunnableJob

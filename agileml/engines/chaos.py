@@ -190,7 +190,9 @@ class FaultSchedule:
         present, acts = list(machines), list[Act]()
         for number, rule in enumerate(self._chaos.rules):
             while self._fires(number, clock, seconds):
-                rng = _rng(self._chaos.seed, number, self._fired[number])
+                rng = np.random.Generator(
+                    np.random.PCG64(np.random.SeedSequence(self._chaos.seed, spawn_key=(number, self._fired[number])))
+                )
                 self._fired[number] += 1
                 act = _act(rule, rng, present) if rng.random() < rule.probability else None
                 if act is not None:
@@ -201,10 +203,6 @@ class FaultSchedule:
     def _fires(self, number: int, clock: int, seconds: float) -> bool:
         rule = self._chaos.rules[number]
         return rule.moment(self._fired[number]) <= (clock if rule.in_clocks else seconds)
-
-
-def _rng(seed: int, rule: int, occurrence: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(rule, occurrence))))
 
 
 def _act(rule: Rule, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act | None:
@@ -249,12 +247,23 @@ class _Parser:
             case "slow":
                 return self._slow_server() if self._one_of("worker", "server") == "server" else self._slow_worker()
             case "disrupt":
-                return self._disrupt()
+                share = self._percent("the share of the machines, such as 20%", most=100)
+                self._one_of("every")
+                seconds = self._seconds("a period above 0, such as 20s", lambda period: period > 0)
+                self._one_of("by")
+                times = self._number("how much slower they get, such as 2x", r"\d{1,4}(\.\d{1,4})?x")
+                return Disrupt(share, seconds, float(times[:-1]))
             case "power":
                 self._one_of("law")
                 return PowerLaw(self._above("an exponent above 2, such as 7", 2.0))
             case "uneven":
-                return self._uneven()
+                heavy, _, light = self._number("two shares that make 100, such as 75/25", r"\d{1,2}/\d{1,2}").partition(
+                    "/"
+                )
+                if int(heavy) + int(light) != 100:
+                    self._at -= 1
+                    raise self._unexpected("two shares that make 100, such as 75/25")
+                return Uneven(int(heavy) / 100)
             case "replay":
                 return self._replay()
             case word:
@@ -274,21 +283,6 @@ class _Parser:
             raise self._unexpected("more than 0%: a server without bandwidth is lost, as by `kill 1`")
         until = self._seconds("a time such as 60s") if self._takes("until") else inf
         return SlowServer(count, left, until)
-
-    def _disrupt(self) -> Disrupt:
-        share = self._percent("the share of the machines, such as 20%", most=100)
-        self._one_of("every")
-        seconds = self._seconds("a period above 0, such as 20s", lambda period: period > 0)
-        self._one_of("by")
-        times = self._number("how much slower they get, such as 2x", r"\d{1,4}(\.\d{1,4})?x")
-        return Disrupt(share, seconds, float(times[:-1]))
-
-    def _uneven(self) -> Uneven:
-        heavy, _, light = self._number("two shares that make 100, such as 75/25", r"\d{1,2}/\d{1,2}").partition("/")
-        if int(heavy) + int(light) != 100:
-            self._at -= 1
-            raise self._unexpected("two shares that make 100, such as 75/25")
-        return Uneven(int(heavy) / 100)
 
     def _replay(self) -> Replay:
         if not self._word() or self._is(";"):
@@ -315,7 +309,11 @@ class _Parser:
         when, in_clocks = self._period() if repeats else self._moment()
         self._takes("do")
         fault = self._fault()
-        probability = self._probability() if self._takes("prob") else 1.0
+        probability = (
+            float(self._number("a probability from 0 to 1, such as 0.3", r"0?\.\d{1,9}|0|1(\.0*)?"))
+            if self._takes("prob")
+            else 1.0
+        )
         return Rule(when, in_clocks, repeats, fault, probability)
 
     def _moment(self) -> tuple[float, bool]:
@@ -362,9 +360,6 @@ class _Parser:
             self._at -= 1
             raise self._unexpected(f"at most {MOST_NODES:,} nodes")
         return count
-
-    def _probability(self) -> float:
-        return float(self._number("a probability from 0 to 1, such as 0.3", r"0?\.\d{1,9}|0|1(\.0*)?"))
 
     def _seconds(self, wanted: str, allowed: Callable[[float], bool] = lambda _: True) -> float:
         match = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)({'|'.join(_UNITS)})", self._word())

@@ -114,11 +114,6 @@ class JobLoop:
             raise Unrecoverable(self._failure)
         return self._link.result
 
-    @property
-    def _over(self) -> bool:
-        """Whether the job has ended, or is to end before its last clock."""
-        return bool(self._left_at_end or self._failure)
-
     def handle_events(self) -> None:
         """Reacts to what happened to the fleet. Raises Unrecoverable if processes fail again and again."""
         # A machine that is started in place of another is reported in the next round.
@@ -133,7 +128,8 @@ class JobLoop:
             raise Unrecoverable(f"no {what} is left, and none will come; {why}")
         staying = sum(not machine.warned for machine in self._machines.values())
         # A single machine would be replaced.
-        if self._replaces and not self._has_reliable and not self._over and staying < self._least > 1:
+        over = bool(self._left_at_end or self._failure)
+        if self._replaces and not self._has_reliable and not over and staying < self._least > 1:
             why = self._last_failure or "the others were evicted"
             at, least = self._link.last_clock + 1, self._least
             self._give_up(f"{staying} nodes are left in update {at}, and the model needs at least {least} ({why})")

@@ -45,7 +45,9 @@ def prepare(folder: Path, plan: RunnableJob) -> None:
         ) from None
     except OSError as error:
         raise BadInput(f"state folder {folder}: {error.strerror or error}; name another folder") from None
-    if strangers and not _is_a_jobs(folder):
+    if strangers and not all(
+        path.name in _OWN or path.suffix in (".sock", ".log", ".out") for path in folder.iterdir()
+    ):
         raise BadInput(f"state folder {folder} contains files that are not a job's state; name another folder")
     if is_unfinished(folder) and (changed := _difference(_read_published(folder), plan)):
         raise BadInput(
@@ -57,10 +59,6 @@ def prepare(folder: Path, plan: RunnableJob) -> None:
 def forget(folder: Path) -> None:
     """Removes the state of a job that has ended."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_a_jobs(folder: Path) -> bool:
-    return all(path.name in _OWN or path.suffix in (".sock", ".log", ".out") for path in folder.iterdir())
 
 
 def _read_published(folder: Path) -> PublishedJob | None:

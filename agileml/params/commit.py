@@ -48,11 +48,11 @@ class CommitRule:
     def initial(self, partition: int, params: Mapping[str, Array]) -> PartitionState:
         """The state of clock 0."""
         model = self.layout.state_of(partition, params)
-        return model + [slot for array in model for slot in self._slots(array)]
-
-    def _slots(self, array: Array) -> PartitionState:
-        full = [np.zeros_like(array) for _ in range(self.declared.slots)]
-        return full + [np.zeros(len(array)) for _ in range(self.declared.row_slots)]
+        slots: PartitionState = []
+        for array in model:
+            slots += [np.zeros_like(array) for _ in range(self.declared.slots)]
+            slots += [np.zeros(len(array)) for _ in range(self.declared.row_slots)]
+        return model + slots
 
     def model(self, partition: int, state: PartitionState) -> PartitionState:
         """The part of a state that workers see."""

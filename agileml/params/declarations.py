@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 
 from agileml.errors import BadInput, BadTrainer, TrainerFailed
+from agileml.params import FULL, WIRES
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
 from agileml.params.layout import Array, Layout
-from agileml.params.wire_names import FULL, WIRES
 from agileml.user_code import described, raised_at
 
 T = TypeVar("T")

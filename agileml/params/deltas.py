@@ -101,10 +101,10 @@ def _halves(numbers: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def assign_into(state: PartitionState, delta: Delta) -> None:
     """Overwrites rows of a state with a delta's values, in place."""
-    for array, part in _pairs(state, delta):
-        if part.rows is None:
+    for array, part in zip(state, delta, strict=True):
+        if part is not None and part.rows is None:
             np.copyto(array, part.values)
-        else:
+        elif part is not None:
             array[part.rows] = part.values
 
 
@@ -136,13 +136,14 @@ def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delt
 
 def combined_anew(total: Delta, delta: Delta, by: Aggregation = ADD) -> Delta:
     """The aggregate of two deltas in new memory; neither is changed."""
-    return [_combined_anew(so_far, part, by) for so_far, part in zip(total, delta, strict=True)]
-
-
-def _combined_anew(total: RowDelta | None, part: RowDelta | None, by: Aggregation) -> RowDelta | None:
-    if total is not None and part is not None and total.rows is None and part.rows is None:
-        return RowDelta(None, by.combined(total.values, part.values))
-    return _accumulate(None if total is None else RowDelta(total.rows, total.values.copy()), part, by)
+    combined: Delta = []
+    for so_far, part in zip(total, delta, strict=True):
+        if so_far is not None and part is not None and so_far.rows is None and part.rows is None:
+            combined.append(RowDelta(None, by.combined(so_far.values, part.values)))
+        else:
+            copied = None if so_far is None else RowDelta(so_far.rows, so_far.values.copy())
+            combined.append(_accumulate(copied, part, by))
+    return combined
 
 
 def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
@@ -160,7 +161,16 @@ def copy_of(delta: Delta) -> Delta:
 def dense(state: PartitionState, delta: Delta | None, by: Aggregation = ADD) -> PartitionState:
     """A delta for every row of a state; rows it does not touch hold the identity."""
     parts: Sequence[RowDelta | None] = delta or [None] * len(state)
-    return [_dense(array, part, by) for array, part in zip(state, parts, strict=True)]
+    whole: PartitionState = []
+    for array, part in zip(state, parts, strict=True):
+        if part is not None and part.rows is None:
+            whole.append(part.values)
+            continue
+        values = _identity(array, len(array), by)
+        if part is not None:
+            values[part.rows] = part.values
+        whole.append(values)
+    return whole
 
 
 def scaled(delta: Delta | None, by: float) -> Delta | None:
@@ -204,10 +214,6 @@ def _wrapped(left: Array, right: Array, total: Array) -> bool:
 def nbytes(delta: Delta | None) -> int:
     """Bytes of a delta's numbers."""
     return sum([part.nbytes for part in delta or () if part is not None])
-
-
-def _pairs(state: PartitionState, delta: Delta) -> list[tuple[Array, RowDelta]]:
-    return [(array, part) for array, part in zip(state, delta, strict=True) if part is not None]
 
 
 def _accumulate(total: RowDelta | None, part: RowDelta | None, by: Aggregation) -> RowDelta | None:
@@ -265,17 +271,8 @@ def _identity(like: Array, count: int, by: Aggregation) -> Array:
 
 def _merge(total: RowDelta, total_rows: Rows, part: RowDelta, part_rows: Rows, by: Aggregation) -> RowDelta:
     rows = np.union1d(total_rows, part_rows)
-    values = np.full((len(rows), *total.values.shape[1:]), by.identity(total.values.dtype), total.values.dtype)
+    values = _identity(total.values, len(rows), by)
     values[np.searchsorted(rows, total_rows)] = total.values
     places = np.searchsorted(rows, part_rows)
     values[places] = by.combined(values[places], part.values)
     return RowDelta(rows, values)
-
-
-def _dense(array: Array, part: RowDelta | None, by: Aggregation) -> Array:
-    if part is not None and part.rows is None:
-        return part.values
-    values = np.full(array.shape, by.identity(array.dtype), array.dtype)
-    if part is not None:
-        values[part.rows] = part.values
-    return values

@@ -83,15 +83,6 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
-    """The location of a segment: the number of its partition, and its index in the partition's state."""
-
-    partition: int
-    index: int
-    segment: Segment
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The rows of each partition. The same specifications and count give the same layout on every node."""
 
@@ -121,10 +112,10 @@ class Layout:
         """The specification of a named array."""
         return next(spec for spec in self.specs if spec.name == name)
 
-    def homes(self, name: str) -> tuple[Home, ...]:
-        """The locations of a named array's segments, in the order of its rows."""
+    def homes(self, name: str) -> tuple[tuple[int, int, Segment], ...]:
+        """A named array's segments in the order of its rows, each after its partition and its index in the state."""
         return tuple(
-            Home(number, index, segment)
+            (number, index, segment)
             for number, partition in enumerate(self.partitions)
             for index, segment in enumerate(partition)
             if segment.name == name

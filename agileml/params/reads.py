@@ -128,7 +128,20 @@ class RowsRead:
             return self._whole
         if shards != self._shards:
             self._shards = frozenset(shards)
-            self._wanted = self._of_all(shards)
+            masks = {spec.name: np.zeros(spec.rows, np.bool_) for spec in self._layout.specs}
+            for shard in shards:
+                for name, rows in self._learned[shard].items():
+                    mask = masks[name]
+                    if rows is None:
+                        mask[:] = True
+                    elif rows.dtype == np.int32:
+                        mask[rows] = True
+                    else:
+                        mask |= np.unpackbits(rows.view(np.uint8), count=len(mask)).view(np.bool_)
+            self._wanted = []
+            for partition in self._layout.partitions:
+                picked_rows = [self._picked(segment, masks[segment.name]) for segment in partition]
+                self._wanted.append(None if all(each is None for each in picked_rows) else picked_rows)
         return self._wanted
 
     def distrust(self, partitions: Iterable[int]) -> None:
@@ -136,23 +149,6 @@ class RowsRead:
         self._wanted = list(self._wanted)
         for partition in partitions:
             self._wanted[partition] = None
-
-    def _of_all(self, shards: Set[int]) -> list[WantedRows | None]:
-        masks = {spec.name: np.zeros(spec.rows, np.bool_) for spec in self._layout.specs}
-        for shard in shards:
-            for name, rows in self._learned[shard].items():
-                mask = masks[name]
-                if rows is None:
-                    mask[:] = True
-                elif rows.dtype == np.int32:
-                    mask[rows] = True
-                else:
-                    mask |= np.unpackbits(rows.view(np.uint8), count=len(mask)).view(np.bool_)
-        return [self._of_partition(partition, masks) for partition in self._layout.partitions]
-
-    def _of_partition(self, partition: Sequence[Segment], masks: dict[str, Mask]) -> WantedRows | None:
-        rows = [self._picked(segment, masks[segment.name]) for segment in partition]
-        return None if all(each is None for each in rows) else rows
 
     def _picked(self, segment: Segment, mask: Mask) -> Rows | None:
         rows = np.flatnonzero(mask[segment.lo : segment.hi]).astype(np.int32)

@@ -59,7 +59,11 @@ class ParamCache:
         for index, part in enumerate(values):
             rows = _NO_ROWS if part is None else part.rows
             if rows is None:
-                self._hold_all(partition, index)
+                # Without partial segments there is no mask to update.
+                if (partition, index) in self.partial:
+                    self.partial.remove((partition, index))
+                    segment = self.layout.partitions[partition][index]
+                    self._held[segment.name][segment.lo : segment.hi] = True
             else:
                 self._hold(partition, index, rows)
         self.clocks[partition] = clock
@@ -73,15 +77,8 @@ class ParamCache:
         absent[selected] = True
         absent &= ~held
         homes = self.layout.homes(name)
-        self.missed |= {home.partition for home in homes if absent[home.segment.lo : home.segment.hi].any()}
+        self.missed |= {partition for partition, _, segment in homes if absent[segment.lo : segment.hi].any()}
         raise MissingRows(f"parameter {name!r}: rows of partitions {sorted(self.missed)} are not cached")
-
-    def _hold_all(self, partition: int, index: int) -> None:
-        # Without partial segments there is no mask to update.
-        if (partition, index) in self.partial:
-            self.partial.remove((partition, index))
-            segment = self.layout.partitions[partition][index]
-            self._held[segment.name][segment.lo : segment.hi] = True
 
     def _hold(self, partition: int, index: int, rows: NDArray[np.int32]) -> None:
         segment = self.layout.partitions[partition][index]
@@ -129,11 +126,11 @@ class UpdateBuffer:
             homes = self._homes[name]
             if buffer.empty or not homes:
                 continue
-            parts = buffer.take([(home.segment.lo, home.segment.hi) for home in homes])
-            for home, part in zip(homes, parts, strict=True):
+            parts = buffer.take([(segment.lo, segment.hi) for _, _, segment in homes])
+            for (partition, index, _), part in zip(homes, parts, strict=True):
                 if part is not None:
-                    none: list[RowDelta | None] = [None] * len(self._layout.partitions[home.partition])
-                    deltas.setdefault(home.partition, none)[home.index] = part
+                    none: list[RowDelta | None] = [None] * len(self._layout.partitions[partition])
+                    deltas.setdefault(partition, none)[index] = part
         return dict(sorted(deltas.items()))
 
     def clear(self) -> None:
@@ -203,17 +200,17 @@ class ChunkView(CacheView):
     def __init__(self, cache: ParamCache, app: str, by: Aggregation = ADD) -> None:
         super().__init__(cache, app)
         self._by = by
-        self._own = UpdateBuffer(cache.layout, by)
+        self.own = UpdateBuffer(cache.layout, by)
 
     def begin(self, clock: int) -> None:
         """Starts a chunk; discards the updates of a chunk that failed or was abandoned."""
         self._clock = clock
-        self._own.clear()
+        self.own.clear()
 
     def read(self, name: str, rows: RowSelection = None) -> Array:
         """Values of rows with this chunk's updates, in the requested order; read-only."""
         values = super().read(name, rows)
-        own = self._own[name]
+        own = self.own[name]
         if own.empty:
             return values
         updated = self._by.combined(values, own.pending(self._selected(name, rows)))
@@ -228,18 +225,14 @@ class ChunkView(CacheView):
         values = self._checked(spec, count, delta)
         if isinstance(selected, slice):
             if count == spec.rows:
-                self._own[name].add_all(values, owned=owned)
+                self.own[name].add_all(values, owned=owned)
                 return
             selected = np.arange(selected.start, selected.stop)
-        self._own[name].add(selected, values)
+        self.own[name].add(selected, values)
 
     def take(self) -> dict[int, Delta]:
         """Ends the chunk and returns its updates, by partition, in memory that the caller owns."""
-        return self._own.take()
-
-    def take_into(self, total: UpdateBuffer) -> None:
-        """Ends the chunk and aggregates its updates with those of earlier chunks, without new memory."""
-        total.absorb(self._own)
+        return self.own.take()
 
     def _checked(self, spec: ArraySpec, count: int, delta: Array) -> Array:
         values = np.asarray(delta)
@@ -281,7 +274,7 @@ class WriteBack:
         """Ends a chunk and aggregates its updates with those of its clock."""
         if clock not in self._clocks:
             self._clocks[clock] = self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
-        chunk.take_into(self._clocks[clock])
+        self._clocks[clock].absorb(chunk.own)
 
     def take(self, clock: int) -> dict[int, Delta]:
         """Removes a clock and returns the deltas of the touched partitions."""

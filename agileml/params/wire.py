@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from agileml.errors import NotFinite
+from agileml.params import BF16, FP16, FULL
 from agileml.params.deltas import Delta, RowDelta
 from agileml.params.layout import Array, Layout, PartitionState
-from agileml.params.wire_names import BF16, FP16, FULL
 
 _BF16_NAN = 0x7FC0
 

@@ -1,7 +1,6 @@
 """Pipeline trainings from Python."""
 
-from agileml.pipeline.run.fault_script import parse_faults
-from agileml.pipeline.run.local import PipelineStopped, save_weights, train_local
+from agileml.pipeline.run.local import PipelineStopped, parse_faults, save_weights, train_local
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated
 
 __all__ = [

@@ -150,30 +150,24 @@ class DBW:
         """The policy that has seen this report, and what it proposes now."""
         match report:
             case GradientArrived():
-                return self._with_time(report), ()
+                key = report.waited, report.number
+                kept = (*self.times.get(key, ()), (self.clock, report.seconds))[-KEPT_TIMES:]
+                usual = self.usual
+                if report.number == self.waited:
+                    usual = (usual + report.seconds) / 2 if usual else report.seconds
+                return replace(self, times={**self.times, key: kept}, usual=usual), ()
             case GradientsSummed():
-                return self._with_sums(report), ()
+                before = self.seen[-1] if self.seen else None
+                policy = self
+                if before is not None and before.clock == report.clock - 1 and report.along is not None:
+                    policy = self._with_turn(before, report.along)
+                    if report.spread is None and policy.walked:
+                        # What is left of the last gradient and what its step took from it is the square without noise.
+                        noise = report.square - report.along - policy.steepness * before.square
+                        report = replace(report, spread=noise * report.gradients)
+                return replace(policy, seen=_latest((*self.seen, report), AVERAGED_CLOCKS * self.workers)), ()
             case ClockBegins():
                 return self._begin(report)
-
-    def _with_time(self, report: GradientArrived) -> DBW:
-        key = report.waited, report.number
-        kept = (*self.times.get(key, ()), (self.clock, report.seconds))[-KEPT_TIMES:]
-        usual = self.usual
-        if report.number == self.waited:
-            usual = (usual + report.seconds) / 2 if usual else report.seconds
-        return replace(self, times={**self.times, key: kept}, usual=usual)
-
-    def _with_sums(self, report: GradientsSummed) -> DBW:
-        before = self.seen[-1] if self.seen else None
-        policy = self
-        if before is not None and before.clock == report.clock - 1 and report.along is not None:
-            policy = self._with_turn(before, report.along)
-            if report.spread is None and policy.walked:
-                # What is left of the last gradient and what its step took from it is the square without noise.
-                noise = report.square - report.along - policy.steepness * before.square
-                report = replace(report, spread=noise * report.gradients)
-        return replace(policy, seen=_latest((*self.seen, report), AVERAGED_CLOCKS * self.workers))
 
     def _with_turn(self, before: GradientsSummed, along: float) -> DBW:
         """With what the last step changed; with one gradient the noise in its square is only known from others."""

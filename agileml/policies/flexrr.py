@@ -37,52 +37,12 @@ class Reassignment:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockTook:
-    """The worker has finished its part of a clock; `seconds` of work."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class OtherReported:
-    """Another worker's progress and timer, and this worker's own, all when the report arrived.
-
-    `busy`: it has been lent work that it has not finished.
-    """
-
-    worker: str
-    progress: float
-    timer: float
-    own_progress: float
-    own_timer: float
-    busy: bool = False
-    pace: float = 0.0
-    """Seconds of a clock at the speed of the other worker's last chunk; 0: it reports the end of its clock."""
-    own_pace: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class OwnProgress:
-    """How far this worker is now, and those to which it has lent work that is not finished."""
+    """How far this worker is at a time of its timer. `pace`: seconds of a clock at the speed of its last chunk."""
 
     progress: float
     timer: float
-    pace: float
-    busy: Set[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class OtherDeclined:
-    """Another worker has given work back: it is not ahead after all."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class OtherBegan:
-    """Another worker has begun what it was lent."""
-
-    worker: str
+    pace: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,40 +80,41 @@ class FlexRR:
     offsets: Mapping[str, float] = field(default_factory=dict)
     heard: Mapping[str, Heard] = field(default_factory=dict)
 
-    def observe(
-        self, report: ClockTook | OtherReported | OtherBegan | OtherDeclined | OwnProgress
-    ) -> tuple[FlexRR, tuple[Lend, ...]]:
-        """The policy that has seen this report, and what it proposes now."""
-        match report:
-            case ClockTook():
-                usual = (self.usual + report.seconds) / 2 if self.usual else report.seconds
-                return replace(self, usual=usual), ()
-            case OtherBegan():
-                return self, (Lend(report.worker, self.settings.first * self.settings.follow_up),)
-            case OtherDeclined():
-                return self.without(report.worker), ()
-            case OwnProgress():
-                idle = {name: heard for name, heard in self.heard.items() if name not in report.busy}
-                wanted = [name for name, heard in idle.items() if heard.ahead(report) > self.settings.trigger]
-                return self, tuple(Lend(name, self.settings.first) for name in wanted)
-            case OtherReported():
-                return self._compare(report)
+    def clock_took(self, seconds: float) -> FlexRR:
+        """This worker has finished its part of a clock, in so many seconds of work."""
+        return replace(self, usual=(self.usual + seconds) / 2 if self.usual else seconds)
 
-    def _compare(self, report: OtherReported) -> tuple[FlexRR, tuple[Lend, ...]]:
-        apart = report.own_timer - report.timer
-        offset = min(apart, self.offsets.get(report.worker, inf))
-        progress = report.progress + ((apart - offset) / self.usual if self.usual else 0.0)
-        ahead = progress - report.own_progress
-        policy = replace(self.without(report.worker), offsets={**self.offsets, report.worker: offset})
-        if report.pace:
-            heard = Heard(report.progress, report.own_timer - (apart - offset), report.pace)
-            policy = replace(policy, heard={**policy.heard, report.worker: heard})
-            ahead = max(ahead, heard.ahead(OwnProgress(report.own_progress, report.own_timer, report.own_pace)))
-        asks = ahead > self.settings.trigger and not report.busy
-        return policy, (Lend(report.worker, self.settings.first),) if asks else ()
+    def other_reported(
+        self, worker: str, progress: float, timer: float, pace: float, own: OwnProgress, *, busy: bool = False
+    ) -> tuple[FlexRR, tuple[Lend, ...]]:
+        """Compares another worker's report with this one's progress when it arrived; proposes what to lend.
+
+        `pace`: seconds of a clock at the speed of the other's last chunk; 0: it reports the end of its clock. `busy`:
+        it has been lent work that it has not finished.
+        """
+        apart = own.timer - timer
+        offset = min(apart, self.offsets.get(worker, inf))
+        ahead = progress + ((apart - offset) / self.usual if self.usual else 0.0) - own.progress
+        policy = replace(self.without(worker), offsets={**self.offsets, worker: offset})
+        if pace:
+            heard = Heard(progress, own.timer - (apart - offset), pace)
+            policy = replace(policy, heard={**policy.heard, worker: heard})
+            ahead = max(ahead, heard.ahead(own))
+        asks = ahead > self.settings.trigger and not busy
+        return policy, (Lend(worker, self.settings.first),) if asks else ()
+
+    def other_began(self, worker: str) -> tuple[Lend, ...]:
+        """Another worker has begun what it was lent: proposes to lend more."""
+        return (Lend(worker, self.settings.first * self.settings.follow_up),)
+
+    def went_on(self, own: OwnProgress, busy: Set[str] = frozenset()) -> tuple[Lend, ...]:
+        """This worker has gone on: proposes what to lend to those that are not `busy` with what was lent before."""
+        idle = {name: heard for name, heard in self.heard.items() if name not in busy}
+        wanted = [name for name, heard in idle.items() if heard.ahead(own) > self.settings.trigger]
+        return tuple(Lend(name, self.settings.first) for name in wanted)
 
     def without(self, worker: str) -> FlexRR:
-        """Expects nothing of a worker until it reports again."""
+        """Expects nothing of a worker until it reports again; one that gives work back is not ahead after all."""
         if worker not in self.heard:
             return self
         return replace(self, heard={name: heard for name, heard in self.heard.items() if name != worker})

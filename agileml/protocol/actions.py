@@ -46,17 +46,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One call of `Trainer.loss` on the final model: the first `items` items of a shard."""
+    """One call of `Trainer.loss` on the final model: the first `items` items of the shard `data`."""
 
     epoch: int
     clock: int
-    shard: int
+    data: int
     items: int
-
-    @property
-    def data(self) -> int:
-        """The shard whose items these are."""
-        return self.shard
 
 
 WorkUnit = Chunk | Evaluation

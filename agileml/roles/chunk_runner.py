@@ -6,7 +6,7 @@ is computed, the worker between two pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
@@ -15,7 +15,7 @@ from time import perf_counter
 from agileml.errors import AgileMLError
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta
-from agileml.params.reads import MissingRows, RowsRead, WantedRows
+from agileml.params.reads import MissingRows, RowsRead
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.protocol.actions import Action, Chunk, Evaluation, Send, WorkUnit
 from agileml.protocol.messages import Table, UpdateEntry
@@ -89,14 +89,6 @@ class _Updates:
         return {partition: wire.delta(partition, delta, clock) for partition, delta in deltas.items()}
 
 
-def loss_interval(sample: int, computed: int) -> int:
-    """Clocks from one loss to the next, so that losses take a tenth of the time of training or less.
-
-    The loss of an item takes about a third of the time of its gradient; a clock computes gradients of `computed` items.
-    """
-    return max(1, ceil(LOSS_PER_GRADIENT * sample / (LOSS_SHARE * max(1, computed))))
-
-
 @lru_cache(maxsize=8)
 def _sample(lengths: tuple[int, ...], items: int, batch: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """By shard, its items in the loss sample; the shards that have any; and the clocks from one loss to the next.
@@ -105,34 +97,10 @@ def _sample(lengths: tuple[int, ...], items: int, batch: int) -> tuple[tuple[int
     """
     counts = tuple(sampled_items(lengths, items))
     sampled = tuple(number for number, count in enumerate(counts) if count)
+    # Losses take a tenth of the time of training or less; that of an item takes about a third of its gradient's.
     computed = sum(min(length, batch or length) for length in lengths)
-    return counts, sampled, loss_interval(sum(counts), computed)
-
-
-class _Losses:
-    """The loss over a sample of the items of each shard."""
-
-    def __init__(
-        self, trainer: Trainer, shards: Sequence[Shard], lengths: tuple[int, ...], reader: CacheView, sample: int
-    ) -> None:
-        declared = Declarations.of(trainer)
-        self.reader = reader
-        self._trainer, self._shards = trainer, shards
-        self._counts, self.sampled, interval = _sample(lengths, sample, declared.batch)
-        self._every = declared.loss_every or interval
-
-    def is_due(self, clock: int) -> bool:
-        """Whether the loss before a clock is computed."""
-        return (clock - 1) % self._every == 0
-
-    def items(self, shard: int) -> int:
-        """The items of a shard in the sample."""
-        return self._counts[shard]
-
-    def mean(self, shard: int, clock: int) -> float:
-        """The mean over a shard's part of the sample."""
-        piece = Piece(self._shards[shard], 0, self._counts[shard])
-        return loss_of(self._trainer, self.reader, [piece], clock)
+    interval = max(1, ceil(LOSS_PER_GRADIENT * sum(counts) / (LOSS_SHARE * max(1, computed))))
+    return counts, sampled, interval
 
 
 class ChunkRunner:
@@ -146,16 +114,14 @@ class ChunkRunner:
         self._trainer = trainer
         self._shards = shards
         self._seed = seed
-        self._updates = _Updates(cache, declared, ordered=ordered)
+        self.updates = _Updates(cache, declared, ordered=ordered)
         lengths = tuple(map(len, shards))
-        self._losses = _Losses(trainer, shards, lengths, CacheView(cache, declared.name), sample)
+        self._counts, self.sampled, interval = _sample(lengths, sample, declared.batch)
+        """By shard, its items in the loss sample, and the shards that have any."""
+        self._loss_every = declared.loss_every or interval
+        self._loss_view = CacheView(cache, declared.name)
         self._loaded: set[int] = set()
-        self._reads = RowsRead(cache.layout, lengths)
-
-    @property
-    def sampled(self) -> tuple[int, ...]:
-        """The shards with items in the loss sample."""
-        return self._losses.sampled
+        self.reads = RowsRead(cache.layout, lengths)
 
     def run(self, work: WorkUnit, timer: Callable[[], float] = perf_counter) -> WorkResult:
         """Computes a piece of work: a chunk, whose updates are added to those of its clock, or the final loss."""
@@ -167,21 +133,29 @@ class ChunkRunner:
 
     def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
         """Computes the final loss on one of the `sampled` shards."""
-        return Evaluation(epoch, clock, shard, self._losses.items(shard))
+        return Evaluation(epoch, clock, shard, self._counts[shard])
 
     def _evaluate(self, work: Evaluation, timer: Callable[[], float]) -> WorkResult:
         """The cache must hold the whole model."""
         started = timer()
-        self._losses.reader.learning = None
-        loss = self._losses.mean(work.data, work.clock)
+        self._loss_view.learning = None
+        loss = self._mean_loss(work.data, work.clock)
         return WorkResult(work, timer() - started, loss * work.items, work.items)
+
+    def _mean_loss(self, shard: int, clock: int) -> float:
+        """The mean over a shard's part of the sample."""
+        piece = Piece(self._shards[shard], 0, self._counts[shard])
+        return loss_of(self._trainer, self._loss_view, [piece], clock)
 
     def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
         started = timer()
-        shard, view = self._shards[chunk.data], self._updates.view
-        view.learning = self._losses.reader.learning = self._reads.learning(chunk.data)
+        shard, view = self._shards[chunk.data], self.updates.view
+        view.learning = self._loss_view.learning = self.reads.learning(chunk.data)
+        # The loss before a clock, over the part of the sample in this shard: once per shard and clock.
+        is_due = chunk.chunk == 0 and (chunk.clock - 1) % self._loss_every == 0
+        count = self._counts[chunk.data] if is_due else 0
         try:
-            loss, count = self._loss(chunk)
+            loss = self._mean_loss(chunk.data, chunk.clock) if count else 0.0
             piece = Piece(shard, chunk.low, chunk.high)
             run_chunk(self._trainer, piece, chunk.data, view, chunk.clock, self._seed)
         except (MissingRows, AgileMLError):
@@ -189,27 +163,11 @@ class ChunkRunner:
             if not self.cache.missed:
                 raise
         if self.cache.missed:
-            return self._missed(chunk)
-        self._reads.passed(chunk.data, chunk.low, chunk.high)
-        self._updates.keep(chunk)
+            # The chunk is discarded.
+            missed = frozenset(self.cache.missed)
+            self.cache.missed.clear()
+            self.reads.distrust(missed)
+            return WorkResult(chunk, 0.0, 0.0, 0, missed)
+        self.reads.passed(chunk.data, chunk.low, chunk.high)
+        self.updates.keep(chunk)
         return WorkResult(chunk, timer() - started, loss * count, count)
-
-    def _missed(self, chunk: Chunk) -> WorkResult:
-        """Discards the chunk."""
-        missed = frozenset(self.cache.missed)
-        self.cache.missed.clear()
-        self._reads.distrust(missed)
-        return WorkResult(chunk, 0.0, 0.0, 0, missed)
-
-    def wanted(self, shards: Set[int]) -> list[WantedRows | None]:
-        """By partition, the rows that work on these shards is known to read; None for a whole partition."""
-        return self._reads.wanted(shards)
-
-    def _loss(self, chunk: Chunk) -> tuple[float, int]:
-        """Mean loss over this shard's part of the sample and the size of that part; once per shard and clock."""
-        count = self._losses.items(chunk.data) if chunk.chunk == 0 and self._losses.is_due(chunk.clock) else 0
-        return (self._losses.mean(chunk.data, chunk.clock), count) if count else (0.0, 0)
-
-    def take(self, clock: int) -> dict[int, tuple[UpdateEntry, ...]]:
-        """Removes and returns the updates of a clock so far, by partition."""
-        return self._updates.take(clock)

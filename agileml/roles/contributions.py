@@ -14,7 +14,7 @@ from agileml.protocol.actions import CONTROLLER, Chunk, Send
 from agileml.protocol.messages import Contributed, PartitionUpdate, Push, UpdateEntry, WorkDone
 from agileml.roles.chunk_runner import ChunkRunner, WorkerContext, WorkResult
 from agileml.roles.version_requests import VersionRequests
-from agileml.work import ChunkSpan, CountedWork, Cover, Ranges, WorkPlan, covers_of
+from agileml.work import CountedWork, Cover, Ranges, WorkPlan, covers_of
 
 
 @dataclass(slots=True)
@@ -29,20 +29,6 @@ class ClockTally:
 
     def __len__(self) -> int:
         return sum(map(len, self.chunks.values()))
-
-    def add(self, chunk: Chunk, result: WorkResult, *, own: bool) -> None:
-        """Counts a chunk that is done."""
-        self.chunks[chunk.shard] = self.chunks.get(chunk.shard, Ranges()) | Ranges.of((chunk.chunk, chunk.chunk + 1))
-        self.seconds += result.seconds
-        self.loss_sum += result.loss_sum
-        self.loss_count += result.loss_count
-        self.own |= own
-
-    def report(self, node: str, epoch: int, contribution: Contribution) -> WorkDone:
-        """The report of a clock to the controller; the contribution itself goes to the servers."""
-        sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
-        clock = contribution.clock
-        return WorkDone(node, epoch, clock, len(self), self.seconds, sent, self.loss_sum, self.loss_count)
 
 
 def parts_by_owner(
@@ -95,23 +81,27 @@ class Contributions:
     def add(self, chunk: Chunk, result: WorkResult, *, own: bool) -> None:
         """Counts a chunk that is done."""
         self.unreported += 1
-        self.open.setdefault(chunk.clock, ClockTally()).add(chunk, result, own=own)
+        tally = self.open.setdefault(chunk.clock, ClockTally())
+        done = Ranges.of((chunk.chunk, chunk.chunk + 1))
+        tally.chunks[chunk.shard] = tally.chunks.get(chunk.shard, Ranges()) | done
+        tally.seconds += result.seconds
+        tally.loss_sum += result.loss_sum
+        tally.loss_count += result.loss_count
+        tally.own |= own
 
     def close(self, clock: int) -> Contribution:
         """Reports the work of a clock to the controller, and keeps the contribution for sending."""
         tally = self.open.pop(clock)
-        contribution = Contribution(clock, covers_of(tally.chunks), self.chunk_runner.take(clock))
+        contribution = Contribution(clock, covers_of(tally.chunks), self.chunk_runner.updates.take(clock))
         self.kept.append(contribution)
         oldest = clock - self.keeps
         self.kept = [contribution for contribution in self.kept if contribution.clock > oldest]
         self.unreported -= len(tally)
-        self.context.send(CONTROLLER, tally.report(self.context.node, self.context.epoch, contribution))
+        node, epoch = self.context.node, self.context.epoch
+        sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
+        loss = tally.loss_sum, tally.loss_count
+        self.context.send(CONTROLLER, WorkDone(node, epoch, clock, len(tally), tally.seconds, sent, *loss))
         return contribution
-
-    def close_all(self) -> None:
-        """Keeps the work so far of all clocks."""
-        for clock in sorted(self.open):
-            self.close(clock)
 
     def send(self, contribution: Contribution, requests: VersionRequests, want: int = NEVER) -> None:
         """Pushes a contribution to the owners of partitions, and requests a version with it."""
@@ -134,7 +124,7 @@ class Contributions:
         """A clock has been decided: what was not sent of it came too late."""
         tally = self.open.pop(clock, None)
         if tally is not None:
-            self.chunk_runner.take(clock)
+            self.chunk_runner.updates.take(clock)
             self.unreported -= len(tally)
         self.kept = self.counting()
 
@@ -168,7 +158,8 @@ class Remaining:
     @classmethod
     def at(cls, position: Position, shard: int, plan: ClockChunks) -> Remaining:
         """The work from a position on, in the first clock that has any left."""
-        left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in _spans_from(position, shard, plan)))
+        spans = [span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk]
+        left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in spans))
         return cls(position.clock, left) if left else cls.at(Position(position.clock + 1, 0), shard, plan)
 
     @property
@@ -269,7 +260,3 @@ def _walk(plan: ClockChunks, spans: Mapping[Position, int], shard: int, clock: i
     while at in spans:
         at = Remaining.at(Position(at.clock, spans[at]), shard, plan).position
     return at
-
-
-def _spans_from(position: Position, shard: int, plan: ClockChunks) -> list[ChunkSpan]:
-    return [span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk]

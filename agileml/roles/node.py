@@ -9,12 +9,12 @@ from typing import get_args
 
 from agileml.checks import check_flag, check_whole
 from agileml.errors import BadArgument, InvalidTransition
+from agileml.params import WIRES
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
 from agileml.params.view import ParamCache
 from agileml.params.wire import wire_of
-from agileml.params.wire_names import WIRES
 from agileml.policies.flexrr import FlexRR
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send, State, Transition
@@ -180,12 +180,15 @@ class Node:
         if self._in_time(message):
             self._step(message)
             if self._early and isinstance(message, _EPOCH_BEGINS):
-                self._handle_early()
+                early, self._early = self._early, []
+                for held in early:
+                    if self._in_time(held):
+                        self._step(held)
         return self._take_actions()
 
     def take_result(self, result: WorkResult) -> list[Action]:
         """Processes the result of a `Compute` action."""
-        self.worker.finish(result)
+        self.worker.receive(result)
         return self._take_actions()
 
     def take_version(self, epoch: int, partition: int, version: Version) -> list[Action]:
@@ -232,12 +235,6 @@ class Node:
             self._early.append(message)
             return False
         return bool(epoch >= self.epoch)
-
-    def _handle_early(self) -> None:
-        early, self._early = self._early, []
-        for message in early:
-            if self._in_time(message):
-                self._step(message)
 
     def _enter(self, message: Enter) -> None:
         self._begin_epoch(message.epoch, message.table)
@@ -399,7 +396,12 @@ class Departure:
 
     def note_sent(self, actions: Sequence[Action]) -> None:
         """Remembers whether messages were sent to peers since the marks."""
-        if self._peers and any(isinstance(action, Send) and _is_work(action) for action in actions):
+        if self._peers and any(
+            isinstance(action, Send)
+            and action.to != CONTROLLER
+            and not isinstance(action.message, EndOfLife | EndOfLifeSeen)
+            for action in actions
+        ):
             self._sent_work = True
 
     def _continue(self, epoch: int) -> list[Send]:
@@ -410,7 +412,3 @@ class Departure:
     def _mark(self, epoch: int) -> list[Send]:
         self._unanswered, self._sent_work = set(self._peers), False
         return [Send(peer, EndOfLife(epoch, self.node)) for peer in sorted(self._peers)]
-
-
-def _is_work(action: Send) -> bool:
-    return action.to != CONTROLLER and not isinstance(action.message, EndOfLife | EndOfLifeSeen)

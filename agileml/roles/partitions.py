@@ -60,22 +60,15 @@ class Commit(NamedTuple):
     sums: GradientSums | None
 
 
-class Reply(NamedTuple):
-    """Values of a version that a worker has waited for."""
-
-    worker: str
-    clock: int
-    values: Delta
-
-
 class PartitionOutcome(NamedTuple):
     """Everything that follows from a message: versions, and then replies, in this order.
 
+    `replies`: workers that have waited, each with values of the latest version.
     `squares`: the clocks whose updates are complete, with their squared norms; they wait for those of other partitions.
     """
 
     commits: Sequence[Commit] = ()
-    replies: Sequence[Reply] = ()
+    replies: Sequence[tuple[str, Delta]] = ()
     squares: Sequence[tuple[int, float]] = ()
 
 
@@ -102,18 +95,6 @@ class Readers:
         answered = [waiting for version in sorted(ready) for waiting in self.waiting.pop(version)]
         return [(waiting.worker, None if waiting.whole else self.rows.get(waiting.worker)) for waiting in answered]
 
-    def all_waiting(self) -> tuple[Waiting, ...]:
-        """All waiting workers."""
-        return tuple(waiting for group in self.waiting.values() for waiting in group)
-
-
-@dataclass(slots=True)
-class _CompleteClock:
-    """The summed updates of a clock, and the sums of contributions if some of them could be left out."""
-
-    update: Delta | None
-    sums: GradientSums | None
-
 
 @dataclass(slots=True)
 class ServedPartition:
@@ -129,8 +110,8 @@ class ServedPartition:
     readers: Readers = field(default_factory=Readers)
     _before: tuple[int, Delta | None] | None = None
     """The latest clock and the sum of its contributions, if some of them could be left out."""
-    _complete: _CompleteClock | None = None
-    """The next clock, if it waits for the norm of all updates."""
+    _complete: tuple[Delta | None, GradientSums | None] | None = None
+    """What `_summed` gave for the next clock, if it waits for the norm of all updates."""
 
     @property
     def latest(self) -> Version:
@@ -141,7 +122,10 @@ class ServedPartition:
 
     def push(self, message: Push, part: PartitionUpdate) -> PartitionOutcome:
         """Adds a contribution, whose worker may wait for a version."""
-        entries = part.entries if self.rules.wire is None else _received(part, self.rules.wire)
+        entries, wire = part.entries, self.rules.wire
+        if wire is not None:
+            # From now on in the types of the parameters.
+            entries = tuple(replace(entry, delta=wire.received(part.partition, entry.delta)) for entry in entries)
         self.contribute(message.clock, message.covers, entries)
         if message.want >= 0:
             self.readers.wait(Waiting(message.worker, message.want, whole=False))
@@ -209,21 +193,20 @@ class ServedPartition:
         if self._complete is None:
             self._complete = self._summed(clock)
             if self._complete is not None and rule.clips_together and clock not in self.rules.squares:
-                squares.append((clock, rule.square(self.partition, self.latest.state, self._complete.update)))
-        complete = self._complete
-        if complete is None or (rule.clips_together and clock not in self.rules.squares):
+                squares.append((clock, rule.square(self.partition, self.latest.state, self._complete[0])))
+        if self._complete is None or (rule.clips_together and clock not in self.rules.squares):
             return None
         square = self.rules.squares.get(clock)
-        self._complete = None
+        (update, sums), self._complete = self._complete, None
         before, pending = self.latest, self.pending.pop(clock)
-        state, changed = rule.advance(self.partition, before.state, complete.update, clock, square)
+        state, changed = rule.advance(self.partition, before.state, update, clock, square)
         fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
         self.versions[clock] = Version(clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state)
         self.clock = clock
-        return Commit(self.versions[clock], changed, complete.sums)
+        return Commit(self.versions[clock], changed, sums)
 
-    def _summed(self, clock: int) -> _CompleteClock | None:
-        """The updates of a clock, if all accepted chunks are there."""
+    def _summed(self, clock: int) -> tuple[Delta | None, GradientSums | None] | None:
+        """The updates of a clock, if all accepted chunks are there, and their sums if some could be left out."""
         work = self.rules.work
         accepted, pending = work.accepted(clock), self.pending.get(clock)
         if accepted is None or pending is None or not pending.coverage.complete(accepted):
@@ -233,31 +216,23 @@ class ServedPartition:
         if work.awaits:
             self._before = clock, update
             update = scaled(update, work.plan.scale(accepted))
-        return _CompleteClock(update, sums)
+        return update, sums
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
-    def _replies(self) -> list[Reply]:
+    def _replies(self) -> list[tuple[str, Delta]]:
         ready = self.readers.take_ready(self.clock) if self.readers.waiting else []
         if not ready:
             return []
-        state = self._visible()
-        whole = picked(state, None)
-        return [Reply(worker, self.clock, picked(state, rows) if rows else whole) for worker, rows in ready]
-
-    def _visible(self) -> PartitionState:
-        """The values that a reader sees: the committed ones, and with slack also the contributions to later clocks."""
+        # What a reader sees: the committed values, and with slack also the contributions to later clocks.
         state = self.latest.state
         if self.rules.fresh:
             for clock in sorted(self.pending):
                 total = self.pending[clock].summed()
                 state = self.rules.rule.advance(self.partition, state, total, clock)[0]
-        return self.rules.sent(self.partition, state, self.clock)
-
-
-def _received(part: PartitionUpdate, wire: HalfWire) -> tuple[UpdateEntry, ...]:
-    """The updates of a push, in the types of the parameters."""
-    return tuple(replace(entry, delta=wire.received(part.partition, entry.delta)) for entry in part.entries)
+        state = self.rules.sent(self.partition, state, self.clock)
+        whole = picked(state, None)
+        return [(worker, picked(state, rows) if rows else whole) for worker, rows in ready]
 
 
 def keep_from(versions: dict[int, Version], clock: int) -> None:

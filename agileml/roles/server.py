@@ -10,7 +10,7 @@ from typing import Any
 
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.errors import InvalidTransition
-from agileml.params.deltas import nbytes
+from agileml.params.deltas import Delta, nbytes
 from agileml.params.reads import picked
 from agileml.protocol.actions import CONTROLLER, Action, Fetch, Save, Send
 from agileml.protocol.messages import (
@@ -37,7 +37,7 @@ from agileml.protocol.messages import (
     Taken,
     Version,
 )
-from agileml.roles.partitions import NOTHING, Commit, PartitionOutcome, Reply, ServedPartition, ServingRules, keep_from
+from agileml.roles.partitions import NOTHING, Commit, PartitionOutcome, ServedPartition, ServingRules, keep_from
 from agileml.roles.server_parts import (
     BackupPartition,
     Backups,
@@ -46,7 +46,6 @@ from agileml.roles.server_parts import (
     PartitionMessage,
     Place,
     Restoring,
-    WorkerTraffic,
 )
 
 
@@ -70,7 +69,12 @@ class Server:
         self.backups = Backups()
         self.transit = InTransit()
         self.restoring = Restoring(initial)
-        self.traffic = WorkerTraffic(timer)
+        self._timer = timer
+        """Measures how long pushes wait for others; None if that is not asked for."""
+        self._pushed: dict[str, float] = {}
+        """By worker, when its last request came with a push."""
+        self._pulled: dict[int, int] = {}
+        """Bytes of each partition that were sent to workers since its last report."""
 
     def holds(self) -> tuple[tuple[int, int], ...]:
         """Every version on this node, as (partition, clock)."""
@@ -86,8 +90,8 @@ class Server:
     def push(self, message: Push) -> None:
         """Adds a contribution; parts whose partition has moved away are forwarded."""
         elsewhere: dict[str, list[PartitionUpdate]] = {}
-        if message.want >= 0 and self.traffic.timer is not None:
-            self.traffic.note_push(message.worker)
+        if message.want >= 0 and self._timer is not None:
+            self._pushed[message.worker] = self._timer()
         for part in message.parts:
             served = self.served.get(part.partition)
             if served is not None:
@@ -146,7 +150,7 @@ class Server:
         """Forgets what a leaving worker reads."""
         for served in self.served.values():
             served.readers.rows.pop(worker, None)
-        self.traffic.forget(worker)
+        self._pushed.pop(worker, None)
 
     # -- messages for partitions that are not served here --------------------------------------------------------------
 
@@ -181,7 +185,7 @@ class Server:
         """Sends what follows: changes to the backup, reports to the controller, and values to workers."""
         for commit in outcome.commits:
             sent = self._patch(served, commit) if served.backup else 0
-            pulled = self.traffic.take_pulled(served.partition)
+            pulled = self._pulled.pop(served.partition, 0)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
             self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, *report)))
         for clock, square in outcome.squares:
@@ -189,19 +193,19 @@ class Server:
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
         if outcome.replies:
-            self._reply(served.partition, outcome.replies)
+            self._reply(served, outcome.replies)
 
-    def _reply(self, partition: int, replies: Iterable[Reply]) -> None:
-        total, measures = 0, self.traffic.timer is not None
+    def _reply(self, served: ServedPartition, replies: Iterable[tuple[str, Delta]]) -> None:
+        total, timer = 0, self._timer
         last, size = None, 0
-        for worker, clock, values in replies:
+        for worker, values in replies:
             if values is not last:
                 last, size = values, nbytes(values)
             total += size
-            waited = self.traffic.waited(worker) if measures else None
-            snapshot = Snapshot(self.epoch, partition, clock, self.stable, values, waited=waited)
+            waited = timer() - self._pushed[worker] if timer is not None and worker in self._pushed else None
+            snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values, waited=waited)
             self.out.append(Send(worker, snapshot))
-        self.traffic.add_pulled(partition, total)
+        self._pulled[served.partition] = self._pulled.get(served.partition, 0) + total
 
     def _patch(self, served: ServedPartition, commit: Commit) -> int:
         """Sends the changes of a clock to the backup; returns their size."""
@@ -260,7 +264,7 @@ class Server:
             served.clock,
             () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
             tuple(push for clock, pending in sorted(served.pending.items()) for push in pending.handed_over(clock)),
-            served.readers.all_waiting(),
+            tuple(waiting for group in served.readers.waiting.values() for waiting in group),
             message.backup,
             served.clock if message.backup == self.node else served.stamped,
         )
@@ -321,7 +325,7 @@ class Server:
         self.served = {}
         self.backups.begin(table, self.node)
         self.transit.begin()
-        self.traffic.begin()
+        self._pulled.clear()
         for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
             if self.node not in (owner, backup):
                 continue
@@ -357,7 +361,8 @@ class Server:
         self._replay_early()
 
     def _replay_early(self) -> None:
-        for message in self.transit.take_early():
+        early, self.transit.early = self.transit.early, []
+        for message in early:
             match message:
                 case Push():
                     self.push(message)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agileml.params.deltas import Delta, assigned
-from agileml.params.layout import PartitionState
+from agileml.params.deltas import assigned
 from agileml.protocol.messages import Handover, Patch, Pull, Push, Reads, Recover, Table, Version
 from agileml.roles.partitions import ServedPartition
 
@@ -18,24 +17,19 @@ class BackupPartition:
     versions: dict[int, Version]
     early: dict[int, Patch] = field(default_factory=dict)
 
-    def take(self, patch: Patch, assigned: Callable[[PartitionState, Delta], PartitionState]) -> list[int]:
-        """Applies a patch and those that waited for it; returns the new versions."""
-        self.early[patch.base] = patch
-        return self.apply_early(assigned)
-
-    def apply_early(self, assigned: Callable[[PartitionState, Delta], PartitionState]) -> list[int]:
-        """Applies the waiting patches whose base version is here; returns the new versions."""
+    def take(self, patch: Patch | None = None) -> list[int]:
+        """Applies a patch, and those whose base version is here and that waited for it; returns the new versions."""
+        if patch is not None:
+            self.early[patch.base] = patch
         new: list[int] = []
         ready = [base for base in self.early if base == -1 or base in self.versions]
         while ready:
-            new.append(self._apply(self.early.pop(ready[0]), assigned))
+            early = self.early.pop(ready[0])
+            base = [] if early.base == -1 else self.versions[early.base].state
+            self.versions[early.clock] = Version(early.clock, early.tally, assigned(base, early.values))
+            new.append(early.clock)
             ready = [base for base in self.early if base == -1 or base in self.versions]
         return new
-
-    def _apply(self, patch: Patch, assigned: Callable[[PartitionState, Delta], PartitionState]) -> int:
-        base = [] if patch.base == -1 else self.versions[patch.base].state
-        self.versions[patch.clock] = Version(patch.clock, patch.tally, assigned(base, patch.values))
-        return patch.clock
 
 
 @dataclass(slots=True)
@@ -57,13 +51,13 @@ class Backups:
         copy = self.copies.setdefault(patch.partition, BackupPartition(patch.partition, {}))
         if patch.base == -1:
             self.dismissed.discard(patch.partition)
-        return copy.take(patch, assigned)
+        return copy.take(patch)
 
     def install(self, partition: int, version: Version) -> list[int]:
         """Starts a copy from a version; returns the versions that the copy then has."""
         early = self.copies[partition].early if partition in self.copies else {}
         self.copies[partition] = BackupPartition(partition, {version.clock: version}, early)
-        return [version.clock, *self.copies[partition].apply_early(assigned)]
+        return [version.clock, *self.copies[partition].take()]
 
     def remove(self, partition: int) -> None:
         """The partition is served here from now on."""
@@ -122,11 +116,6 @@ class InTransit:
         self.early.clear()
         self.arriving.clear()
 
-    def take_early(self) -> list[PartitionMessage]:
-        """Removes and returns the messages that wait."""
-        early, self.early = self.early, []
-        return early
-
     def arrived(self, partition: int) -> None:
         """The partition is served here from now on."""
         self.forward.pop(partition, None)
@@ -164,39 +153,3 @@ class Restoring:
         if version is None and message.sources[partition] == initial:
             return self.initial(partition)
         return version
-
-
-@dataclass(slots=True)
-class WorkerTraffic:
-    """Bytes sent to workers by partition, and how long pushes waited for others, if `timer` is there to measure."""
-
-    timer: Callable[[], float] | None = None
-    _pushed: dict[str, float] = field(default_factory=dict)
-    """By worker, when its last request came with a push."""
-    _pulled: dict[int, int] = field(default_factory=dict)
-
-    def begin(self) -> None:
-        """An epoch begins."""
-        self._pulled.clear()
-
-    def note_push(self, worker: str) -> None:
-        """A push that requests values has arrived."""
-        if self.timer is not None:
-            self._pushed[worker] = self.timer()
-
-    def waited(self, worker: str) -> float | None:
-        """How long a worker's push has waited; None if that is not measured."""
-        pushed = self._pushed.get(worker)
-        return self.timer() - pushed if self.timer is not None and pushed is not None else None
-
-    def add_pulled(self, partition: int, size: int) -> None:
-        """Bytes of a partition were sent to a worker."""
-        self._pulled[partition] = self._pulled.get(partition, 0) + size
-
-    def take_pulled(self, partition: int) -> int:
-        """The bytes of a partition that were sent since the last time."""
-        return self._pulled.pop(partition, 0)
-
-    def forget(self, worker: str) -> None:
-        """A worker leaves."""
-        self._pushed.pop(worker, None)

@@ -34,15 +34,12 @@ class ShardHandovers:
     def handle(self, order: TakeShard | GiveShard, helping: Helping | None) -> None:
         """Takes a shard over, or gives one away, now or once it may leave."""
         if isinstance(order, TakeShard):
-            self._take(order, helping)
+            self.shards[order.shard] = Remaining(order.clock, order.chunks).counted(order.shard, self.work)
+            if helping is not None:
+                helping.recount()
+            self.context.send(CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard))
         else:
             self._give(order, helping)
-
-    def _take(self, order: TakeShard, helping: Helping | None) -> None:
-        self.shards[order.shard] = Remaining(order.clock, order.chunks).counted(order.shard, self.work)
-        if helping is not None:
-            helping.recount()
-        self.context.send(CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard))
 
     def _give(self, order: GiveShard, helping: Helping | None) -> None:
         shard, to = order.shard, order.to
@@ -53,7 +50,7 @@ class ShardHandovers:
             raise InvalidTransition(f"{self.context.node} is to give shard {shard} to {to}, but does not have it")
         ready = order.now or self._between_clocks(shard)
         if helping is not None:
-            helping.loans.kept_back.add(shard)
+            helping.kept_back.add(shard)
             # The later order replaces the earlier one.
             self.promised.pop(shard, None)
             self.due.pop(shard, None)
@@ -93,7 +90,7 @@ class ShardHandovers:
         self.promised.pop(shard, None)
         if helping is not None:
             self.due.pop(shard, None)
-            helping.loans.kept_back.discard(shard)
+            helping.kept_back.discard(shard)
             helping.recount()
         left = self.shards.pop(shard)
         self.context.send(to, TakeShard(self.context.epoch, shard, left.clock, left.chunks))

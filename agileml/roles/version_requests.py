@@ -134,7 +134,7 @@ class VersionRequests:
 
     def send_reads(self, shards: Set[int]) -> None:
         """Tells the owners of partitions which rows are read here, where they do not know; they send all until then."""
-        context, wanted = self.context, self.chunk_runner.wanted(shards)
+        context, wanted = self.context, self.chunk_runner.reads.wanted(shards)
         for partition, (owner, rows) in enumerate(zip(context.table.owners, wanted, strict=True)):
             informed, before = self._reads_sent.get(partition, (owner, None))
             if informed != owner or before is not rows:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherDeclined, OtherReported, OwnProgress
+from agileml.policies.flexrr import FlexRR, Lend, OwnProgress
 from agileml.protocol.actions import CONTROLLER, Chunk
 from agileml.protocol.messages import (
     BegunHelping,
@@ -47,10 +47,6 @@ class Errand:
     chunks: deque[tuple[int, int]]
     begun: bool = False
 
-    def left(self) -> tuple[Cover, ...]:
-        """The chunks that are not done."""
-        return covers_of_chunks(self.chunks)
-
 
 @dataclass(slots=True)
 class WorkPace:
@@ -71,46 +67,6 @@ class WorkPace:
         return self.clock + 1 - self.left / self.total if self.total else float(self.clock)
 
 
-@dataclass(slots=True)
-class Loans:
-    """The chunks that a worker has lent, by number. Of `kept_back` shards, which leave, nothing is lent any more."""
-
-    lent: dict[int, Loan] = field(default_factory=dict)
-    kept_back: set[int] = field(default_factory=set)
-    _numbers: int = 0
-
-    def clear(self) -> None:
-        """Returns everything to its owner."""
-        self.lent.clear()
-        self.kept_back.clear()
-
-    def add(self, loan: Loan) -> int:
-        """Adds a loan and returns its number."""
-        self._numbers += 1
-        self.lent[self._numbers] = loan
-        return self._numbers
-
-    def abandon(self, clock: int) -> None:
-        """Forgets the loans of a clock."""
-        self.lent = {number: loan for number, loan in self.lent.items() if loan.clock != clock}
-
-    def contain(self, shard: int) -> bool:
-        """Whether chunks of a shard are lent."""
-        return any(shard == cover[0] for loan in self.lent.values() for cover in loan.covers)
-
-    def borrowers(self) -> set[str]:
-        """The workers that have chunks of this one."""
-        return {loan.to for loan in self.lent.values()}
-
-    def unwanted(self) -> list[tuple[int, Loan]]:
-        """The loans with chunks of shards that leave."""
-        return [
-            (number, loan)
-            for number, loan in self.lent.items()
-            if self.kept_back.intersection(shard for shard, _, _ in loan.covers)
-        ]
-
-
 def covers_of_chunks(chunks: Iterable[tuple[int, int]]) -> tuple[Cover, ...]:
     """The chunks, each named by its shard and its number, as covers."""
     by_shard: dict[int, list[tuple[int, int]]] = {}
@@ -124,22 +80,30 @@ HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | 
 
 @dataclass(slots=True)
 class Helping:
-    """The loans and errands of one worker. `running` is the chunk that is being computed."""
+    """The loans and errands of one worker. `running` is the chunk that is being computed.
+
+    Of `kept_back` shards, which leave, nothing is lent any more.
+    """
 
     context: WorkerContext
     work: CountedWork
     shards: HeldShards
     timer: Callable[[], float]
     policy: FlexRR = field(default_factory=FlexRR)
-    loans: Loans = field(default_factory=Loans)
+    lent: dict[int, Loan] = field(default_factory=dict)
+    """The chunks that this worker has lent, by number."""
+    kept_back: set[int] = field(default_factory=set)
     errands: list[Errand] = field(default_factory=list)
     group: tuple[str, ...] = ()
     pace: WorkPace = field(default_factory=WorkPace)
     running: Chunk | None = None
+    _numbers: int = 0
+    """The number of the last loan."""
 
     def reset(self) -> None:
         """An epoch begins: what was lent is its owner's again, everywhere."""
-        self.loans.clear()
+        self.lent.clear()
+        self.kept_back.clear()
         self.errands.clear()
         self.group, self.pace, self.running = (), WorkPace(), None
         self.policy = replace(self.policy, heard={})
@@ -170,53 +134,49 @@ class Helping:
     def _compare(self, report: ProgressReport) -> None:
         if not self.pace.total:
             return
-        busy = report.worker in self.loans.borrowers()
-        own = self.pace.progress, self.timer()
-        seen = OtherReported(report.worker, report.progress, report.timer, *own, busy, report.pace, self.pace.latest)
-        self._observe(seen)
-
-    def _observe(self, report: OtherReported | OtherBegan | OwnProgress) -> None:
-        self.policy, proposals = self.policy.observe(report)
+        own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
+        busy = report.worker in {loan.to for loan in self.lent.values()}
+        self.policy, proposals = self.policy.other_reported(
+            report.worker, report.progress, report.timer, report.pace, own, busy=busy
+        )
         self._lend(proposals)
 
+    def _lend(self, proposals: Iterable[Lend]) -> None:
+        context = self.context
+        for proposal in proposals:
+            # The chunks that this worker would do last, but for the one in progress.
+            running = (self.running.shard, self.running.chunk) if self.running is not None else None
+            candidates = sorted(
+                (chunk, shard)
+                for shard, left in self.shards.items()
+                if left.clock == self.pace.clock and shard not in self.kept_back
+                for chunk in left.chunks
+                if (shard, chunk) != running
+            )
+            chunks = [(shard, chunk) for chunk, shard in candidates[-max(1, round(proposal.share * self.pace.total)) :]]
+            if not chunks or proposal.to == context.node:
+                continue
+            for shard, chunk in chunks:
+                self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
+            covers = covers_of_chunks(chunks)
+            self._numbers += 1
+            self.lent[self._numbers] = Loan(proposal.to, self.pace.clock, covers)
+            self.pace.left -= len(chunks)
+            context.send(proposal.to, DoThis(context.epoch, context.node, self._numbers, self.pace.clock, covers))
+
     def _go_on(self, message: BegunHelping) -> None:
-        loan = self.loans.lent.get(message.number)
+        loan = self.lent.get(message.number)
         if loan is None:
             # The loan's clock has been decided without it.
             return
         loan.begun = True
         if not loan.cancelled and loan.clock == self.pace.clock:
-            self._observe(OtherBegan(message.worker))
-
-    def _lend(self, proposals: Iterable[Lend]) -> None:
-        context = self.context
-        for proposal in proposals:
-            chunks = self._from_the_end(max(1, round(proposal.share * self.pace.total)))
-            if not chunks or proposal.to == self.context.node:
-                continue
-            for shard, chunk in chunks:
-                self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
-            covers = covers_of_chunks(chunks)
-            number = self.loans.add(Loan(proposal.to, self.pace.clock, covers))
-            self.pace.left -= len(chunks)
-            context.send(proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers))
+            self._lend(self.policy.other_began(message.worker))
 
     def abandon(self, clock: int) -> None:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both sides drop it."""
-        self.loans.abandon(clock)
+        self.lent = {number: loan for number, loan in self.lent.items() if loan.clock != clock}
         self.errands = [errand for errand in self.errands if errand.clock != clock]
-
-    def _from_the_end(self, count: int) -> list[tuple[int, int]]:
-        """The chunks that this worker would do last, but for the one in progress."""
-        running = (self.running.shard, self.running.chunk) if self.running is not None else None
-        candidates = sorted(
-            (chunk, shard)
-            for shard, left in self.shards.items()
-            if left.clock == self.pace.clock and shard not in self.loans.kept_back
-            for chunk in left.chunks
-            if (shard, chunk) != running
-        )
-        return [(shard, chunk) for chunk, shard in candidates[-count:]]
 
     def _accept(self, message: DoThis) -> None:
         """Keeps an assignment until the own work of its clock is done; a worker that is behind, or idle, declines."""
@@ -237,11 +197,11 @@ class Helping:
                 return
 
     def _take_back(self, message: HelpEnded) -> None:
-        loan = self.loans.lent.pop(message.number, None)
+        loan = self.lent.pop(message.number, None)
         if loan is None:
             return
         if message.left:
-            self.policy = self.policy.observe(OtherDeclined(message.worker))[0]
+            self.policy = self.policy.without(message.worker)
         late: deque[tuple[int, int]] = deque()
         for shard, first, last in message.left:
             left = self.shards.get(shard)
@@ -297,7 +257,7 @@ class Helping:
     def _end(self, errand: Errand) -> None:
         self.errands.remove(errand)
         if errand.number is not None:
-            ended = HelpEnded(self.context.epoch, self.context.node, errand.number, errand.left())
+            ended = HelpEnded(self.context.epoch, self.context.node, errand.number, covers_of_chunks(errand.chunks))
             self.context.send(errand.owner, ended)
 
     def holds_back(self, clock: int) -> bool:
@@ -337,20 +297,30 @@ class Helping:
             return
         clock = behind[0].clock
         if clock != self.pace.clock:
-            self._turn_to(clock)
-        for number, loan in self.loans.unwanted():
-            self._cancel(number, loan)
+            # A clock begins. Others expect the end of the last one from the report before it.
+            pace = self.pace
+            if pace.computed and pace.clock == clock - 1:
+                self.policy = self.policy.clock_took(pace.seconds / pace.computed * pace.total)
+                if self._is_coarse:
+                    pace.left = 0
+                    self._report()
+            current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
+            total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
+            self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
+        for number, loan in list(self.lent.items()):
+            if self.kept_back.intersection(shard for shard, _, _ in loan.covers):
+                self._cancel(number, loan)
         self._take_over(clock)
         if self.policy.heard and self.pace.latest:
-            busy = self.loans.borrowers()
-            self._observe(OwnProgress(self.pace.progress, self.timer(), self.pace.latest, busy))
+            own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
+            self._lend(self.policy.went_on(own, {loan.to for loan in self.lent.values()}))
 
     def _take_over(self, clock: int) -> None:
         """Takes back what others have not begun of the last clock: one assignment after another, the latest first.
 
         Meanwhile the others, which are faster, may begin the rest.
         """
-        waiting = [(number, loan) for number, loan in self.loans.lent.items() if loan.clock < clock and not loan.begun]
+        waiting = [(number, loan) for number, loan in self.lent.items() if loan.clock < clock and not loan.begun]
         coming = any(loan.cancelled for _, loan in waiting) or any(errand.number is None for errand in self.errands)
         if waiting and not coming:
             self._cancel(*waiting[-1])
@@ -360,25 +330,11 @@ class Helping:
             loan.cancelled = True
             self.context.send(loan.to, CancelHelp(self.context.epoch, self.context.node, number))
 
-    def _turn_to(self, clock: int) -> None:
-        """Starts to measure a clock. Others expect the end of the last one from the report before it."""
-        pace = self.pace
-        if pace.computed and pace.clock == clock - 1:
-            took = ClockTook(pace.seconds / pace.computed * pace.total)
-            self.policy = self.policy.observe(took)[0]
-            if self._is_coarse:
-                pace.left = 0
-                self._report()
-        current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
-        total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
-        self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
-
     def recount(self) -> None:
         """The worker's shards have changed: its progress is measured again."""
         self.pace = WorkPace()
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
-        return self.loans.contain(shard) or any(
-            errand.number is None and shard in dict(errand.chunks) for errand in self.errands
-        )
+        lent = any(shard == cover[0] for loan in self.lent.values() for cover in loan.covers)
+        return lent or any(errand.number is None and shard in dict(errand.chunks) for errand in self.errands)

@@ -7,7 +7,6 @@ its messages between two pieces of work; only then does it give shards away, tak
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import get_args
 
 from agileml.errors import InvalidTransition
@@ -54,20 +53,6 @@ BUSY = frozenset({WorkerState.COMPUTING, WorkerState.EVALUATING})
 """In these states the user's code runs."""
 
 
-@dataclass(slots=True)
-class FinalEvaluation:
-    """The final version, whose loss is to be computed, and the shards whose part of it has been reported."""
-
-    clock: int | None = None
-    requested: bool = False
-    evaluated: set[int] = field(default_factory=set)
-
-    def clear(self) -> None:
-        """The job goes on."""
-        self.clock, self.requested = None, False
-        self.evaluated.clear()
-
-
 class Worker:
     """The state machine of one worker. `slack`: clocks it may run ahead of the versions it has seen; None: no limit."""
 
@@ -88,7 +73,11 @@ class Worker:
         self.requests = VersionRequests(self.context, chunk_runner, slack)
         self.contributions = Contributions(self.context, work, chunk_runner, keeps, frame_bytes)
         self.handovers = ShardHandovers(self.context, work)
-        self.final = FinalEvaluation()
+        self.final_clock: int | None = None
+        """The last version, once its loss is to be computed."""
+        self._final_requested = False
+        self._evaluated: set[int] = set()
+        """The shards whose part of the final loss has been reported."""
         self.helping: Helping | None = None
         """Work that is lent and borrowed; None if workers do not help each other."""
         self._inbox: deque[WorkerMessage] = deque()
@@ -117,10 +106,6 @@ class Worker:
         transition.method(self)(message)
         if self.state is not before:
             transition.check(self.context.node, before, self.state, message)
-
-    def finish(self, result: WorkResult) -> None:
-        """The current work is done, or has to be done again because rows were missing."""
-        self.receive(result)
 
     def _obey_now(self, order: WorkerMessage) -> None:
         self._inbox.append(order)
@@ -153,9 +138,9 @@ class Worker:
 
     def _finish_evaluation(self, result: WorkResult) -> None:
         work, context = result.work, self.context
-        self.final.evaluated.add(work.shard)
+        self._evaluated.add(work.data)
         sums = result.loss_sum, result.loss_count
-        context.send(CONTROLLER, Evaluated(context.node, work.epoch, work.clock, work.shard, *sums))
+        context.send(CONTROLLER, Evaluated(context.node, work.epoch, work.clock, work.data, *sums))
         self._continue()
 
     def _finish_chunk(self, result: WorkResult) -> None:
@@ -194,7 +179,7 @@ class Worker:
             case Limit():
                 self.context.limit = order.clock
             case Evaluate():
-                self.final.clock = order.clock
+                self.final_clock = order.clock
             case Stable():
                 self.contributions.forget_until(order.clock)
             case Accept():
@@ -217,15 +202,15 @@ class Worker:
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self.contributions.forget_until(snapshot.stable)
         # Otherwise the snapshot was requested for work that is over.
-        if snapshot.exact or not self.final.requested:
+        if snapshot.exact or not self._final_requested:
             self.requests.take(snapshot)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> WorkerState:
         """Starts the chunk that is furthest behind if the versions it needs are cached; else requests those."""
-        if self.final.clock is not None:
-            return self._evaluate(self.final.clock)
+        if self.final_clock is not None:
+            return self._evaluate(self.final_clock)
         clock, shard, number = self._next() or (NEVER, -1, -1)
         if clock == NEVER or clock > self.context.limit:
             return WorkerState.WAITING if self.requests.awaited else WorkerState.IDLE
@@ -257,11 +242,11 @@ class Worker:
 
     def _evaluate(self, clock: int) -> WorkerState:
         """Starts to compute the loss of the final version on the next shard; requests that version before the first."""
-        done = self.final.evaluated
-        left = (shard for shard in self.chunk_runner.sampled if shard in self.shards and shard not in done)
+        done, sampled = self._evaluated, self.chunk_runner.sampled
+        left = (shard for shard in sampled if shard in self.shards and shard not in done)
         shard = next(left, None)
-        if shard is not None and not self.final.requested:
-            self.final.requested = True
+        if shard is not None and not self._final_requested:
+            self._final_requested = True
             self.requests.request_final(clock)
         if self.requests.awaited:
             return WorkerState.FETCHING
@@ -278,17 +263,13 @@ class Worker:
                 return
             if self.helping is not None and self.helping.holds_back(clock):
                 continue
-            want = self._want(clock) if self.contributions.open[clock].own else NEVER
+            # The version that the clock after this one needs is requested with the push.
+            goes_on = bool(self.shards) and clock + 1 <= self.context.limit
+            want = self.requests.oldest(clock + 1) if self.contributions.open[clock].own and goes_on else NEVER
             contribution = self.contributions.close(clock)
             if want != NEVER:
                 self.requests.send_reads({self.work.plan.shard_at(shard, clock + 1) for shard in self.shards})
             self.contributions.send(contribution, self.requests, want)
-
-    def _want(self, clock: int) -> int:
-        """The version that the clock after this one needs, to be requested with the push."""
-        if not self.shards or clock + 1 > self.context.limit:
-            return NEVER
-        return self.requests.oldest(clock + 1)
 
     def _abandon(self, order: Accept) -> None:
         """Goes on with the next clock: what is not done of this one, or not sent, came too late."""
@@ -306,14 +287,16 @@ class Worker:
     def _roll_back(self, order: Recover) -> None:
         """Continues from version `clock`: sends again the contributions that still count, and redoes the rest."""
         context, contributions = self.context, self.contributions
-        contributions.close_all()
+        for clock in sorted(contributions.open):
+            contributions.close(clock)
         context.epoch, context.limit = order.epoch, order.limit
         self.work.reset(order.clock, order.decided)
         # While the worker was busy, its node may have received later routes than these.
         if order.table.version > context.table.version:
             context.table = order.table
         self.requests.begin()
-        self.final.clear()
+        self.final_clock, self._final_requested = None, False
+        self._evaluated.clear()
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == context.node}
         contributions.kept, positions = reusable(self.work, contributions.counting(), mine, order.clock)
         self.handovers.begin({shard: Remaining.at(at, shard, self.work) for shard, at in positions.items()})

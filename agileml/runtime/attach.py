@@ -8,15 +8,17 @@ import pickle
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from agileml.errors import PeerRefused
-from agileml.runtime.address_book import listening_host
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from agileml.runtime.folders import require_private
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.output import captured
-from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
+from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, listening_host
 from agileml.runtime.role_specs import NodeRole, NodeRun
 from agileml.transport import TcpAddress, new_instance
 
@@ -101,3 +103,18 @@ def join(role: NodeRole, started: Callable[[NodeRun], None] = lambda _: None, fo
         node = role.process(vitals)
         started(node)
         return node.run()
+
+
+@cache
+def code_version() -> str:
+    """For example `0.1.0-1a2b3c4d`: the release, and a digest of the package's files. Messages have no versions of
+    their own. Nodes may run different Pythons, except with a copied trainer (`agileml.user_code`)."""
+    try:
+        release = version("spotctl")
+    except PackageNotFoundError:
+        release = "unknown"
+    root = Path(__file__).parents[1]
+    digest = sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return f"{release}-{digest.hexdigest()[:8]}"

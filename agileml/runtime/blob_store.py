@@ -86,7 +86,12 @@ class FileBlobStore:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        # So that the rename survives a crash of the machine.
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def get(self, name: str) -> Iterator[bytes]:
         """Reads the file piece by piece, and compares its digest at the end."""
@@ -140,12 +145,3 @@ def fetch_file(store: BlobStore, name: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.writelines(store.get(name))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename survive a crash of the machine."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

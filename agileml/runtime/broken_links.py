@@ -16,13 +16,6 @@ class Unlinked:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class _BrokenLink:
-    epoch: int
-    at: float
-    reason: str
-
-
 class BrokenLinks:
     """Broken links between nodes that are both alive. What was in flight on them is lost, so a recovery must follow.
 
@@ -31,28 +24,31 @@ class BrokenLinks:
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
-        self._reports: dict[tuple[str, str], _BrokenLink] = {}
+        self._epoch = 0
+        self._reports: dict[tuple[str, str], tuple[float, str]] = {}
+        """By link that broke in this epoch, when and why."""
 
     def report(self, unlinked: Unlinked, epoch: int, now: float) -> None:
         """Notes a link; the first report of an epoch counts."""
-        key = unlinked.node, unlinked.peer
-        if key not in self._reports or self._reports[key].epoch != epoch:
-            self._reports[key] = _BrokenLink(epoch, now, unlinked.reason)
+        self._turn(epoch)
+        self._reports.setdefault((unlinked.node, unlinked.peer), (now, unlinked.reason))
 
     def victim(self, members: Members, epoch: int, now: float) -> tuple[str, str] | None:
         """The node to give up, and why: the one with most broken links, of two transient nodes the younger."""
-        self._reports = {
-            pair: report
-            for pair, report in self._reports.items()
-            if report.epoch == epoch and all(map(members.alive, pair))
-        }
-        overdue = [pair for pair, report in self._reports.items() if now - report.at > self._grace]
+        self._turn(epoch)
+        self._reports = {pair: seen for pair, seen in self._reports.items() if all(map(members.alive, pair))}
+        overdue = [pair for pair, (at, _) in self._reports.items() if now - at > self._grace]
         if not overdue:
             return None
         broken = Counter(name for pair in {frozenset(pair) for pair in self._reports} for name in pair)
         name = max({name for pair in overdue for name in pair}, key=lambda name: _rank(members, broken, name))
-        (node, peer), report = next((pair, self._reports[pair]) for pair in overdue if name in pair)
-        return name, f"no link between {node} and {peer}: {report.reason}"
+        node, peer = next(pair for pair in overdue if name in pair)
+        return name, f"no link between {node} and {peer}: {self._reports[node, peer][1]}"
+
+    def _turn(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._reports.clear()
 
 
 def _rank(members: Members, broken: Mapping[str, int], name: str) -> tuple[int, bool, int]:

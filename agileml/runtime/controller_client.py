@@ -90,7 +90,9 @@ class ControllerClient:
                 self._linked = self._connection.handle(event, time.monotonic())
                 if self._linked:
                     self._repeat()
-        self._forget_lost(now - REPEAT_LOST_SECONDS)
+        if self._linked:
+            # The current controller has known the others for a while: it has written them to its memory.
+            self._lost = {name: at for name, at in self._lost.items() if at >= now - REPEAT_LOST_SECONDS}
         if self._failure:
             # Not earlier: what arrived with it is what the nodes printed before.
             why, self._failure = self._failure, ""
@@ -164,11 +166,6 @@ class ControllerClient:
                 self._parts[message.partition] = message.version
             case JobEnded():
                 self._ended = message
-
-    def _forget_lost(self, before: float) -> None:
-        """Forgets machines that the current controller has known for a while: it has written them to its memory."""
-        if self._linked:
-            self._lost = {name: at for name, at in self._lost.items() if at >= before}
 
     def _repeat(self) -> None:
         """A restarted controller may not know which clocks arrived, which machines are lost and which are warned."""

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 from agileml.core.events import (
     ClockRepeated,
     ControllerInstruction,
-    ControllerSettings,
     Failed,
     Finished,
     Iteration,
@@ -24,7 +23,8 @@ from agileml.core.events import (
 )
 from agileml.core.members import heartbeat_name, is_heartbeat_process, node_of
 from agileml.errors import AgileMLError
-from agileml.policies.policy import ClockSums
+from agileml.job import Observation
+from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Heartbeat, Hello, Leave
 from agileml.runtime.blob_link import BLOB_CLIENT
@@ -44,8 +44,7 @@ from agileml.runtime.mailbox import (
 )
 from agileml.runtime.output import Printed
 from agileml.runtime.results import observation_of
-from agileml.runtime.role_specs import ControllerRole, JobControl, controller_settings
-from agileml.stopping import Observation
+from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.transport import Connected, Identity, Lost
 
 TICKS = 4
@@ -228,12 +227,9 @@ class ControllerProcess:
             may_lack_nodes=role.may_lack_nodes,
             model_bytes=role.model_bytes,
         )
-        self._controller = self._create_controller(settings)
-
-    def _create_controller(self, settings: ControllerSettings) -> JobControl:
         record = self._memory.record
         resumed = None if record is None else record | {"accepted": self._memory.decided}
-        return self._role.control(settings, resumed, time.monotonic())
+        self._controller = self._role.control(settings, resumed, time.monotonic())
 
     def _stops(self, iteration: Iteration) -> bool:
         history = self._memory.history
@@ -283,15 +279,12 @@ class ControllerProcess:
             # A heartbeat process that does not connect again leaves its node silent.
             present = isinstance(event, Connected)
             self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
-            self._tell_attendance()
+            self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes)), self._controller.reported))
             if isinstance(event, Lost):
                 self._control(NodeLost(event.peer, event.reason))
         elif event.peer == JOB_LOOP and isinstance(event, Lost):
             # What was in flight is lost with the link.
             self._repeat()
-
-    def _tell_attendance(self) -> None:
-        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes)), self._controller.reported))
 
     def _repeat(self) -> None:
         """Sends, once there is a link, the clocks that the job loop has not acknowledged, and how the job has ended."""

@@ -35,7 +35,12 @@ def own_folder(longest_name: int = _LONGEST_NAME) -> Iterator[Path]:
 
     `longest_name` is the length of the longest path of a socket in it.
     """
-    _remove_abandoned()
+    for place in {Path(tempfile.gettempdir()), _SHORT}:
+        for abandoned in place.glob(f"{_PREFIX}*/{_LOCK}"):
+            # Another user's, or one that is being removed.
+            with suppress(OSError), abandoned.open() as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(abandoned.parent, ignore_errors=True)
     folder = short_folder(_PREFIX, longest_name)
     try:
         # The file is named once it is locked, so that another process cannot take the folder for an abandoned one.
@@ -45,15 +50,6 @@ def own_folder(longest_name: int = _LONGEST_NAME) -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_abandoned() -> None:
-    for place in {Path(tempfile.gettempdir()), _SHORT}:
-        for lock in place.glob(f"{_PREFIX}*/{_LOCK}"):
-            # Another user's, or one that is being removed.
-            with suppress(OSError), lock.open() as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 class NotPrivate(BadInput):

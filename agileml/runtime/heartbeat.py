@@ -110,11 +110,20 @@ class _HeartbeatProcess:
         while not self._ending and os.getppid() == self._node:
             now = time.monotonic()
             self._connection.maintain(now)
-            self._beat(now)
+            if now >= self._next_beat:
+                self._next_beat = now + self._beat_every
+                beat = Heartbeat(
+                    self._name, self._vitals.stalled(now), self._vitals.usual_step, self._vitals.unreported
+                )
+                self._mailbox.send(CONTROLLER, beat)
             self._enforce(now)
             self._pass_on()
             self._listen(now, min(self._next_beat - now, LONGEST_WAIT))
-        self._await_link()
+        # A node that printed something may end before there is a link, and this says why.
+        give_up = time.monotonic() + FLUSH_SECONDS
+        while not self._linked and self._printed.pending and (now := time.monotonic()) < give_up:
+            self._connection.maintain(now)
+            self._listen(now, LONGEST_WAIT)
         printed = self._pass_on(last=True)
         if not self._ending:
             # A process that is killed from outside, for example when memory runs out, prints no traceback.
@@ -130,24 +139,16 @@ class _HeartbeatProcess:
             if not isinstance(event, Envelope):
                 self._linked = self._connection.handle(event, time.monotonic())
             elif isinstance(event.message, Leave):
-                self._leave(event.message)
-
-    def _await_link(self) -> None:
-        """Waits for a link if the node printed something: it may end before there is one, and this says why."""
-        give_up = time.monotonic() + FLUSH_SECONDS
-        while not self._linked and self._printed.pending and (now := time.monotonic()) < give_up:
-            self._connection.maintain(now)
-            self._listen(now, LONGEST_WAIT)
+                # The node has been told on its own link as well; after a cut, that may carry nothing for many seconds.
+                if event.message.lost:
+                    self._vitals.give_up(event.message.reason)
+                if self._kill_at is None:
+                    self._kill_at = time.monotonic() + LEAVE_SECONDS
+                    log.info("the node was told to leave: %s", event.message.reason)
 
     def _on_end(self, *_: object) -> None:
         self._ending = True
         self._mailbox.wake()
-
-    def _beat(self, now: float) -> None:
-        if now >= self._next_beat:
-            self._next_beat = now + self._beat_every
-            beat = Heartbeat(self._name, self._vitals.stalled(now), self._vitals.usual_step, self._vitals.unreported)
-            self._mailbox.send(CONTROLLER, beat)
 
     def _pass_on(self, *, last: bool = False) -> str:
         """Sends what the node has printed to the controller; until there is a link, it waits in its file."""
@@ -159,14 +160,6 @@ class _HeartbeatProcess:
             with suppress(OSError):
                 os.write(self._echo, text.encode(errors="replace"))
         return text
-
-    def _leave(self, message: Leave) -> None:
-        """The node has been told as well, on its own link; after a cut, that may carry nothing for many seconds."""
-        if message.lost:
-            self._vitals.give_up(message.reason)
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + LEAVE_SECONDS
-            log.info("the node was told to leave: %s", message.reason)
 
     def _enforce(self, now: float) -> None:
         """Ends a node that does not leave: first with a signal at which it prints its stacks."""

@@ -10,11 +10,10 @@ from agileml.errors import BrokenConnection
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version
-from agileml.runtime.address_book import AddressBook, Directory, ListeningAt
 from agileml.runtime.blob_link import BLOB_MESSAGES
 from agileml.runtime.broken_links import Unlinked
 from agileml.runtime.output import Printed
-from agileml.runtime.rendezvous import Rendezvous
+from agileml.runtime.rendezvous import AddressBook, Directory, ListeningAt, Rendezvous
 from agileml.transport import (
     Address,
     BadAddress,

@@ -93,24 +93,18 @@ class NodeLoop(ABC):
         self._notice, self._was_warned = seconds, True
         self._mailbox.wake()
 
-    def _pass_warning_on(self) -> None:
-        if self._notice is not None and self._connection.linked:
-            self._mailbox.send(CONTROLLER, Warned(self._role.name, self._notice))
-            self._notice = None
-
-    def _check_patience(self, now: float) -> None:
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self._connection.maintain(now)
         patience = self._role.rendezvous.patience
         if self._connection.away(now) > patience:
             self._mailbox.close()
             (address,) = self._role.rendezvous.addresses(CONTROLLER)
             why = self._rejection or "the link to it broke"
             raise ControllerUnreachable(f"no controller reached at {address} for {patience:g} s: {why}")
-
-    def _turn(self) -> None:
-        now = time.monotonic()
-        self._connection.maintain(now)
-        self._check_patience(now)
-        self._pass_warning_on()
+        if self._notice is not None and self._connection.linked:
+            self._mailbox.send(CONTROLLER, Warned(self._role.name, self._notice))
+            self._notice = None
         self._vitals.note_turn(now)
         for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
             if isinstance(event, Envelope):

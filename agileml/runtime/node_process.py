@@ -49,19 +49,11 @@ log = logging.getLogger(__name__)
 class TrainerRole(NodeRole):
     """A machine that works, serves partitions and keeps backups."""
 
-    plan: WorkPlan
+    work: WorkPlan
     layout: Layout
 
     def process(self, vitals: Vitals) -> "NodeProcess":
         return NodeProcess(self, vitals)
-
-    @property
-    def work(self) -> WorkPlan:
-        return self.plan
-
-    @property
-    def partitions(self) -> int:
-        return len(self.layout)
 
     def model(self, versions: Sequence[Version]) -> Params:
         return model_of(self.layout, versions)
@@ -259,7 +251,7 @@ class NodeProcess(NodeLoop):
         role = self._trainer_role
         with self._vitals.step(first=True):
             trainer = role.job.source.load()
-            node = Node(role.name, trainer, shards_of(trainer), role.plan, role.job.settings, role.layout)
+            node = Node(role.name, trainer, shards_of(trainer), role.work, role.job.settings, role.layout)
             # On this thread, because the other one must go on handling messages.
             node.load()
         self._vitals.note_loaded(beginning_of(trainer.step))

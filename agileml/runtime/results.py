@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agileml.core.events import Iteration
-from agileml.job import Counters, Listener
+from agileml.job import Counters, Listener, Observation
 from agileml.params.layout import Layout, Params
 from agileml.protocol.messages import Version
-from agileml.stopping import Observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,22 +51,16 @@ class NodeRole(ABC):
     reliable: bool
     rendezvous: Rendezvous
     job: TrainingJob
+    work: object
+    """The part that must be the same for a job to be continued, besides the code."""
+    partitions: int
+    """Partitions of the model; each has checkpoints of its own."""
     instance: str = field(default_factory=new_instance)
     """The node's process and its heartbeat process have this in common, and with no other of the same name."""
 
     @abstractmethod
     def process(self, vitals: Vitals) -> NodeRun:
         """The node's work."""
-
-    @property
-    @abstractmethod
-    def work(self) -> object:
-        """The part that must be the same for a job to be continued, besides the code."""
-
-    @property
-    @abstractmethod
-    def partitions(self) -> int:
-        """Partitions of the model; each has checkpoints of its own."""
 
     @abstractmethod
     def model(self, versions: Sequence[Version]) -> Params:
@@ -108,18 +102,11 @@ class ControllerRole(ABC):
     memory: Path
     code: str
     job: TrainingJob
+    model_bytes: int
     needs_all: bool = False
     may_lack_nodes: bool = False
-
-    @property
-    def messages(self) -> tuple[type, ...]:
-        """Kinds of messages that only such jobs have."""
-        return ()
-
-    @property
-    @abstractmethod
-    def model_bytes(self) -> int:
-        """The size of the model."""
+    messages: tuple[type, ...] = ()
+    """Kinds of messages that only such jobs have."""
 
     @abstractmethod
     def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> JobControl:
@@ -132,10 +119,6 @@ class TrainerControllerRole(ControllerRole):
 
     plan: WorkPlan
     partition_bytes: tuple[int, ...]
-
-    @property
-    def model_bytes(self) -> int:
-        return sum(self.partition_bytes)
 
     def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> Controller:
         if record is None:

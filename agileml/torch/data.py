@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from inspect import isclass
 from math import inf
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agileml.checks import torch_module
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
-from agileml.extras import torch_module
 from agileml.params.declarations import call
-from agileml.torch.loaders import BatchKey, Loaders
-from agileml.torch.streams import Streams
+from agileml.torch.loaders import BatchKey, Loaders, Streams
 from agileml.torch.surroundings import surroundings
 from agileml.user_code import described
 from agileml.work import WorkPlan
@@ -39,6 +38,10 @@ class TorchData:
     shuffle: bool
     workers: int
     threads: int
+    _loaders: dict[int, Loaders] = field(default_factory=dict, init=False)
+    """At most one, by seed."""
+    _last_read: dict[tuple[int, int], int] = field(default_factory=dict, init=False)
+    """By part and chunk, the clock whose batch was read last."""
 
     @cached_property
     def _given_data(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
@@ -46,7 +49,12 @@ class TorchData:
         if isinstance(given, data.DataLoader | data.IterableDataset):
             return given
         by_number = hasattr(given, "__getitem__") or hasattr(given, "__getitems__")
-        return given if by_number and not isclass(given) else self._make_dataset()
+        if by_number and not isclass(given):
+            return given
+        if not callable(given):
+            raise BadArgument(f"{self.name}: dataset is {type(given).__name__}; pass a dataset or a function")
+        with surroundings(0, self.threads):
+            return call(f"{self.name}: dataset", given)
 
     @cached_property
     def _loader(self) -> DataLoader[Any] | None:
@@ -85,12 +93,6 @@ class TorchData:
     def _collate(self) -> Callable[[list[Any]], Any]:
         default: Callable[[list[Any]], Any] = torch_module().utils.data.default_collate
         return self.collate or (default if self._loader is None else self._loader.collate_fn)
-
-    def _make_dataset(self) -> Any:  # noqa: ANN401
-        if not callable(self.dataset):
-            raise BadArgument(f"{self.name}: dataset is {type(self.dataset).__name__}; pass a dataset or a function")
-        with surroundings(0, self.threads):
-            return call(f"{self.name}: dataset", self.dataset)
 
     @cached_property
     def stream(self) -> Streams | None:
@@ -160,16 +162,6 @@ class TorchData:
     def _plan(self) -> WorkPlan:
         return WorkPlan(tuple(map(len, self.batches.shards())), self.batch_size // self.parts, self.chunk)
 
-    @cached_property
-    def _loaders(self) -> dict[int, Loaders]:
-        """At most one, by seed."""
-        return {}
-
-    @cached_property
-    def _last_read(self) -> dict[tuple[int, int], int]:
-        """By part and chunk, the clock whose batch was read last."""
-        return {}
-
     def read_ahead(self, seed: int, key: BatchKey) -> object:
         """The batch of a chunk; if this node had the same chunk of the last clock, that of the next is read, too."""
         if seed not in self._loaders:
@@ -181,16 +173,13 @@ class TorchData:
         following = []
         if again and chunk < self._plan.chunks(key.part, key.clock + 1):
             following = [BatchKey(key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk))]
-        return self._loaders[seed].take(key, [other for other in following if len(self._numbers(seed, other))])
-
-    def _numbers(self, seed: int, key: BatchKey) -> Numbers:
-        return self.batches.chosen(seed, key.clock, key.part, key.low, key.high)
+        return self._loaders[seed].take(key, [other for other in following if len(self.batches.chosen(seed, *other))])
 
     def _read_batch(self, seed: int, key: BatchKey) -> object:
         where = f"{self.name}, clock {key.clock}, shard {key.part}"
         drawn = np.random.SeedSequence(seed, spawn_key=(2, *key)).generate_state(1, np.uint64)[0]
         with surroundings(int(drawn >> np.uint64(2)), 1):
-            return self.fetch(self._numbers(seed, key), where)
+            return self.fetch(self.batches.chosen(seed, *key), where)
 
 
 def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401 - what the user's dataset is

@@ -7,117 +7,62 @@ samples, or where something depends on other samples of the batch or on how ofte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agileml.checks import torch_module
 from agileml.errors import BadTrainer
-from agileml.extras import torch_module
 from agileml.params.commit import clip_factor, shrunk, square_of
 from agileml.params.layout import Array
-from agileml.torch.network import BatchObjective, TorchNetwork, has_running_statistics, on_device
+from agileml.torch.network import TorchNetwork, has_running_statistics, on_device
 from agileml.torch.surroundings import surroundings
 
 if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
 
+ComparedModule = Any
+"""A `TorchModule`. Its module imports this one, so that its type has no name here."""
+
 Gradients = dict[str, Array]
 
 
-class ComparedTrainer(Protocol):
-    """The parts of a `TorchModule` that the comparison needs."""
+def compare_first_clock(trainer: ComparedModule, seed: int, trained: frozenset[str], device: str) -> str:
+    """How far the first clock differs from plain PyTorch, in words: gradient and step, as shares of their lengths.
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def objective(self) -> BatchObjective: ...
-
-    @property
-    def optimizer(self) -> Any: ...  # noqa: ANN401 - makes one optimizer or several
-
-    @property
-    def schedule(self) -> Any: ...  # noqa: ANN401 - of each of them, or None
-
-    @property
-    def loss_scale(self) -> float: ...
-
-    @property
-    def clip_norm(self) -> float | None: ...
-
-    @property
-    def threads(self) -> int: ...
-
-    @property
-    def slots(self) -> int: ...
-
-    @property
-    def row_slots(self) -> int: ...
-
-    def build(self, seed: int) -> torch.nn.Module: ...
-
-    def pieces(self, seed: int) -> Sequence[tuple[float, Any]]:
-        """The chunks of the first batch, with their weights in it."""
-        ...
-
-    def whole(self, seed: int) -> object:
-        """The samples of all these chunks as one batch."""
-        ...
-
-    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FirstClock:
-    """How far the first clock differs from plain PyTorch: of the gradient and of the step, as shares of their lengths.
-
-    `uncompared` says why the gradient is not held against the tolerance; then `gradient` may be None.
+    BadTrainer if one of them differs by more than the trainer's tolerance.
     """
-
-    gradient: float | None
-    step: float
-    uncompared: str = ""
-
-    def __str__(self) -> str:
-        parts = [] if self.gradient is None else [f"the gradient differs by {self.gradient:.1e}"]
-        parts.append(f"the optimizer's step by {self.step:.1e}")
-        note = f" ({self.uncompared})" if self.uncompared else ""
-        return f"first clock against plain PyTorch: {', '.join(parts)} of its length{note}"
-
-    def check(self, name: str, tolerance: float) -> None:
-        """BadTrainer if it differs by more than the tolerance."""
-        if self.gradient is not None and not self.uncompared and not self.gradient <= tolerance:
-            raise BadTrainer(
-                f"{name}: the gradient of the first batch differs by {self.gradient:.1%} from plain PyTorch's when its"
-                " parts are computed one by one: the objective must return the mean over the samples of its batch, and"
-                " no sample may depend on the others; correct it, or use parts=1, or raise tolerance"
-            )
-        if not self.step <= tolerance:
-            raise BadTrainer(
-                f"{name}: the first step of the optimizer differs by {self.step:.1%} from plain PyTorch's; use an"
-                " optimizer that treats all numbers of a parameter alike, or raise tolerance"
-            )
-
-
-def compare_first_clock(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> FirstClock:
-    """The first clock of a trainer against plain PyTorch."""
     module = trainer.build(seed).to(device)
     plain = _plain_gradients(trainer, module, trained, seed, device, seed)
     other = _plain_gradients(trainer, trainer.build(seed).to(device), trained, seed, device, seed + 1)
-    gradient, uncompared = None, "module or data draw random numbers, so only the step is compared"
+    parts, uncompared = [], "module or data draw random numbers, so only the step is compared"
     if not _relative(other, plain):
         gradient = _relative(_summed(trainer, seed, trained, device), plain)
+        parts.append(f"the gradient differs by {gradient:.1e}")
         uncompared = "batch normalization takes the mean of each part by itself" * has_running_statistics(module)
-    return FirstClock(gradient, _step(trainer, module, trained, plain), uncompared)
+        if not uncompared and not gradient <= trainer.tolerance:
+            raise BadTrainer(
+                f"{trainer.name}: the gradient of the first batch differs by {gradient:.1%} from plain PyTorch's when"
+                " its parts are computed one by one: the objective must return the mean over the samples of its batch,"
+                " and no sample may depend on the others; correct it, or use parts=1, or raise tolerance"
+            )
+    step = _step(trainer, module, trained, plain)
+    if not step <= trainer.tolerance:
+        raise BadTrainer(
+            f"{trainer.name}: the first step of the optimizer differs by {step:.1%} from plain PyTorch's; use an"
+            " optimizer that treats all numbers of a parameter alike, or raise tolerance"
+        )
+    parts.append(f"the optimizer's step by {step:.1e}")
+    note = f" ({uncompared})" if uncompared else ""
+    return f"first clock against plain PyTorch: {', '.join(parts)} of its length{note}"
 
 
 def _plain_gradients(
-    trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[str], seed: int, device: str, luck: int
+    trainer: ComparedModule, module: torch.nn.Module, trained: frozenset[str], seed: int, device: str, luck: int
 ) -> Gradients:
     """The gradient of the first batch as a whole, which stays in the module; `luck` is the seed of what is random."""
     module.train()
@@ -150,7 +95,7 @@ def _no_scaler(name: str) -> Iterator[None]:
         scaler.scale = usual
 
 
-def _summed(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device: str) -> Gradients:
+def _summed(trainer: ComparedModule, seed: int, trained: frozenset[str], device: str) -> Gradients:
     """The gradients of the parts, added up as servers do."""
     network = TorchNetwork(trainer.build(seed), trained, device, trainer.loss_scale)
     shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
@@ -164,7 +109,7 @@ def _summed(trainer: ComparedTrainer, seed: int, trained: frozenset[str], device
     return sums
 
 
-def _step(trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[str], gradients: Gradients) -> float:
+def _step(trainer: ComparedModule, module: torch.nn.Module, trained: frozenset[str], gradients: Gradients) -> float:
     """How far the step of the servers is from that of the optimizer, for the same gradient."""
     named = {name: parameter for name, parameter in module.named_parameters() if name in trained}
     before = {name: _array(parameter) for name, parameter in named.items()}
@@ -183,9 +128,9 @@ def _step(trainer: ComparedTrainer, module: torch.nn.Module, trained: frozenset[
     return _relative({name: ours[name] - before[name] for name in ours}, moved)
 
 
-def _optimizers(trainer: ComparedTrainer, module: torch.nn.Module) -> Iterator[Optimizer]:
+def _optimizers(trainer: ComparedModule, module: torch.nn.Module) -> Iterator[Optimizer]:
     """The optimizers of the module, at the first step of their schedules."""
-    given = trainer.optimizer(module)
+    given: Any = trainer.optimizer(module)
     for optimizer in [given] if isinstance(given, torch_module().optim.Optimizer) else given:
         if trainer.schedule is not None:
             trainer.schedule(optimizer)

@@ -1,26 +1,42 @@
-"""Processes of a node that read batches ahead of the clocks that need them, as DataLoader's workers do.
+"""How the samples of batches are read: by processes of a node, and of datasets without numbers as streams.
 
-They are forked from the node, as DataLoader forks its own, and have the dataset from it. The content of a batch follows
-from its clock, part and items alone, so that it is the same on every node, and when it is read again.
+Processes read batches ahead of the clocks that need them, as DataLoader's workers do. They are forked from the node, as
+DataLoader forks its own, and have the dataset from it. The content of a batch follows from its clock, part and items
+alone, so that it is the same on every node, and when it is read again.
+
+Samples of an IterableDataset have no numbers: each part of a batch reads a stream of its own. A part's position in its
+stream is a row of an array of the model. It is backed up, moved and rolled back together with the weights that it
+belongs to, so that a part that goes on elsewhere reads just the samples that follow.
 """
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import multiprocessing
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agileml.errors import AgileMLError, TrainerFailed
+import msgspec
+import numpy as np
+
+from agileml.checks import torch_module
+from agileml.errors import AgileMLError, BadTrainer, TrainerFailed
+from agileml.params.layout import Array
 from agileml.torch.surroundings import renew_lock
+from agileml.user_code import described
+
+if TYPE_CHECKING:
+    from torch.utils.data import IterableDataset
+
 
 _END_WITH_PARENT = 1
 """`PR_SET_PDEATHSIG` of Linux."""
@@ -94,3 +110,193 @@ def _read_in_child(key: BatchKey) -> Any:  # noqa: ANN401
     except AgileMLError as error:
         # Without its cause, which may be anything.
         return type(error)(str(error))
+
+
+LEAST_POSITION_BYTES = 256
+"""Bytes of a position, at least; there is room for four times as many as the first one takes."""
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class StreamPosition(msgspec.Struct, array_like=True):
+    """The samples read in a pass over the stream, and what the dataset itself says about its state."""
+
+    epoch: int = 0
+    read: int = 0
+    state: Any = None
+
+
+_START = StreamPosition()
+_unpack = msgspec.msgpack.Decoder(StreamPosition).decode
+
+
+@dataclass
+class _Worker:
+    """Stands for `torch.utils.data.get_worker_info()`, and notes whether the dataset asked for its share."""
+
+    part: int
+    parts: int
+    dataset: Any
+    seed: int = 0
+    asked: bool = False
+
+    @property
+    def id(self) -> int:
+        self.asked = True
+        return self.part
+
+    @property
+    def num_workers(self) -> int:
+        self.asked = True
+        return self.parts
+
+
+class _PartStream:
+    """The stream of one part from a position on."""
+
+    def __init__(
+        self, name: str, dataset: IterableDataset[Any], place: tuple[int, int], position: StreamPosition
+    ) -> None:
+        self._name = name
+        self._dataset = dataset
+        self._worker = _Worker(*place, dataset)
+        self._epoch, self._read = position.epoch, position.read
+        self._iterator: Any = self._begin(position)
+
+    def take(self, count: int) -> list[Any]:
+        """The next samples of the part. Unless the dataset divides itself, those of the other parts are left out."""
+        samples: list[Any] = []
+        with self._as_worker():
+            while len(samples) < count:
+                sample = self._next()
+                if self._worker.asked or (self._read - 1) % self._worker.parts == self._worker.part:
+                    samples.append(sample)
+        return samples
+
+    def position(self) -> StreamPosition:
+        holder = self._stateful()
+        return StreamPosition(self._epoch, self._read, None if holder is None else holder.state_dict())
+
+    def _begin(self, position: StreamPosition) -> Any:  # noqa: ANN401 - the iterator of the user's dataset
+        """The iterator at a position: the dataset's own state leads there, or reading what comes before."""
+        with self._as_worker():
+            if hasattr(self._dataset, "set_epoch"):
+                self._dataset.set_epoch(position.epoch)
+            if position.state is not None and hasattr(self._dataset, "load_state_dict"):
+                self._dataset.load_state_dict(position.state)
+            self._iterator = iter(self._dataset)
+            holder = self._stateful()
+            if position.state is not None and holder is self._iterator:
+                holder.load_state_dict(position.state)
+            elif position.state is None:
+                for _ in range(position.read):
+                    next(self._iterator)
+        return self._iterator
+
+    def _stateful(self) -> Any:  # noqa: ANN401 - the user's dataset, or its iterator
+        holders = (self._dataset, self._iterator)
+        return next((holder for holder in holders if hasattr(holder, "state_dict")), None)
+
+    def _next(self) -> object:
+        try:
+            sample = next(self._iterator)
+        except StopIteration:
+            if self._read <= (0 if self._worker.asked else self._worker.part):
+                raise BadTrainer(
+                    f"{self._name}: part {self._worker.part} of {self._worker.parts} has no sample in the stream of"
+                    f" {type(self._dataset).__name__}; use fewer parts"
+                ) from None
+            self._epoch, self._read = self._epoch + 1, 0
+            self._iterator = self._begin(StreamPosition(self._epoch))
+            return self._next()
+        self._read += 1
+        return sample
+
+    @contextmanager
+    def _as_worker(self) -> Iterator[None]:
+        worker = torch_module().utils.data._utils.worker
+        before = worker._worker_info
+        worker._worker_info = self._worker
+        try:
+            yield
+        finally:
+            worker._worker_info = before
+
+
+@dataclass
+class _Open:
+    """A stream that is open: from where it was asked to read, how many samples it gave since, and where that led."""
+
+    stream: _PartStream
+    origin: bytes
+    taken: int
+    reached: bytes
+
+
+@dataclass(eq=False)
+class Streams:
+    """The streams of all parts of a dataset, whose own object stays as it is."""
+
+    name: str
+    dataset: IterableDataset[Any]
+    parts: int
+    _open: dict[int, _Open] = field(default_factory=dict)
+
+    def positions(self) -> Array:
+        """The rows of all parts at the start: the length, and then that many bytes."""
+        first = len(self._packed(self._stream(0, _START)))
+        return np.zeros((self.parts, 1 + max(LEAST_POSITION_BYTES, 4 * first)), np.int32)
+
+    def first(self, part: int, low: int, high: int) -> list[Any]:
+        """Samples of a part from its beginning on, by a stream of their own."""
+        stream = self._stream(part, _START)
+        return stream.take(high)[low:]
+
+    def read(self, part: int, row: Array, low: int, high: int, where: str) -> tuple[list[Any], Array]:
+        """Samples low..high of a part's share of a clock that began at the position in `row`, and the next row."""
+        origin = row[1 : 1 + row[0]].astype(np.uint8).tobytes()
+        at = self._open.pop(part, None)
+        try:
+            if at is not None and origin == at.reached and not low:
+                at = _Open(at.stream, origin, 0, origin)
+            elif at is None or (at.origin, at.taken) != (origin, low):
+                at = _Open(self._stream(part, _unpack(origin) if origin else _START), origin, low, origin)
+                at.stream.take(low)
+            samples = at.stream.take(high - low)
+            reached = self._packed(at.stream)
+        except (BadTrainer, MemoryError):
+            raise
+        except Exception as error:
+            text = " ".join(described(error).split())
+            raise TrainerFailed(f"{where}: the stream of {type(self.dataset).__name__}: {text}") from error
+        self._open[part] = _Open(at.stream, origin, high, reached)
+        return samples, self._row(reached, len(row))
+
+    def _row(self, packed: bytes, width: int) -> Array:
+        if len(packed) >= width:
+            raise BadTrainer(
+                f"{self.name}: the state of {type(self.dataset).__name__} has grown to {len(packed):,} bytes, and there"
+                f" is room for {width - 1:,}: it may take four times as many as before the first sample"
+            )
+        row = np.zeros(width, np.int32)
+        row[0], row[1 : 1 + len(packed)] = len(packed), np.frombuffer(packed, np.uint8)
+        return row
+
+    def _packed(self, stream: _PartStream) -> bytes:
+        try:
+            return _pack(stream.position())
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadTrainer(
+                f"{self.name}: the state_dict of {type(self.dataset).__name__} holds more than numbers, texts, lists"
+                f" and dicts: {error}"
+            ) from error
+
+    def _stream(self, part: int, position: StreamPosition) -> _PartStream:
+        try:
+            own = copy.deepcopy(self.dataset)
+        except Exception as error:
+            raise BadTrainer(
+                f"{self.name}: {type(self.dataset).__name__} cannot be copied ({' '.join(str(error).split())}), but"
+                " each part needs a stream of its own; open files and connections in __iter__"
+            ) from error
+        return _PartStream(self.name, own, (part, self.parts), position)

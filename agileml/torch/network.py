@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agileml.checks import torch_module
 from agileml.errors import BadTrainer, NotFinite, TrainerFailed
-from agileml.extras import torch_module
 from agileml.params.layout import Array, Params
 from agileml.torch.surroundings import Unchanged
 from agileml.user_code import beginning_of, described

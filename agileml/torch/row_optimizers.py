@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agileml.checks import torch_module
 from agileml.errors import BadTrainer
-from agileml.extras import torch_module
 from agileml.params.layout import Array
 
 if TYPE_CHECKING:
@@ -77,29 +77,19 @@ class RowOptimizers:
     ) -> None:
         self._sparse = sparse
         self._groups = dict(_grouped(module, optimizers))
+        self.trained = frozenset(self._groups)
         # Before schedulers replace the originals' `step` by one that counts calls.
         self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
         self._schedule = _Schedule(optimizers, schedule)
         self._names = {group: self._probe(group) for group in sorted(set(self._groups.values()))}
+        has_state = any(names.arrays or names.numbers for names in self._names.values())
+        self.slots = max((len(names.arrays) for names in self._names.values()), default=0)
+        """State arrays that a parameter needs."""
+        self.row_slots = 1 + max(len(names.numbers) for names in self._names.values()) if has_state else 0
+        """State numbers that a parameter needs; the first counts the steps."""
         self._joint = [self._is_joint(number) for number in range(len(self._optimizers))]
         self._reading = {group for group in self._names if self._only_reads(group)}
         """The groups whose optimizers leave gradients as they are, so that these need not be copied."""
-
-    @property
-    def trained(self) -> frozenset[str]:
-        return frozenset(self._groups)
-
-    @property
-    def slots(self) -> int:
-        """State arrays that a parameter needs."""
-        return max((len(names.arrays) for names in self._names.values()), default=0)
-
-    @property
-    def row_slots(self) -> int:
-        """State numbers that a parameter needs; the first counts the steps."""
-        if not any(names.arrays or names.numbers for names in self._names.values()):
-            return 0
-        return 1 + max(len(names.numbers) for names in self._names.values())
 
     def step(self, parts: Sequence[ParameterPart], clock: int) -> None:
         """Updates rows of parameters and their state in place. Those without a gradient stay as they are.
@@ -108,15 +98,16 @@ class RowOptimizers:
         """
         for number, optimizer in enumerate(self._optimizers):
             mine = [part for part in parts if self._groups[part.name][0] == number]
-            running = [self._begin(part, clock) for part in mine if self._has_gradient(part)]
+            running = [
+                self._begin(part, clock)
+                for part in mine
+                if part.name in self._sparse or not _is_untouched(part.gradient).all()
+            ]
             for together in [running] if self._joint[number] else [[each] for each in running]:
                 if together:
                     _run_step(optimizer, together)
                     for step in together:
                         self._end(step, type(optimizer).__name__)
-
-    def _has_gradient(self, part: ParameterPart) -> bool:
-        return part.name in self._sparse or not _is_untouched(part.gradient).all()
 
     def _begin(self, part: ParameterPart, clock: int) -> _RowStep:
         torch = torch_module()
@@ -327,14 +318,14 @@ def _state_names(kind: str, state: dict[str, Any]) -> StateNames:
             " SparseAdam, Adagrad, or SGD without momentum"
         )
     arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)
-    numbers = tuple(key for key, value in state.items() if key not in arrays and _is_number(value))
+    numbers = tuple(
+        key
+        for key, value in state.items()
+        if key not in arrays and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
+    )
     if other := [key for key in state if key not in arrays + numbers]:
         raise BadTrainer(f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another")
     return StateNames(arrays, numbers)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) or getattr(value, "shape", None) == ()
 
 
 def _is_untouched(gradient: Array) -> Array:

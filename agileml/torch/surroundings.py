@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from agileml.extras import torch_module
+from agileml.checks import torch_module
 from agileml.params.layout import Array
 
 if TYPE_CHECKING:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from agileml.checks import check_number, check_whole
+from agileml.checks import check_number, check_whole, torch_module
 from agileml.errors import BadArgument, BadTrainer, NotFinite
-from agileml.extras import torch_module
+from agileml.params import FULL, WIRES
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
-from agileml.params.wire_names import FULL, WIRES
 from agileml.torch.data import BatchPart, SampledBatches, TorchData
 from agileml.torch.first_clock import compare_first_clock
 from agileml.torch.loaders import BatchKey
@@ -248,9 +247,7 @@ class TorchModule:
         if isinf(self.tolerance):
             return ""
         drawn = int(init_rng(seed).integers(MOST_SEEDS))
-        first = compare_first_clock(self, drawn, self._optimizers.trained, self._device)
-        first.check(self.name, self.tolerance)
-        return str(first)
+        return compare_first_clock(self, drawn, self._optimizers.trained, self._device)
 
     def pieces(self, seed: int) -> list[tuple[float, Any]]:
         """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
@@ -327,7 +324,13 @@ class TorchModule:
         if not isinstance(made, torch.nn.Module):
             raise BadTrainer(f"{self.name}: module made {type(made).__name__}; it must make a torch.nn.Module")
         if self.state is not None:
-            self._load_state(made)
+            try:
+                state = self.state
+                if isinstance(state, str | PathLike):
+                    state = torch.load(state, map_location="cpu", weights_only=True)
+                made.load_state_dict(cast("Mapping[str, Any]", state))
+            except Exception as error:
+                raise BadArgument(f"{self.name}: state: {' '.join(str(error).split())}") from error
         if self.chunk < self.batch_size:
             call(self.name, partial(check_hooks, made))
         return call(self.name, partial(check_module, made))
@@ -340,16 +343,6 @@ class TorchModule:
                 f"{self.name}: module {type(module).__name__} cannot be copied ({' '.join(str(error).split())}); pass a"
                 " function that makes it"
             ) from error
-
-    def _load_state(self, module: torch.nn.Module) -> None:
-        torch = torch_module()
-        try:
-            state = self.state
-            if isinstance(state, str | PathLike):
-                state = torch.load(state, map_location="cpu", weights_only=True)
-            module.load_state_dict(cast("Mapping[str, Any]", state))
-        except Exception as error:
-            raise BadArgument(f"{self.name}: state: {' '.join(str(error).split())}") from error
 
     @cached_property
     def _optimizers(self) -> RowOptimizers:

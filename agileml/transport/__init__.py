@@ -3,10 +3,9 @@
 from agileml.transport.addresses import Address, TcpAddress, UnixAddress, parse_address, parse_host_port
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable
-from agileml.transport.events import Connected, LinkEvent, Lost, Received, Rejected
 from agileml.transport.framing import FrameLimits
 from agileml.transport.handshake import Identity, Names, new_instance
-from agileml.transport.settings import Tls, TransportSettings
+from agileml.transport.settings import Connected, LinkEvent, Lost, Received, Rejected, Tls, TransportSettings
 
 __all__ = [
     "Address",

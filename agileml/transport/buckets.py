@@ -45,7 +45,13 @@ def split(message: Encoded, limits: FrameLimits) -> Iterator[Encoded]:
     if fits(message, limits):
         yield message
     else:
-        yield from _buckets(message, limits)
+        kind, header, arrays = message
+        description = _pack((kind, header, [described(array) for array in arrays]))
+        total = len(description) + sum([array.nbytes for array in arrays])
+        start = 0
+        for pieces in _cut(chain([np.frombuffer(description, np.uint8)], map(_flat, arrays)), limits):
+            yield BUCKET, _pack((start, len(description), total)), pieces
+            start += sum([piece.size for piece in pieces])
 
 
 def fits(message: Encoded, limits: FrameLimits) -> bool:
@@ -57,16 +63,6 @@ def fits(message: Encoded, limits: FrameLimits) -> bool:
         and len(header) + _HEADER_BYTES_PER_ARRAY * (count + 1) <= limits.header_bytes
         and sum([array.nbytes for array in arrays]) + ALIGNMENT * count <= limits.body_bytes
     )
-
-
-def _buckets(message: Encoded, limits: FrameLimits) -> Iterator[Encoded]:
-    kind, header, arrays = message
-    description = _pack((kind, header, [described(array) for array in arrays]))
-    total = len(description) + sum([array.nbytes for array in arrays])
-    start = 0
-    for pieces in _cut(chain([np.frombuffer(description, np.uint8)], map(_flat, arrays)), limits):
-        yield BUCKET, _pack((start, len(description), total)), pieces
-        start += sum([piece.size for piece in pieces])
 
 
 def _cut(memory: Iterable[Array], limits: FrameLimits) -> Iterator[list[Array]]:

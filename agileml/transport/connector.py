@@ -10,10 +10,9 @@ from functools import partial
 from agileml.transport import sockets
 from agileml.transport.addresses import Address, TcpAddress
 from agileml.transport.errors import BadAddress
-from agileml.transport.events import Rejected
 from agileml.transport.handshake import Failure, Handshake, Identity, Reason
 from agileml.transport.link import Link, Phase
-from agileml.transport.settings import TransportSettings
+from agileml.transport.settings import Rejected, TransportSettings
 from agileml.transport.sockets import READ, WRITE, Loop, PlainStream
 
 _ACCEPTED_AT_ONCE = 64
@@ -168,7 +167,13 @@ class Connector:
         except Failure as failure:
             self._refuse(link, failure)
         except ssl.SSLError as error:
-            self._reject_insecure(link, error)
+            if isinstance(error, ssl.SSLCertVerificationError):
+                reason = f"the process that listens there does not hold this job's secret ({error.verify_message})"
+                self._end(link, reason, report=True, permanent=link.initiated)
+            elif error.reason in _NOT_TLS and link.initiated:
+                self._end(link, f"what listens there does not speak TLS ({error.reason})", permanent=True)
+            else:
+                self._lose(link, f"the connection broke: {error}")
         except OSError as error:
             self._lose(
                 link, f"cannot connect: {error}" if link.phase is Phase.CONNECTING else f"the connection broke: {error}"
@@ -213,16 +218,6 @@ class Connector:
         self._end(link, str(failure), report=not crossing, permanent=failure.reason in _PERMANENT)
         if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
             self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
-
-    def _reject_insecure(self, link: Link, error: ssl.SSLError) -> None:
-        """Ends a link that TLS has refused; permanently if no process of the job would have answered like this."""
-        if isinstance(error, ssl.SSLCertVerificationError):
-            reason = f"the process that listens there does not hold this job's secret ({error.verify_message})"
-            self._end(link, reason, report=True, permanent=link.initiated)
-        elif error.reason in _NOT_TLS and link.initiated:
-            self._end(link, f"what listens there does not speak TLS ({error.reason})", permanent=True)
-        else:
-            self._lose(link, f"the connection broke: {error}")
 
     def _lose(self, link: Link, reason: str) -> None:
         claimed = link.handshake.peer

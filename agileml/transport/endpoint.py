@@ -12,11 +12,10 @@ from functools import partial
 from agileml.transport.addresses import Address
 from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.errors import BadAddress, BadFrame, NotConnected, QueueFull
-from agileml.transport.events import Connected, LinkEvent, Lost, Received
 from agileml.transport.framing import Array, BufferPool, FrameReader, encode, scratch_for
 from agileml.transport.handshake import Identity, Names, check_secret
 from agileml.transport.link import Link, Phase
-from agileml.transport.settings import TransportSettings
+from agileml.transport.settings import Connected, LinkEvent, Lost, Received, TransportSettings
 from agileml.transport.sockets import READ, WRITE, Loop
 
 

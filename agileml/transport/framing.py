@@ -103,7 +103,16 @@ def encode(kind: str, header: bytes, arrays: Sequence[Array], limits: FrameLimit
         pieces.append(memory.data.cast("B"))
         length += gap + memory.nbytes
     head = _pack((kind, header, table))
-    _check_sending(kind, table, len(head), length, limits)
+    checks = (
+        ("characters of its kind", len(kind), limits.kind_length),
+        ("bytes of header", len(head), limits.header_bytes),
+        ("bytes of arrays", length, limits.body_bytes),
+        ("arrays", len(table), limits.arrays),
+        ("dimensions of an array", max((len(shape) for _, shape in table), default=0), limits.dimensions),
+    )
+    for what, count, most in checks:
+        if count > most:
+            raise Unsendable(f"{kind[: limits.kind_length]}: {count:,} {what}, the limit is {most:,}")
     return [memoryview(_PREFIX.pack(_MAGIC, len(head), length) + head), *pieces], _PREFIX.size + len(head) + length
 
 
@@ -122,19 +131,6 @@ def carried(array: Array) -> Array:
         array = array.astype(described(array)[0])
     # np.ascontiguousarray would give a scalar array one dimension.
     return array if array.flags.c_contiguous else array.copy(order="C")
-
-
-def _check_sending(kind: str, table: list[Described], header: int, body: int, limits: FrameLimits) -> None:
-    checks = (
-        ("characters of its kind", len(kind), limits.kind_length),
-        ("bytes of header", header, limits.header_bytes),
-        ("bytes of arrays", body, limits.body_bytes),
-        ("arrays", len(table), limits.arrays),
-        ("dimensions of an array", max((len(shape) for _, shape in table), default=0), limits.dimensions),
-    )
-    for what, count, most in checks:
-        if count > most:
-            raise Unsendable(f"{kind[: limits.kind_length]}: {count:,} {what}, the limit is {most:,}")
 
 
 @dataclass(slots=True)

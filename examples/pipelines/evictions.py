@@ -17,12 +17,11 @@ from models import MODELS
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Act, Evict, KillNodes, RunningMachine
 from agileml.engines.local import LocalEngine
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import prepare_pipeline
-from agileml.pipeline.run.model_source import ModelSource, copied_source
+from agileml.pipeline.run.fleet_node import ModelSource, copied_source
 from agileml.pipeline.training import PipelinePlan
-from agileml.stopping import Stopping
 
 UPDATES, MICROBATCHES, SAMPLES = 24, 4, 2
 

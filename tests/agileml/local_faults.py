@@ -18,11 +18,10 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.local import LocalEngine
-from agileml.job import Trained, TrainingJob
+from agileml.job import Stopping, Trained, TrainingJob
 from agileml.policies.stage import Thresholds
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 
 CLOCKS = 12
 LENGTHS = (4,) * 16

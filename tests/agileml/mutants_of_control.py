@@ -54,7 +54,7 @@ def _reports_of_any_epoch(self: RollCall, event: object, now: float, epoch: int,
 
 
 def _first_answer_is_enough(self: Epochs) -> bool:
-    return self.mode is Mode.RESUMING and bool(self.answers.held)
+    return self.mode is Mode.RESUMING and bool(self.held)
 
 
 def _started_without_reliable(self: Controller) -> None:

@@ -21,10 +21,9 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.engines.local import LocalEngine
-from agileml.job import Trained, TrainingJob
+from agileml.job import Stopping, Trained, TrainingJob
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from agileml.trainer import ParamView
 from tests.agileml.engines.jobs import processes
 from tests.agileml.toys import Decades

@@ -19,8 +19,7 @@ from agileml.engines.sim.network import HEADER_BYTES, Network
 from agileml.engines.sim.simulation import Machines, Simulation
 from agileml.params.deltas import nbytes
 from agileml.params.layout import state_bytes
-from agileml.policies.policy import TrainingPolicy
-from agileml.policies.stage import FixedStage, LearnedStage
+from agileml.policies.stage import FixedStage, LearnedStage, TrainingPolicy
 from agileml.protocol.messages import Handover, Patch, Push, Restore, Snapshot
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample

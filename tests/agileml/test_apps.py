@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import agileml
-from agileml.apps.corpus import Corpus, generate_corpus, read_corpus
-from agileml.apps.lda import TopicModel
-from agileml.apps.mf import MatrixFactorization
+from agileml import train
+from agileml.apps.lda import Corpus, TopicModel, generate_corpus, read_corpus
+from agileml.apps.mf import MatrixFactorization, read_ratings
 from agileml.apps.mlr import LogisticRegression
+from agileml.apps.registry import TrainerSource
 from agileml.errors import BadArgument
 from agileml.params.layout import Array, Layout, Params
 from agileml.params.view import CacheView, ChunkView, ParamCache
@@ -209,3 +210,83 @@ def test_documents_are_read_from_a_file(tmp_path: Path) -> None:
         read_corpus(str(path), 5)
     with pytest.raises(BadArgument, match="lda: parts is 91; it must be at most 90, the number of documents"):
         TopicModel(documents=90, parts=91).shards()
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "ratings.csv"
+    path.write_text(text)
+    read_ratings.cache_clear()
+    return str(path)
+
+
+@pytest.mark.parametrize("separator", [",", "\t", ";", "::"])
+@pytest.mark.parametrize("header", ["", "user,item,rating\n"])
+def test_rows_are_read(tmp_path: Path, separator: str, header: str) -> None:
+    rows = "bob,x,1\nann,y,5,1997\n\nbob,y,3\n".replace(",", separator)
+    table = read_ratings(written(tmp_path, header.replace(",", separator) + rows))
+    assert table.users.tolist() == [0, 0, 1]
+    assert table.items.tolist() == [0, 1, 1]
+    assert table.mean == 3
+    assert table.values * table.deviation + table.mean == pytest.approx([1, 3, 5])
+    assert (table.user_count, table.item_count) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a,b,1\na,b\n", r"ratings.csv, row 2: 'a,b'; expected a user, an item and a number"),
+        ("a,b,1\na,b,good\n", r"row 2: 'a,b,good'"),
+        ("a,b,1\n\n,b,2\n", r"row 3: ',b,2'"),
+        ("a,b,1\na,b,nan\n", r"row 2: 'a,b,nan'"),
+        ("", r"ratings.csv: no ratings"),
+        ("user,item,rating\n", r"ratings.csv: no ratings"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(BadArgument, match=problem):
+        train(TrainerSource("mf", {"file": file, "parts": 1}), engine="sim", clocks=1)
+
+
+def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadArgument, match=r"none.csv: No such file or directory; name a file of rows"):
+        read_ratings(str(tmp_path / "none.csv"))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(BadArgument, match="binary: it is not a text file"):
+        read_ratings(str(tmp_path / "binary"))
+
+
+def test_the_ratings_of_a_file_are_learned_in_their_units(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((30, 2)), rng.standard_normal((20, 2))
+    rows = [f"u{user},i{item},{3 + left[user] @ right[item]:.3f}" for user in range(30) for item in range(20)]
+    app = MatrixFactorization(file=written(tmp_path, "\n".join(rows)), rank=2, parts=4, regularization=0.0)
+    shards = app.shards()
+    assert [len(shard) for shard in shards] == [150] * 4
+    # In random order, so that every batch is representative, and the same on every node.
+    assert not (np.diff(shards[0].ratings.items) >= 0).all()
+    assert (app.shards()[0].ratings.items == shards[0].ratings.items).all()
+    losses = [seen.loss for seen, _ in zip(iterate(app, 0), range(60), strict=False)]
+    variance = np.var([float(row.rpartition(",")[2]) for row in rows])
+    assert losses[0] == pytest.approx(variance, rel=0.3)
+    assert losses[-1] < 0.2 * variance
+
+
+def test_the_content_of_the_file_is_part_of_the_version_of_the_code(tmp_path: Path) -> None:
+    file = written(tmp_path, "a,b,1")
+    source = TrainerSource("mf", {"file": file})
+    before = source.code()
+    assert source.code() == before
+    assert written(tmp_path, "a,b,2") == file
+    assert source.code() != before
+
+
+def test_more_parts_than_ratings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadArgument, match="parts is 16; it must be at most 1, the number of ratings in"):
+        MatrixFactorization(file=written(tmp_path, "a,b,1")).shards()
+
+
+def test_the_example_of_a_trainer_of_ones_own_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    trained = train("examples/line_fit.py", nodes="1+2", engine="sim", clocks=100)
+    assert trained.model["line"][0] == pytest.approx([2.5, -0.7], abs=0.1)

@@ -12,7 +12,7 @@ from agileml.core.events import Iteration
 from agileml.errors import BadArgument
 from agileml.iteration_log import IterationLog, LoggedRun, last_line_of, line_of
 from agileml.job import Counters, Trained
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from agileml.reference import model_digest
 
 SUMS = ClockSums(chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4)

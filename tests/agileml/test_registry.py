@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.apps import code
-from agileml.apps.builtin import BUILT_IN
+from agileml.apps import BUILT_IN, code
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, PeerRefused, TrainerFailed, UnknownApp

@@ -20,10 +20,9 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.errors import AgileMLError, BadArgument, BadTrainer
-from agileml.job import Listener, Trained, TrainingJob
+from agileml.job import Convergence, Listener, Trained, TrainingJob
 from agileml.policies.stage import FixedStage, LearnedStage
 from agileml.runtime.output import Output
-from agileml.stopping import Convergence
 from agileml.training import parse_nodes, source_of
 from tests.agileml.toys import Decades, Scripted
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
 from agileml.params.declarations import Declarations, call
 from agileml.runtime import node_process
-from agileml.training import parse_nodes
+from agileml.training import parse_nodes, source_of
 from agileml.user_code import condensed, crash_site, described, is_users, raised_at, users_traceback, whereabouts
-from tests.agileml.toys import Scripted
+from tests.agileml.toys import Decades, Scripted
 
 CRASH = f"""started
 Fatal Python error: Aborted
@@ -104,3 +105,16 @@ def test_where_a_thread_is() -> None:
 
 def test_an_error_without_text_is_its_type() -> None:
     assert described(MemoryError()) == "MemoryError"
+
+
+def test_a_copied_trainer_is_loaded_by_the_python_that_copied_it() -> None:
+    assert isinstance(source_of(Decades([4], 2)).load(), Decades)
+
+
+def test_another_python_refuses_it_with_the_cure() -> None:
+    source = source_of(Decades([4], 2))
+    elsewhere = replace(source, arguments={**source.arguments, "python": "3.9"})
+    with pytest.raises(
+        BadTrainer, match=r"copied by Python 3\.9, and this node runs 3\..*TrainerSource\('module:Class'"
+    ):
+        elsewhere.load()

@@ -25,7 +25,7 @@ from agileml.engines.chaos import Quiet
 from agileml.engines.crash_guard import MOST_IN_A_ROW
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.sim.simulation import Machines, Outcome, Simulation
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.policies.stage import FixedStage
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, WorkUnit
 from agileml.protocol.messages import Broken, Evaluate, Heartbeat, Hello, Limit
@@ -39,7 +39,6 @@ from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Result, model_of
 from agileml.runtime.role_specs import TrainerControllerRole
-from agileml.stopping import Stopping
 from agileml.transport import Connected, Lost
 from agileml.work import WorkPlan
 from tests.agileml.schedules import PARTITIONS, small, undisturbed, undisturbed_loss
@@ -290,6 +289,7 @@ def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
             memory=Path(folder) / "memory",
             code="",
             job=job,
+            model_bytes=8,
             plan=WorkPlan((2,), 0, 1),
             partition_bytes=(8,),
         )

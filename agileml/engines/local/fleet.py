@@ -14,9 +14,8 @@ from agileml.errors import BadArgument
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.job_shape import shape_of
 from agileml.runtime.output import Output, Printed, show
-from agileml.runtime.prepared_job import PreparedJob, RunnableJob
+from agileml.runtime.prepared_job import PreparedJob, RunnableJob, shape_of
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
 from agileml.runtime.role_specs import Role

@@ -90,18 +90,15 @@ class ForkServer:
     def _obey(self, order: Start | Kill) -> None:
         match order:
             case Start():
-                self._fork(order)
+                pid = os.fork()
+                if pid == 0:
+                    inherited = [self._connection.fileno(), self._lifetime[1], *self._deaths]
+                    _run_child(order, self._folder, self._keep, self._lifetime[0], inherited)
+                self._children[pid] = order
             case Kill():
                 for pid, start in self._children.items():
                     if start.name == order.name:
                         _kill(pid)
-
-    def _fork(self, start: Start) -> None:
-        pid = os.fork()
-        if pid == 0:
-            inherited = [self._connection.fileno(), self._lifetime[1], *self._deaths]
-            _run_child(start, self._folder, self._keep, self._lifetime[0], inherited)
-        self._children[pid] = start
 
     def _reap(self) -> None:
         for pid, start in list(self._children.items()):

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -64,14 +64,6 @@ def placement_options(machines: Sequence[RayMachine], *, reliable: bool) -> dict
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class RayTask:
-    """A node of the job as a task of Ray. `machine` is where it runs; empty until it has started."""
-
-    items: Any
-    machine: str = ""
-
-
 class RayCluster:
     """Runs nodes as tasks. `own`: this process has started the cluster, for this job alone."""
 
@@ -79,7 +71,10 @@ class RayCluster:
         self._ray = ray
         self.own = own
         self._view = ClusterView(ray)
-        self._tasks: dict[str, RayTask] = {}
+        self._tasks: dict[str, Any] = {}
+        """The nodes of the job: what the task of each yields."""
+        self._machines: dict[str, str] = {}
+        """Where those run that have started."""
         self._stopped: set[str] = set()
         ray.cloudpickle.register_pickle_by_value(role_task)
         self._run_role = ray.remote(role_task.run_role)
@@ -97,7 +92,7 @@ class RayCluster:
     @property
     def waiting(self) -> Sequence[str]:
         """Names of nodes that have not started: Ray has no room for them yet, or starts their worker processes."""
-        return [name for name, task in self._tasks.items() if not task.machine]
+        return [name for name in self._tasks if name not in self._machines]
 
     def shared(self, content: bytes) -> Any:  # noqa: ANN401 - a reference of Ray
         """The content as an argument for many tasks; each machine gets it once."""
@@ -106,26 +101,29 @@ class RayCluster:
     def start(self, name: str, options: Mapping[str, Any], *arguments: object) -> None:
         """Asks Ray to run a node; returns without waiting for it."""
         task = self._run_role.options(name=name, max_retries=0, scheduling_strategy="SPREAD", **options)
-        self._tasks[name] = RayTask(task.remote(*arguments))
+        self._tasks[name] = task.remote(*arguments)
 
     def stop(self, name: str) -> None:
         """Kills a node, wherever it is; `ended` reports it with status None."""
         self._stopped.add(name)
-        self._ray.cancel(self._tasks[name].items, force=True)
+        self._ray.cancel(self._tasks[name], force=True)
 
     def ended(self) -> list[Gone]:
         """The nodes that ended since the last call."""
         if not self._tasks:
             return []
-        tasks = {task.items: name for name, task in self._tasks.items()}
-        ready, _ = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=0)
-        ended = [self._next(tasks[items]) for items in ready]
-        return [gone for gone in ended if gone is not None]
+        names = {items: name for name, items in self._tasks.items()}
+        ready, _ = self._ray.wait(list(names), num_returns=len(names), timeout=0)
+        ended = [gone for items in ready if (gone := self._next(names[items])) is not None]
+        for gone in ended:
+            del self._tasks[gone.name]
+            self._machines.pop(gone.name, None)
+        return ended
 
     def draining(self) -> dict[str, float]:
         """The nodes on machines that will be taken away: when, in seconds since 1970; 0 if that is not known."""
         machines = self._view.newest.draining
-        return {name: machines[task.machine] / 1000 for name, task in self._tasks.items() if task.machine in machines}
+        return {name: machines[machine] / 1000 for name, machine in self._machines.items() if machine in machines}
 
     def close(self) -> None:
         """Kills all nodes, unless the head is lost: then they end without this process, which Ray would wait for."""
@@ -137,28 +135,23 @@ class RayCluster:
         for name in list(self._tasks):
             self.stop(name)
         if self._tasks:
-            self._ray.wait([task.items for task in self._tasks.values()], num_returns=len(self._tasks), timeout=10)
+            self._ray.wait(list(self._tasks.values()), num_returns=len(self._tasks), timeout=10)
 
     def _next(self, name: str) -> Gone | None:
         """Takes the next result of a node's task: its machine, or the end of the node, which is returned."""
-        task = self._tasks[name]
         if name in self._stopped:
             # What it has yielded no longer matters, and Ray may never say: if it was cancelled before it had a worker.
-            del self._tasks[name]
             return Gone(name)
         try:
-            item = self._ray.get(next(task.items))
+            item = self._ray.get(next(self._tasks[name]))
         except self._ray.exceptions.RayError as error:
-            del self._tasks[name]
             return self._failed(name, error)
         except StopIteration:
             # The task ended without an exception before it said how.
-            del self._tasks[name]
             return Gone(name)
         if isinstance(item, str):
-            self._tasks[name] = replace(task, machine=item)
+            self._machines[name] = item
             return None
-        del self._tasks[name]
         status, log = item
         return Gone(name, status, end_of(log) if status else "")
 

@@ -17,8 +17,7 @@ from agileml.engines.ray.cluster import LOOK_SECONDS, HeadLost, RayCluster, conn
 from agileml.engines.ray.role_task import zipped_package
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.attach import publish
-from agileml.runtime.code_version import code_version
+from agileml.runtime.attach import code_version, publish
 from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.output import Output, Printed, show
 from agileml.runtime.prepared_job import RunnableJob
@@ -69,25 +68,22 @@ class RayEngine:
     ) -> Trained:
         """Trains as `run` does, with faults from a script."""
         try:
-            return self._play(job, script, listener, output)
+            plan, earlier = prepare_job(job, output), tuple[str, ...]()
+            if self.state is not None:
+                job_state.prepare(self.state, plan)
+            with connected(self.address) as cluster, _free_port(cluster.host) as listen:
+                processes = Processes(self.state)
+                if self.state is not None:
+                    # Only now: those of a killed process may take a moment to end.
+                    earlier = job_state.nodes_so_far(self.state)
+                secret = secrets.token_bytes(SECRET_BYTES)
+                rendezvous = FolderRendezvous(processes.folder, secret, listen, code_version())
+                with closing(RayFleet(plan, processes, rendezvous, cluster, self.share, output)) as fleet:
+                    publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
+                    return run_job(fleet, rendezvous, plan, script, listener, output, earlier)
         except HeadLost as error:
             kept = f"run it again with the same state folder, {self.state}" if self.state else "it had no state folder"
             raise HeadLost(f"{error}, and the training ends; {kept}") from error
-
-    def _play(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output) -> Trained:
-        plan, earlier = prepare_job(job, output), tuple[str, ...]()
-        if self.state is not None:
-            job_state.prepare(self.state, plan)
-        with connected(self.address) as cluster, _free_port(cluster.host) as listen:
-            processes = Processes(self.state)
-            if self.state is not None:
-                # Only now: those of a killed process may take a moment to end.
-                earlier = job_state.nodes_so_far(self.state)
-            secret = secrets.token_bytes(SECRET_BYTES)
-            rendezvous = FolderRendezvous(processes.folder, secret, listen, code_version())
-            with closing(RayFleet(plan, processes, rendezvous, cluster, self.share, output)) as fleet:
-                publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
-                return run_job(fleet, rendezvous, plan, script, listener, output, earlier)
 
 
 @contextmanager
@@ -151,7 +147,10 @@ class RayFleet(LocalFleet):
             self._looked = now
             for name, deadline in self._cluster.draining().items():
                 self.stop(name, max(0.0, deadline - time.time()) if deadline else DRAIN_SECONDS)
-            self._mention_waiting(now)
+            for name in self._cluster.waiting:
+                if self._late.get(name, now) < now:
+                    del self._late[name]
+                    self._output(Printed(name, "waits for Ray to start it: no machine of the cluster has room for it"))
         return super().events()
 
     def close(self) -> None:
@@ -169,9 +168,3 @@ class RayFleet(LocalFleet):
 
     def _ended(self) -> Sequence[Gone]:
         return [*super()._ended(), *self._cluster.ended()]
-
-    def _mention_waiting(self, now: float) -> None:
-        for name in self._cluster.waiting:
-            if self._late.get(name, now) < now:
-                del self._late[name]
-                self._output(Printed(name, "waits for Ray to start it: no machine of the cluster has room for it"))

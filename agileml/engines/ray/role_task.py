@@ -90,7 +90,7 @@ def run_role(
 def _version_here() -> str:
     """The version of this package on this machine; empty if there is none."""
     try:
-        from agileml.runtime.code_version import code_version
+        from agileml.runtime.attach import code_version
     except ImportError:
         return ""
     return code_version()

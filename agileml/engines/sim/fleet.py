@@ -9,15 +9,13 @@ from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.sim.simulation import Machines, Simulation, infrequent_collection
-from agileml.job import Listener, Trained, TrainingJob
+from agileml.job import Listener, Observation, Stopping, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.job_shape import JobShape
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.output import Output, show
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import JobShape, PreparedJob
 from agileml.runtime.results import Clocks, Result, observation_of
 from agileml.runtime.role_specs import controller_settings
-from agileml.stopping import Observation, Stopping
 
 RESTART_SECONDS = 0.2
 """Virtual seconds until a new controller runs in place of a killed one."""

@@ -250,17 +250,13 @@ class Messages:
         self.delivered += 1
         self.last = (sender, receiver, message)
         if isinstance(message, MessageBucket):
-            message = self._assemble(sender, receiver, message)
+            _, header, pieces = message.frame
+            encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
+            message = None if encoded is None else self._codec.decode(*encoded)
             if message is None:
                 return
             self.last = (sender, receiver, message)
         self._deliver(sender, receiver, message)
-
-    def _assemble(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
-        """The message that a bucket completes."""
-        _, header, pieces = bucket.frame
-        encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
-        return None if encoded is None else self._codec.decode(*encoded)
 
 
 @dataclass(slots=True)

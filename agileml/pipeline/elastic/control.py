@@ -27,15 +27,13 @@ from agileml.core.roll_call import (
     LostNodes,
     NodeAnswer,
     NodeEvent,
-    Note,
     RollCall,
-    StartUp,
     all_loaded,
 )
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, EpochRecord, Instructions
 from agileml.pipeline.elastic.messages import LeavePipeline, NodeGone, NodeJoined, NodeReport, NodeWarned, PipelineEvent
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken, Leave
 
@@ -75,7 +73,7 @@ class PipelineControl:
     _out: list[ControllerInstruction] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._roll_call = RollCall(self.settings, StartUp(self.settings))
+        self._roll_call = RollCall(self.settings)
         self._updates = self._saved = self.elastic.batch
         self._logged_at: float | None = None
         self._redone = self._work = 0
@@ -95,7 +93,7 @@ class PipelineControl:
         elastic.epoch = record["epoch"] + _SPARE_EPOCHS
         control = cls(settings, elastic, record["logged"])
         control.members.restore({**record, "members": []}, now)
-        control._roll_call.start_up.since = now
+        control._roll_call.waiting_since = now
         return control
 
     @property
@@ -155,8 +153,8 @@ class PipelineControl:
         match answer:
             case Send():
                 self._out.append(answer)
-            case Note():
-                self._notes.append(answer.event)
+            case str():
+                self._notes.append(answer)
             case Consequence.REMEMBER:
                 self._remember()
             case Consequence.GATHER if self.epoch > 0 or all_loaded(self.members, self.settings):

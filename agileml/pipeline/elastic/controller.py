@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from agileml.errors import JobFailed
-from agileml.pipeline.elastic.choice import LayoutOption, MovePace, best_option
-from agileml.pipeline.elastic.held_layers import HeldLayers, neighbors_copies
-from agileml.pipeline.elastic.layouts import assign
+from agileml.pipeline.elastic.layouts import LayoutOption, MovePace, assign, best_option
 from agileml.pipeline.elastic.messages import (
     INITIAL,
     STORE,
@@ -33,7 +31,7 @@ from agileml.pipeline.elastic.messages import (
     RunBatches,
     TakeSeat,
 )
-from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
+from agileml.pipeline.elastic.seats import HeldLayers, PipelineLayout, neighbors_copies, work_orders
 from agileml.pipeline.schedule.schedules import FLUSHING
 
 Instructions = list[tuple[str, NodeInstruction]]
@@ -146,7 +144,10 @@ class ElasticController:
             case BatchesDone(node, _, losses):
                 return self._done(node, losses, now)
             case CopyKept():
-                self._note_copy(event)
+                if self._copying is not None and self._copying[0] == event.batch:
+                    self._held.add(event.node, event.batch, [event.layer])
+                    missing = self._copying[1] - {event.layer}
+                    self._copying = (event.batch, missing) if missing else None
             case LayerSaved():
                 return self._note_saved(event)
             case FramesLost():
@@ -226,8 +227,13 @@ class ElasticController:
 
     def _run(self, now: float) -> Instructions:
         self.phase = ElasticPhase.RUNNING
-        copies = self._copies(copied=self._copies_due(), saved=self._save_due())
         every = self.settings.every
+        # The next copies wait for the last ones, so that they never pile up.
+        copied = bool(self.batch) and self.batch % every == 0 and self._copying is None
+        # A single node has no neighbor.
+        save_every = (self.settings.save_every if len(self._seated) > 1 else None) or every
+        saved = self.batch > self.backup and self.batch % save_every == 0 and self._saving is None
+        copies = self._copies(copied=copied, saved=saved)
         # A flush drains the pipeline anyway, so its segments are single batches. Others run until the next copies.
         length = 1 if self.settings.scheme in FLUSHING else every - self.batch % every
         self._last = min(self.batch + length, self.limit)
@@ -242,15 +248,6 @@ class ElasticController:
         ]
 
     # -- copies --------------------------------------------------------------------------------------------------------
-
-    def _copies_due(self) -> bool:
-        """The next copies wait for the last ones, so that they never pile up."""
-        return bool(self.batch) and self.batch % self.settings.every == 0 and self._copying is None
-
-    def _save_due(self) -> bool:
-        # A single node has no neighbor.
-        every = (self.settings.save_every if len(self._seated) > 1 else None) or self.settings.every
-        return self.batch > self.backup and self.batch % every == 0 and self._saving is None
 
     def _copies(self, *, copied: bool, saved: bool) -> Instructions:
         copies = neighbors_copies(self._seated, self._held, self.batch) if copied else {}
@@ -271,20 +268,6 @@ class ElasticController:
             for layer in self._layers
         }
         return {node: tuple(layer for layer, saver in savers.items() if saver == node) for node in nodes}
-
-    def _rescue(self) -> Instructions:
-        """Too few nodes stay: all, also those that are warned, save what is not in the store."""
-        if self._held.newest(len(self._layers), 1, self.batch) <= self.backup:
-            return []
-        self._roll_back()
-        to_save = self._to_save(tuple(self._leaving))
-        return [(node, CopyLayers(self.epoch, self.batch, (), layers)) for node, layers in to_save.items() if layers]
-
-    def _note_copy(self, copy: CopyKept) -> None:
-        if self._copying is not None and self._copying[0] == copy.batch:
-            self._held.add(copy.node, copy.batch, [copy.layer])
-            missing = self._copying[1] - {copy.layer}
-            self._copying = (copy.batch, missing) if missing else None
 
     def _note_saved(self, saved: LayerSaved) -> Instructions:
         if self._saving is None or self._saving[0] != saved.batch:
@@ -318,9 +301,18 @@ class ElasticController:
         sizes = sorted(count for count in self.settings.layouts if count <= len(staying))
         self.phase = ElasticPhase.MOVING if sizes else ElasticPhase.WAITING
         if not sizes:
-            return self._rescue()
+            # All nodes, also those that are warned, save what is not in the store.
+            if self._held.newest(len(self._layers), 1, self.batch) <= self.backup:
+                return []
+            self._roll_back()
+            to_save = self._to_save(tuple(self._leaving))
+            return [
+                (node, CopyLayers(self.epoch, self.batch, (), layers)) for node, layers in to_save.items() if layers
+            ]
         self._roll_back()
-        chosen = best_option([self._option(size, staying) for size in sizes], self._pace, self._updates_ahead())
+        # The usual number of updates between changes so far, and at most the remaining ones.
+        ahead = min(self.limit - self.batch, max(self.batch, 1) / max(len(self.history), 1))
+        chosen = best_option([self._option(size, staying) for size in sizes], self._pace, ahead)
         self._layout, self._seated, self._moved_bytes = chosen.layout, chosen.seated, chosen.moved_bytes
         self._relative, self._began = chosen.relative_seconds, now
         self._waiting_for = set(self._seated)
@@ -335,14 +327,8 @@ class ElasticController:
             for seat, node in zip(layout.seats(), seated, strict=True)
         )
         # Before the first update, each node computes its own layers.
-        return LayoutOption(layout, seated, max(fetched) if self.batch else 0.0, self._seconds_with(size))
-
-    def _seconds_with(self, size: int) -> float:
-        return self.settings.relative_seconds.get(size, 1 / size)
-
-    def _updates_ahead(self) -> float:
-        """The usual number between changes so far, and at most the remaining ones."""
-        return min(self.limit - self.batch, max(self.batch, 1) / max(len(self.history), 1))
+        moved = max(fetched) if self.batch else 0.0
+        return LayoutOption(layout, seated, moved, self.settings.relative_seconds.get(size, 1 / size))
 
     def _roll_back(self) -> None:
         """Back to the newest batch before which every layer is at a node or in the store."""

@@ -47,15 +47,6 @@ class FleetCosts:
 
 
 @dataclass(frozen=True)
-class PlayedFleet:
-    """Batches that count, batches that were processed again, and batches done after each number of seconds."""
-
-    batches: int
-    redone: float
-    curve: tuple[tuple[float, int], ...]
-
-
-@dataclass(frozen=True)
 class _RunningBatches:
     """Batches `first` to `last` - 1 of an epoch, which the nodes are working on; `several` work orders as one."""
 
@@ -76,6 +67,7 @@ class FleetReplay:
     queue: list[tuple[float, int, PipelineEvent]] = field(default_factory=list)
     aborted: float = 0.0
     curve: list[tuple[float, int]] = field(default_factory=list)
+    """Batches done after each number of seconds."""
 
     def __post_init__(self) -> None:
         self._order = count()
@@ -84,7 +76,8 @@ class FleetReplay:
     def put(self, at: float, event: PipelineEvent) -> None:
         heapq.heappush(self.queue, (at, next(self._order), event))
 
-    def run(self, until: float) -> PlayedFleet:
+    def run(self, until: float) -> tuple[int, float]:
+        """Batches that count, and batches that were processed again."""
         controller = self.controller
         while self.queue and self.queue[0][0] <= until:
             now, _, event = heapq.heappop(self.queue)
@@ -97,7 +90,7 @@ class FleetReplay:
             self._follow(instructions, now, until)
             if not self.curve or controller.batch != self.curve[-1][1]:
                 self.curve.append((now, controller.batch))
-        return PlayedFleet(controller.batch, controller.redone + self.aborted, tuple(self.curve))
+        return controller.batch, controller.redone + self.aborted
 
     def _abort(self, now: float) -> None:
         if self._running is not None and self._running.end > now:

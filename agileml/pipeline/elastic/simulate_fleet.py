@@ -56,32 +56,34 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
             f"tensor is {plan.tensor}: fleets are played without tensor parallelism; plan with --tensor 1"
         )
     layers = _Layers.of(plan)
-    options = _layouts(plan, layers)
-    samples = plan.microbatch * planned_layout(plan).batch
+    own = planned_layout(plan)
+    rules = LayoutRules(plan.scheme, own.batch, plan.chunks, plan.depth)
+    options = {**layouts(layers.compute, rules, plan.devices), plan.devices: own}
+    samples = plan.microbatch * own.batch
     seconds = cache(lambda layout, batches: layers.seconds(layout, batches, plan.scheme))
     until = fleet[-1].at
     # Unequal replicas work in rounds, and copies are made between two of them.
-    rounds = lcm(*planned_layout(plan).replicas)
+    rounds = lcm(*own.replicas)
     every = ceil(plan.every / rounds) * rounds
     controller = ElasticController(ElasticSettings(plan.scheme, _NO_END, options, layers.bytes, every))
     replay = FleetReplay(controller, FleetCosts(seconds, layers.bytes, layers.bandwidth))
     put_fleet(replay, fleet, warning)
-    played = replay.run(until)
+    batches, redone = replay.run(until)
     spans = fleet_sizes(fleet, until)
     steps = {
         option: seconds(option, _PLAYED_BATCHES) - seconds(option, _PLAYED_BATCHES - 1) for option in options.values()
     }
     bound = sum((end - began) * samples / steps[best] for began, end, best in _best(spans, options))
     machine_seconds = sum((end - began) * size for began, end, size, _ in spans)
-    work = sum(layers.compute) * (played.batches + played.redone) * samples / plan.microbatch
+    work = sum(layers.compute) * (batches + redone) * samples / plan.microbatch
     return FleetResult(
         until,
         machine_seconds,
-        played.batches,
-        played.batches * samples,
-        played.batches * samples / until,
+        batches,
+        batches * samples,
+        batches * samples / until,
         bound,
-        played.redone * samples,
+        redone * samples,
         len(controller.history),
         1 - work / machine_seconds if machine_seconds else 1.0,
     )
@@ -93,12 +95,6 @@ def _best(
     """The layout of each span in which there are enough machines for one."""
     fitting = [(began, end, max((n for n in options if n <= size), default=0)) for began, end, size, _ in spans]
     return [(began, end, options[nodes]) for began, end, nodes in fitting if nodes]
-
-
-def _layouts(plan: ParallelPlan, layers: "_Layers") -> dict[int, PipelineLayout]:
-    own = planned_layout(plan)
-    rules = LayoutRules(plan.scheme, own.batch, plan.chunks, plan.depth)
-    return {**layouts(layers.compute, rules, plan.devices), plan.devices: own}
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,14 +20,13 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from agileml.checks import check_whole
+from agileml.checks import check_whole, torch_module
 from agileml.engines.interrupts import ignored_by_children
 from agileml.engines.local.processes import NODE_ENVIRONMENT
 from agileml.errors import JobFailed
-from agileml.extras import torch_module
 from agileml.pipeline.elastic.messages import INITIAL, NodeFailed, NodeReport, RunBatches, TakeSeat
 from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
-from agileml.pipeline.model.arrays import BFLOAT16, nbytes, packed
+from agileml.pipeline.model.arrays import BFLOAT16, added, nbytes, packed
 from agileml.pipeline.model.base import (
     Array,
     Passed,
@@ -38,7 +37,6 @@ from agileml.pipeline.model.base import (
     Weights,
     users_code,
 )
-from agileml.pipeline.model.gradients import added
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.tensor_parts import TensorPart, pieces, sum_of_parts
 from agileml.pipeline.model.torch_layers import TorchLayer

@@ -1,10 +1,18 @@
-"""Values between layers as tuples of arrays, bfloat16 numbers in arrays, absent gradients, names of arrays in files."""
+"""Values between layers as tuples of arrays: bfloat16, absent gradients, arithmetic, tensors, names in files."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agileml.pipeline.model.base import Array, Values, Weights
+from agileml.checks import torch_module
+from agileml.pipeline.model.base import Array, DrawKey, Values, Weights
+
+if TYPE_CHECKING:
+    import torch
+
 
 BFLOAT16 = np.dtype("V2")
 """Arrays of this type hold bfloat16 numbers: pairs of bytes, on which only PyTorch can compute."""
@@ -52,3 +60,74 @@ def arrays_of_layer(saved: Mapping[str, Array], layer: int) -> tuple[Weights, We
     buffers = sum(name.startswith(f"{layer}/{_BUFFER}") for name in named)
     weights = tuple(saved[f"{layer}/{i}"] for i in range(len(named) - buffers))
     return weights, tuple(saved[f"{layer}/{_BUFFER}{i}"] for i in range(buffers))
+
+
+def tensor_of(array: Array | torch.Tensor) -> torch.Tensor:
+    """A tensor on the array's memory; the data of a model may come as tensors."""
+    if not isinstance(array, np.ndarray):
+        return array
+    if min(array.strides, default=0) < 0:
+        array = array.copy()
+    if array.dtype == BFLOAT16:
+        return tensor_of(array.view(np.int16)).view(torch_module().bfloat16)
+    tensor: torch.Tensor = torch_module().from_numpy(array)
+    return tensor
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """An array on the tensor's memory."""
+    torch = torch_module()
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(BFLOAT16)
+    array: Array = tensor.numpy()
+    return array
+
+
+def tensors_of(values: Values) -> list[torch.Tensor]:
+    """One or several values as tensors that begin a graph of their own."""
+    return [_leaf(tensor_of(array)) for array in packed(values)]
+
+
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return tensor.requires_grad_() if tensor.is_floating_point() or tensor.is_complex() else tensor
+
+
+def seed_torch(key: DrawKey) -> None:
+    """Lets PyTorch draw what belongs to a key."""
+    # `torch.manual_seed` would format the stack and queue a call for a graphics card, even where there is none.
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    torch_module().default_generator.manual_seed(seed)
+
+
+def added(a: Array, b: Array) -> Array:
+    """The sum of two gradients; a gradient that is absent adds nothing."""
+    if is_absent(a) or is_absent(b):
+        return (b if is_absent(a) else a).copy()
+    if a.dtype == BFLOAT16:
+        return array_of(tensor_of(a) + tensor_of(b))
+    return np.asarray(a + b)
+
+
+def scaled(gradient: Array, factor: float) -> Array:
+    """A gradient times a number."""
+    if gradient.dtype == BFLOAT16:
+        return array_of(tensor_of(gradient) * factor)
+    return np.asarray(gradient * gradient.dtype.type(factor))
+
+
+def mean_of(total: Array, count: int, *, in_place: bool = False) -> Array:
+    """The mean of `count` gradients from their sum, perhaps in its memory."""
+    if total.dtype == BFLOAT16:
+        return array_of(tensor_of(total) / count)
+    if in_place and total.dtype.kind == "f":
+        return np.divide(total, count, out=total)
+    return np.asarray(total / count)
+
+
+def squared_norm(gradient: Array) -> float:
+    """The sum of the squares, in double precision."""
+    if gradient.dtype == BFLOAT16:
+        return float(tensor_of(gradient).double().square().sum())
+    return float(np.square(gradient, dtype=np.float64).sum())

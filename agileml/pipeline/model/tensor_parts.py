@@ -54,21 +54,18 @@ def pieces(layers: Sequence[PipelineLayer]) -> list[range]:
         first = layers[at]
         count = first.parts if isinstance(first, TensorPart) else 1
         if isinstance(first, TensorPart):
-            _check_parts(layers[at : at + count], at, first)
+            given = layers[at : at + count]
+            for i in range(first.parts):
+                layer = given[i] if i < len(given) else None
+                wanted = (i, first.parts, first.residual)
+                if not isinstance(layer, TensorPart) or (layer.part, layer.parts, layer.residual) != wanted:
+                    raise BadArgument(
+                        f"layer {at + i} is not part {i} of the {first.parts} that layer {at} begins: make them with"
+                        " agileml.pipeline.tensor_parts.split_layer"
+                    )
         ranges.append(range(at, at + count))
         at += count
     return ranges
-
-
-def _check_parts(given: Sequence[PipelineLayer], at: int, first: TensorPart) -> None:
-    for i in range(first.parts):
-        layer = given[i] if i < len(given) else None
-        wanted = (i, first.parts, first.residual)
-        if not isinstance(layer, TensorPart) or (layer.part, layer.parts, layer.residual) != wanted:
-            raise BadArgument(
-                f"layer {at + i} is not part {i} of the {first.parts} that layer {at} begins: make them with"
-                " agileml.pipeline.tensor_parts.split_layer"
-            )
 
 
 def sum_of_parts(parts: Sequence[Array], whole: Array, *, residual: bool) -> Array:

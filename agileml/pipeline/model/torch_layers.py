@@ -7,11 +7,20 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agileml.checks import torch_module
 from agileml.errors import BadArgument
-from agileml.extras import torch_module
-from agileml.pipeline.model.arrays import ABSENT, arrays_of_layer, is_absent, packed, unpacked
+from agileml.pipeline.model.arrays import (
+    ABSENT,
+    array_of,
+    arrays_of_layer,
+    is_absent,
+    packed,
+    seed_torch,
+    tensor_of,
+    tensors_of,
+    unpacked,
+)
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Values, Weights
-from agileml.pipeline.model.torch_arrays import array_of, seed_torch, tensor_of, tensors_of
 
 if TYPE_CHECKING:
     import torch

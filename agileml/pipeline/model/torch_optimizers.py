@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agileml.checks import torch_module
 from agileml.errors import BadArgument
-from agileml.extras import torch_module
-from agileml.pipeline.model.arrays import ABSENT, is_absent
+from agileml.pipeline.model.arrays import ABSENT, array_of, is_absent, tensor_of
 from agileml.pipeline.model.base import Array, Weights
-from agileml.pipeline.model.torch_arrays import array_of, tensor_of
 
 if TYPE_CHECKING:
     import torch

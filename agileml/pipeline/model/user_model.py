@@ -3,15 +3,14 @@
 import importlib.util
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import cloudpickle
 import numpy as np
 
+from agileml.checks import torch_module
 from agileml.errors import BadArgument, TrainerFailed
-from agileml.extras import torch_module
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
 from agileml.pipeline.model.layers import Dense, Dropout, cross_entropy
 from agileml.pipeline.model.tensor_parts import split_layer
@@ -31,7 +30,19 @@ def model_factory(target: str) -> ModelFactory:
     build = getattr(_import_file(path), function, None)
     if not callable(build):
         raise BadArgument(f"model {target!r}: {path} has no function {function!r}")
-    return _checked_factory(build, target)
+
+    def make(microbatch: int) -> PipelineModel:
+        try:
+            model = build(microbatch)
+        except Exception as error:
+            raise TrainerFailed(f"model {target}: {type(error).__name__}: {error}") from error
+        if not isinstance(model, PipelineModel) or not model.layers:
+            raise BadArgument(
+                f"model {target}: returned {type(model).__name__}; it must return a PipelineModel with layers"
+            )
+        return model
+
+    return make
 
 
 def _import_file(path: Path) -> object:
@@ -50,64 +61,39 @@ def _import_file(path: Path) -> object:
     return module
 
 
-def _checked_factory(function: Callable[[int], object], target: str) -> ModelFactory:
-    def make(microbatch: int) -> PipelineModel:
-        try:
-            model = function(microbatch)
-        except Exception as error:
-            raise TrainerFailed(f"model {target}: {type(error).__name__}: {error}") from error
-        if not isinstance(model, PipelineModel) or not model.layers:
-            raise BadArgument(
-                f"model {target}: returned {type(model).__name__}; it must return a PipelineModel with layers"
-            )
-        return model
-
-    return make
-
-
 CLASSES, FEATURES, WIDTH = 10, 64, 128
 TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS, PARTS = 32, 16, 64, 4, 4, 2
 
 
-@dataclass(frozen=True)
-class _Clusters:
+def _clusters(samples: int, number: int) -> tuple[Array, Array]:
     """Points around the centers of classes."""
-
-    samples: int
-
-    def __call__(self, number: int) -> tuple[Array, Array]:
-        centers = np.random.default_rng(0).standard_normal((CLASSES, FEATURES))
-        draw = np.random.default_rng((1, number))
-        targets = draw.integers(CLASSES, size=self.samples)
-        return centers[targets] + draw.standard_normal((self.samples, FEATURES)), targets
+    centers = np.random.default_rng(0).standard_normal((CLASSES, FEATURES))
+    draw = np.random.default_rng((1, number))
+    targets = draw.integers(CLASSES, size=samples)
+    return centers[targets] + draw.standard_normal((samples, FEATURES)), targets
 
 
 def mlp(microbatch: int) -> PipelineModel:
     """A classifier of eight layers."""
     layers: list[PipelineLayer] = [Dense(FEATURES, WIDTH), *(Dense(WIDTH, WIDTH) for _ in range(5))]
     layers += [Dropout(0.1), Dense(WIDTH, CLASSES, squash=False)]
-    return PipelineModel(layers, cross_entropy, _Clusters(microbatch))
+    return PipelineModel(layers, cross_entropy, partial(_clusters, microbatch))
 
 
-@dataclass(frozen=True)
-class _Sentences:
+def _sentences(samples: int, number: int) -> tuple[Array, Array]:
     """Each token follows from the two before it, most of the time."""
-
-    samples: int
-
-    def __call__(self, number: int) -> tuple[Array, Array]:
-        draw = np.random.default_rng((2, number))
-        tokens = draw.integers(TOKENS, size=(self.samples, SEQUENCE + 1))
-        for i in range(2, SEQUENCE + 1):
-            follows = draw.random(self.samples) < 0.9
-            tokens[:, i] = np.where(follows, (tokens[:, i - 1] + 3 * tokens[:, i - 2]) % TOKENS, tokens[:, i])
-        return tokens[:, :-1], tokens[:, 1:]
+    draw = np.random.default_rng((2, number))
+    tokens = draw.integers(TOKENS, size=(samples, SEQUENCE + 1))
+    for i in range(2, SEQUENCE + 1):
+        follows = draw.random(samples) < 0.9
+        tokens[:, i] = np.where(follows, (tokens[:, i - 1] + 3 * tokens[:, i - 2]) % TOKENS, tokens[:, i])
+    return tokens[:, :-1], tokens[:, 1:]
 
 
 def transformer(microbatch: int) -> PipelineModel:
     """A small language model: embedding, four blocks, and a projection to tokens."""
     torch_module()
-    return PipelineModel(torch_layers(_small_transformer), cross_entropy, _Sentences(microbatch))
+    return PipelineModel(torch_layers(_small_transformer), cross_entropy, partial(_sentences, microbatch))
 
 
 def _small_transformer():  # type: ignore[no-untyped-def]  # noqa: ANN202  # PyTorch may be missing
@@ -127,7 +113,9 @@ def split_transformer(microbatch: int) -> PipelineModel:
     for _ in range(BLOCKS):
         for kind in (partial(AttentionPart, HIDDEN, HEADS), partial(FeedForwardPart, HIDDEN, 4 * HIDDEN)):
             layers += split_layer([TorchLayer(partial(kind, part, PARTS)) for part in range(PARTS)], residual=True)
-    return PipelineModel([*layers, TorchLayer(partial(Linear, HIDDEN, TOKENS))], cross_entropy, _Sentences(microbatch))
+    return PipelineModel(
+        [*layers, TorchLayer(partial(Linear, HIDDEN, TOKENS))], cross_entropy, partial(_sentences, microbatch)
+    )
 
 
 BUILT_IN = {"mlp": mlp, "transformer": transformer, "split-transformer": split_transformer}

@@ -130,7 +130,8 @@ def _device(shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitReque
     own = [planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer) for span in spans]
     weights = sum(stage.weight_bytes for stage in own)
     received = sum(stage.input_bytes for stage in own if stage.layers[0])
-    sync = sync_factor(shape.pipelines, request.rules.sync) * weights / _sync_bandwidth(request.topology, shape, s)
+    sync_bandwidth = request.topology.slowest(s, s + shape.stages * (shape.pipelines - 1))
+    sync = sync_factor(shape.pipelines, request.rules.sync) * weights / sync_bandwidth
     return StageCost(
         sum(stage.forward_seconds for stage in own),
         sum(stage.backward_seconds for stage in own),
@@ -160,10 +161,6 @@ def _bandwidth_before(topology: Topology, shape: _Shape, s: int) -> float:
     ends = sorted((s, (s - 1) % shape.stages))
     starts = range(0, shape.stages * shape.pipelines, shape.stages)
     return min(topology.slowest(start + ends[0], start + ends[1]) for start in starts)
-
-
-def _sync_bandwidth(topology: Topology, shape: _Shape, s: int) -> float:
-    return topology.slowest(s, s + shape.stages * (shape.pipelines - 1))
 
 
 def _bottleneck(devices: Sequence[StageCost], microbatches: int) -> str:

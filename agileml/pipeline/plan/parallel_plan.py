@@ -1,10 +1,20 @@
-"""`ParallelPlan`: how a model is split, run, and how fast that is expected to be."""
+"""`ParallelPlan`: how a model is split into stages, run, and how fast that is expected to be."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil, inf
 from typing import Any, Literal
 
-from agileml.pipeline.profile.model_profile import BadProfile
+import numpy as np
+
+from agileml.pipeline.profile.model_profile import (
+    BadProfile,
+    CostRules,
+    Matrix,
+    SpanTables,
+    stage_seconds,
+    versioned_bytes,
+)
 from agileml.pipeline.schedule.schedules import (
     STASHING,
     ScheduleShape,
@@ -17,7 +27,73 @@ from agileml.pipeline.schedule.schedules import (
 )
 from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play
 
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """Layers `first` to `last`, on `replicas` workers that take inputs in turn."""
+
+    first: int
+    last: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class ModelSplit:
+    """Consecutive stages, and the seconds per input of the slowest stage or link."""
+
+    stages: tuple[PipelineStage, ...]
+    seconds: float
+    search: str
+
+    @property
+    def workers(self) -> int:
+        return sum(stage.replicas for stage in self.stages)
+
+    def __str__(self) -> str:
+        return "-".join(str(stage.replicas) for stage in self.stages)
+
+
+def in_flight(replicas: Sequence[int]) -> list[int]:
+    """Inputs in flight in each replica of every stage: workers from the stage on, over its replicas, rounded up."""
+    return [ceil(sum(replicas[s:]) / count) for s, count in enumerate(replicas)]
+
+
+Block = tuple[slice, slice]
+"""Spans by their first and their last layer."""
+
+
+WHOLE: Block = (slice(None), slice(None))
+
+
+class StageTables:
+    """Tables of stages of one model, by the workers of a stage, its links, and its inputs in flight."""
+
+    def __init__(self, tables: SpanTables, rules: CostRules) -> None:
+        self.spans, self.rules = tables, rules
+        self._seconds: dict[tuple[int, float], Matrix] = {}
+        self._surcharge: dict[int, Matrix] = {}
+        """0 where a stage fits, by inputs in flight, and infinite where not: adding is faster than choosing."""
+
+    def seconds(self, replicas: int, bandwidth: float) -> Matrix:
+        """Seconds per input of a stage on some workers, in memory or not."""
+        key = replicas, bandwidth
+        if key not in self._seconds:
+            spans = self.spans
+            self._seconds[key] = stage_seconds(spans.seconds, spans.weights, replicas, bandwidth, self.rules)
+        return self._seconds[key]
+
+    def fitting(self, seconds: Matrix, in_flight: int, block: Block = WHOLE) -> Matrix:
+        """These seconds of a block, infinite where a worker with `in_flight` inputs does not fit into memory."""
+        if self.rules.memory_bytes == inf:
+            return seconds
+        if in_flight not in self._surcharge:
+            need = versioned_bytes(self.spans.weights, self.spans.stash, in_flight, self.rules.optimizer)
+            self._surcharge[in_flight] = np.where(need <= self.rules.memory_bytes, 0.0, inf)
+        return seconds + self._surcharge[in_flight][block]
+
+
 SpeedBasis = Literal["profiled", "scaled"]
+
 
 _SPREAD = {"profiled": 0.15, "scaled": 0.4}
 """Half the width of the interval around an estimate, relative to it."""
@@ -167,25 +243,21 @@ def simulate(plan: ParallelPlan, batches: int) -> PlayedPlan:
         for stage in plan.stages
     ]
     if plan.scheme in STASHING:
-        return _best_extra(plan, times, batches)
+        # More inputs are admitted only where that is more than 1% faster: each costs a stash and a weight version.
+        replicas = [stage.replicas for stage in plan.stages]
+        rounds = max(replicas) * len(replicas) * max(batches, 3)
+        best: PlayedPlan | None = None
+        for extra in range(MOST_EXTRA + 1):
+            lines = replicated_orders(replicas, rounds, extra)
+            played = _played(plan, play(lines, times), lines, plan.microbatch * replicas[0], extra)
+            if best is None or played.samples_per_second > best.samples_per_second * 1.01:
+                best = played
+        assert best is not None
+        return best
     shape = ScheduleShape(plan.scheme, plan.depth, plan.microbatches, batches, plan.chunks)
     run = play([[order] for order in orders(shape)], times)
     samples = plan.microbatch * plan.microbatches * plan.stages[0].replicas
     return _played(plan, run, [[order] for order in orders(shape)], samples, 0)
-
-
-def _best_extra(plan: ParallelPlan, times: list[StageTimes], batches: int) -> PlayedPlan:
-    """Admits more inputs only where that is more than 1% faster: each costs a stash and a weight version."""
-    replicas = [stage.replicas for stage in plan.stages]
-    rounds = max(replicas) * len(replicas) * max(batches, 3)
-    best: PlayedPlan | None = None
-    for extra in range(MOST_EXTRA + 1):
-        lines = replicated_orders(replicas, rounds, extra)
-        played = _played(plan, play(lines, times), lines, plan.microbatch * replicas[0], extra)
-        if best is None or played.samples_per_second > best.samples_per_second * 1.01:
-            best = played
-    assert best is not None
-    return best
 
 
 def _played(

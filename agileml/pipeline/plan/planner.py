@@ -6,10 +6,9 @@ from math import gcd
 
 from agileml.errors import BadArgument, BadInput
 from agileml.pipeline.plan.candidates import planned_stage, straight_plans
-from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
+from agileml.pipeline.plan.parallel_plan import ModelSplit, ParallelPlan, PlannedStage, SpeedBasis, speed_interval
 from agileml.pipeline.plan.partition import check_layers_fit, noam, partition, split_bytes
 from agileml.pipeline.plan.requests import SplitRequest
-from agileml.pipeline.plan.stages import ModelSplit
 from agileml.pipeline.profile.model_profile import (
     BadProfile,
     ModelProfile,
@@ -63,7 +62,11 @@ def _with_tensor(
         grouped = replace(request, topology=request.topology.grouped(tensor), tensor=1)
     plans: list[ParallelPlan] = []
     for profile in lanes:
-        _check_counts(profile, grouped)
+        if grouped.stages and grouped.stages > len(profile.layers):
+            raise BadArgument(
+                f"stages is {grouped.stages}, and {profile.model} has {len(profile.layers)} layers:"
+                " use at most that many"
+            )
         check_layers_fit(profile, grouped.rules)
         plans += straight_plans(profile, grouped, basis)
         split = _partitioned(profile, grouped, basis)
@@ -137,13 +140,6 @@ def _why(loser: ParallelPlan, chosen: ParallelPlan) -> str:
         what = "more devices" if loser.devices > chosen.devices else "more memory"
         return f"the same speed with {what}"
     return f"{1 - speed:.1%} slower: limited by {loser.bottleneck}"
-
-
-def _check_counts(profile: ModelProfile, request: SplitRequest) -> None:
-    if request.stages and request.stages > len(profile.layers):
-        raise BadArgument(
-            f"stages is {request.stages}, and {profile.model} has {len(profile.layers)} layers: use at most that many"
-        )
 
 
 def _partitioned(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis) -> Iterator[ParallelPlan]:

@@ -42,7 +42,8 @@ def read_graph(text: str, *, model: str, microbatch: int, crossing: int = 1) -> 
     """The layers of a published profile. At most `crossing` tensors pass from one layer to the next."""
     nodes = _nodes(text)
     order = _order(nodes)
-    return ModelProfile(model, microbatch, _layers(order, nodes, crossing), _input_bytes(nodes))
+    input_bytes = sum(node.output_bytes for node in nodes.values() if node.is_input)
+    return ModelProfile(model, microbatch, _layers(order, nodes, crossing), input_bytes)
 
 
 def _nodes(text: str) -> dict[str, GraphNode]:
@@ -145,7 +146,3 @@ def _layer(piece: Sequence[GraphNode], output_bytes: float) -> LayerCost:
         sum(node.output_bytes for node in piece if not node.is_input),
         sum(node.weight_bytes for node in piece),
     )
-
-
-def _input_bytes(nodes: Mapping[str, GraphNode]) -> float:
-    return sum(node.output_bytes for node in nodes.values() if node.is_input)

@@ -82,7 +82,7 @@ def layout_by_rule(
 ) -> TransformerLayout:
     """Tensor parallelism within a server, then stages until the state fits, then pipelines."""
     total = shape.parameters * bytes_per_parameter
-    for tensor in _divisors(min(server, devices), server):
+    for tensor in [t for t in range(1, min(server, devices) + 1) if server % t == 0]:
         if total / tensor <= memory_bytes:
             return TransformerLayout(tensor, 1, devices // tensor)
     for stages in range(2, shape.layers + 1):
@@ -94,7 +94,3 @@ def layout_by_rule(
         f"devices is {devices}: {shape.parameters:.4g} parameters need {total:.4g} bytes, and the devices of"
         f" {memory_bytes:.4g} bytes cannot hold them: use more or larger devices"
     )
-
-
-def _divisors(most: int, server: int) -> list[int]:
-    return [t for t in range(1, most + 1) if server % t == 0]

@@ -9,10 +9,9 @@ from agileml.core.events import ControllerSettings
 from agileml.job import Counters, GaveUp, Trained, TrainingJob
 from agileml.pipeline.elastic.control import PipelineControl
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
-from agileml.pipeline.run.fleet_node import PIPELINE_MESSAGES, PipelineRole
-from agileml.pipeline.run.joint_update import check_joint_update
-from agileml.pipeline.run.model_source import ModelSource, load_model
+from agileml.pipeline.run.fleet_node import PIPELINE_MESSAGES, ModelSource, PipelineRole, load_model
 from agileml.pipeline.run.saved_layers import model_of_layers
+from agileml.pipeline.run.stage_program import check_joint_update
 from agileml.pipeline.run.training import PipelinePlan, elastic_settings
 from agileml.runtime.blob_store import BlobStore
 from agileml.runtime.checkpoints import ModelCheckpoints
@@ -28,14 +27,6 @@ class PipelineControllerRole(ControllerRole):
 
     settings: ElasticSettings
 
-    @property
-    def messages(self) -> tuple[type, ...]:
-        return PIPELINE_MESSAGES
-
-    @property
-    def model_bytes(self) -> int:
-        return round(sum(self.settings.layer_bytes))
-
     def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> PipelineControl:
         elastic = ElasticController(self.settings)
         if record is None:
@@ -47,6 +38,8 @@ class PipelineControllerRole(ControllerRole):
 class PreparedPipeline(RunnableJob):
     """A pipeline's job. An update is a clock, and a layer is a partition of the model."""
 
+    nodes_are_alike = True
+
     code: str
     task: ModelSource
     settings: ElasticSettings
@@ -55,23 +48,25 @@ class PreparedPipeline(RunnableJob):
     def least_nodes(self) -> int:
         return min(self.settings.layouts)
 
-    @property
-    def nodes_are_alike(self) -> bool:
-        return True
-
     def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
         return PipelineControllerRole(
             rendezvous=rendezvous,
             memory=memory,
             code=self.code,
             job=self.job,
+            model_bytes=round(sum(self.settings.layer_bytes)),
+            messages=PIPELINE_MESSAGES,
             settings=self.settings,
         )
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> PipelineRole:
-        layers = len(self.settings.layer_bytes)
         return PipelineRole(
-            name=name, reliable=reliable, rendezvous=rendezvous, job=self.job, task=self.task, layers=layers
+            name=name,
+            reliable=reliable,
+            rendezvous=rendezvous,
+            job=self.job,
+            work=self.task,
+            partitions=len(self.settings.layer_bytes),
         )
 
     def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:

@@ -1,12 +1,18 @@
-"""The process of a pipeline node in a fleet: the state machine of `node`, on the message loop that all nodes have."""
+"""The process of a pipeline node in a fleet: the state machine of `node`, on the message loop that all nodes have.
+
+A `ModelSource` says where the process has its model from.
+"""
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import get_args
+from typing import Any, cast, get_args
 
+from agileml.apps.registry import TrainerSource
 from agileml.params.layout import Params
 from agileml.pipeline.elastic.messages import (
     CopyLayers,
@@ -17,8 +23,9 @@ from agileml.pipeline.elastic.messages import (
     RunBatches,
     TakeSeat,
 )
-from agileml.pipeline.run.model_source import ModelSource
-from agileml.pipeline.run.node import PipelineFrame, PipelineNode
+from agileml.pipeline.model.base import PipelineModel, UpdateRule
+from agileml.pipeline.model.user_model import model_factory
+from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.run.saved_layers import SavedLayers, model_of_layers
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Hello, Leave, Ready, Version
@@ -26,35 +33,67 @@ from agileml.runtime.node_loop import NodeLoop
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected
+from agileml.user_code import copy_of, original
+
+_MICROBATCH = "microbatch"
+
+
+_COPIED = "a model of the caller"
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """How the model of a job's source is trained. A model with an optimizer keeps it."""
+
+    optimizer: UpdateRule
+    scheme: str
+    batch: int
+    recompute: bool = False
+
+    def task(self, source: TrainerSource) -> PipelineTask:
+        model = load_model(source)
+        return PipelineTask(model, model.optimizer or self.optimizer, self.scheme, self.recompute)
+
+
+def file_source(target: str, microbatch: int) -> TrainerSource:
+    """The model of this name with `microbatch` samples per microbatch."""
+    return TrainerSource(target, {_MICROBATCH: microbatch})
+
+
+def copied_source(model: PipelineModel) -> TrainerSource:
+    """A copy of a model."""
+    return TrainerSource(_COPIED, copy_of(model))
+
+
+def load_model(source: TrainerSource) -> PipelineModel:
+    """The model of a source."""
+    if source.target == _COPIED:
+        return cast("PipelineModel", original(**cast("dict[str, Any]", source.arguments)))
+    microbatch = source.arguments[_MICROBATCH]
+    assert isinstance(microbatch, int)
+    return model_factory(source.target)(microbatch)
+
 
 PIPELINE_MESSAGES = tuple(
     kind for kind in (*get_args(NodeInstruction), *get_args(NodeReport), PipelineFrame) if kind is not LeavePipeline
 )
 """Messages that only pipelines have; nodes are told to leave as in every job."""
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRole(NodeRole):
     """A machine that is a stage of a pipeline, or waits to become one."""
 
-    task: ModelSource
-    layers: int
+    work: ModelSource
 
-    def process(self, vitals: Vitals) -> "PipelineProcess":
+    def process(self, vitals: Vitals) -> PipelineProcess:
         return PipelineProcess(self, vitals)
-
-    @property
-    def work(self) -> ModelSource:
-        return self.task
-
-    @property
-    def partitions(self) -> int:
-        return self.layers
 
     def model(self, versions: Sequence[Version]) -> Params:
         return model_of_layers(versions)
+
+
+log = logging.getLogger(__name__)
 
 
 class PipelineProcess(NodeLoop):
@@ -62,7 +101,7 @@ class PipelineProcess(NodeLoop):
 
     def __init__(self, role: PipelineRole, vitals: Vitals) -> None:
         super().__init__(role, vitals, PIPELINE_MESSAGES)
-        self._task = role.task
+        self._task = role.work
         self._code = role.job.source.code()
         self._saved: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._store = SavedLayers(role.rendezvous.blobs, self._note_saved)

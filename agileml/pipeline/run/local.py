@@ -1,8 +1,12 @@
-"""`train_local`: an elastic pipeline on processes of this computer, in one call."""
+"""`train_local`: an elastic pipeline on processes of this computer, in one call, also with faults."""
 
+from __future__ import annotations
+
+import re
 import secrets
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,30 +14,36 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.core.events import Iteration
 from agileml.core.members import Members
+from agileml.engines.chaos import WARNING_SECONDS, Act, Evict, Join, KillNodes, RunningMachine
 from agileml.engines.local.fleet import CONTROLLER_MEMORY, SECRET_BYTES, LocalFleet, run_job
 from agileml.engines.local.processes import Processes
-from agileml.errors import JobFailed
-from agileml.job import GaveUp, TrainingJob
+from agileml.errors import BadArgument, JobFailed
+from agileml.job import GaveUp, Stopping, TrainingJob
 from agileml.pipeline.elastic.control import details_of
 from agileml.pipeline.elastic.controller import EpochRecord
 from agileml.pipeline.model.arrays import named_arrays
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
-from agileml.pipeline.run.checkpoint_file import PipelineCheckpoint, load_checkpoint, save_checkpoint
-from agileml.pipeline.run.fault_script import FaultScript
 from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
-from agileml.pipeline.run.model_source import ModelSource, copied_source
+from agileml.pipeline.run.fleet_node import ModelSource, copied_source
 from agileml.pipeline.run.node import layer_state
-from agileml.pipeline.run.saved_layers import layer_frame, version_of
+from agileml.pipeline.run.saved_layers import (
+    PipelineCheckpoint,
+    layer_frame,
+    load_checkpoint,
+    save_checkpoint,
+    version_of,
+)
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, check_nodes
 from agileml.runtime.blob_store import UnreadableBlob
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_process import Memory
 from agileml.runtime.output import show
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.stopping import Stopping
 
 HANG_SECONDS = 30.0
 """A node that makes no progress for this long is replaced."""
+
+
 _SILENT_SECONDS = 10.0
 """The computer may be busy, and a process that ends is noticed at once."""
 
@@ -89,6 +99,38 @@ def train_local(
         if result.interrupted:
             raise KeyboardInterrupt
         return run.trained(result.clocks)
+
+
+@dataclass
+class FaultScript:
+    """Kills or warns the node of the first seat, or adds a node, once each update is reached."""
+
+    faults: list[tuple[int, str]]
+    seated: tuple[str, ...] = ()
+    """The nodes of the present epoch, by seat."""
+
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
+        staying = {machine.name for machine in machines if not machine.warned}
+        nodes = [node for node in self.seated if node in staying]
+        acts: list[Act] = []
+        while self.faults and self.faults[0][0] <= clock and (nodes or self.faults[0][1] == "join"):
+            _, kind = self.faults.pop(0)
+            acts.append(Join(1) if kind == "join" else _taken(kind, nodes.pop(0)))
+        return acts
+
+
+def parse_faults(text: str) -> FaultScript:
+    """The script of a text such as `kill 5, warn 9, join 12`."""
+    faults = []
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        matched = _FAULT.fullmatch(part)
+        if not matched:
+            raise BadArgument(f"fault {part!r}: write kill, warn or join and the number of an update, such as 'kill 5'")
+        faults.append((int(matched[2]), matched[1]))
+    return FaultScript(sorted(faults))
+
+
+_FAULT = re.compile(r"(kill|warn|join) (\d+)")
 
 
 class _LocalRun:
@@ -155,3 +197,7 @@ def save_weights(path: Path, trained: TrainedPipeline) -> None:
     """Writes the model of a training as `spotctl launch` does: weights and buffers of all layers, by name."""
     with path.open("wb") as file:
         np.savez(file, **named_arrays(trained.weights, trained.buffers))  # type: ignore[arg-type]
+
+
+def _taken(kind: str, node: str) -> Act:
+    return KillNodes((node,)) if kind == "kill" else Evict((node,), WARNING_SECONDS)

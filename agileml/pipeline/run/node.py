@@ -95,7 +95,10 @@ class PipelineNode:
         """Takes a frame of this epoch or a later one."""
         kind, layer, batch = frame.key
         if kind == COPY:
-            self._keep_copy(frame, layer, batch)
+            # The work order that says to keep the copy may come later.
+            if frame.epoch == self.epoch and (batch in self._keep or batch > max(self._keep, default=0)):
+                self._snapshots.setdefault(batch, {})[layer] = layer_state(frame)
+                self.report(CopyKept(self.name, self.epoch, batch, layer))
         elif frame.epoch >= self.epoch:
             self._frames[frame.epoch, frame.key] = frame
             self._continue()
@@ -127,12 +130,6 @@ class PipelineNode:
             assert self.store is not None
             frame = state_frame(STATE, order.epoch, order.batch, layer, states[layer])
             self.store.save(frame, partial(self.report, LayerSaved(self.name, order.epoch, order.batch, layer)))
-
-    def _keep_copy(self, frame: PipelineFrame, layer: int, batch: int) -> None:
-        # The work order that says to keep the copy may come later.
-        if frame.epoch == self.epoch and (batch in self._keep or batch > max(self._keep, default=0)):
-            self._snapshots.setdefault(batch, {})[layer] = layer_state(frame)
-            self.report(CopyKept(self.name, self.epoch, batch, layer))
 
     def _continue(self) -> None:
         if self._seat is not None:

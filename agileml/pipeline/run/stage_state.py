@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agileml.pipeline.model.arrays import ABSENT, BFLOAT16, is_absent
+from agileml.pipeline.model.arrays import ABSENT, BFLOAT16, added, is_absent
 from agileml.pipeline.model.base import (
     AddingLayer,
     Array,
@@ -18,7 +18,6 @@ from agileml.pipeline.model.base import (
     Weights,
     users_code,
 )
-from agileml.pipeline.model.gradients import added
 from agileml.pipeline.model.tensor_parts import Awaiting, Lanes, TensorPart, pieces, sum_of_parts
 
 PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"

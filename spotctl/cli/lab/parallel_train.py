@@ -60,8 +60,7 @@ def train(
     from agileml.pipeline.model.base import UpdateRule
     from agileml.pipeline.model.optimizers import Optimizer
     from agileml.pipeline.model.user_model import model_factory
-    from agileml.pipeline.run.fault_script import parse_faults
-    from agileml.pipeline.run.local import PipelineStopped, save_weights, train_local
+    from agileml.pipeline.run.local import PipelineStopped, parse_faults, save_weights, train_local
     from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
     from spotctl.files.parallel_files import check_folder, load_plan
     from spotctl.lab import parallel

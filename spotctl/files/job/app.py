@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from agileml.apps.builtin import BUILT_IN
+from agileml.apps import BUILT_IN
 from agileml.apps.code import split
 from spotctl.files.job.conversions import meant
 

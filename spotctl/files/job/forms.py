@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from agileml.params.wire_names import WIRES
+from agileml.params import WIRES
 from agileml.pipeline.schedule.schedules import SCHEMES
 from pricing_data.catalog import ARM, X86
 from pricing_data.known_clouds import cloud_names

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agileml.apps.builtin import BUILT_IN
+from agileml.apps import BUILT_IN
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import CPU

@@ -14,14 +14,12 @@ from agileml.engines.job_state import forget, is_unfinished
 from agileml.engines.ray import RayEngine
 from agileml.errors import TrainerFailed
 from agileml.iteration_log import LoggedRun
-from agileml.job import Listener, Trained
+from agileml.job import Convergence, Listener, Trained
 from agileml.params.layout import Params
-from agileml.policies.policy import TrainingPolicy
-from agileml.policies.stage import FixedStage, LearnedStage
+from agileml.policies.stage import FixedStage, LearnedStage, TrainingPolicy
 from agileml.reference import replay
 from agileml.runtime.folders import read_secret
 from agileml.runtime.output import Output
-from agileml.stopping import Convergence
 from agileml.training import TrainOptions, train
 from agileml.transport import parse_host_port
 from agileml.user_code import users_traceback

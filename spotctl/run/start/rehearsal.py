@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agileml.errors import AgileMLError
-from agileml.runtime.job_shape import isolated_shape_of
+from agileml.runtime.prepared_job import isolated_shape_of
 from spotctl.agent.command import RunningCommand
 from spotctl.agent.data_transfer import local_copy
 from spotctl.agent.errors import AgentError

@@ -16,9 +16,9 @@ from agileml.job import TrainingJob
 from agileml.join import node_name
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
-from agileml.pipeline.run.model_source import ModelSource, file_source
+from agileml.pipeline.run.fleet_node import ModelSource, file_source
 from agileml.pipeline.run.training import PipelinePlan
-from agileml.runtime.job_shape import isolated
+from agileml.runtime.prepared_job import isolated
 from agileml.transport import TcpAddress
 from spotctl.agent.files import Watched, replace_json
 from spotctl.clouds.capabilities import ReverseTunnel

@@ -15,13 +15,11 @@ from agileml.engines.attached import AttachedJob, newest_checkpoint
 from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of, redone_fields, share_fields, spans_text
-from agileml.job import Counters, Trained, TrainingJob
+from agileml.job import Convergence, Counters, Stopping, Trained, TrainingJob
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.folders import SECRET_VARIABLE
-from agileml.runtime.job_shape import isolated_shape_of
-from agileml.runtime.prepared_job import PreparedJob, RunnableJob
-from agileml.stopping import Convergence, Stopping
+from agileml.runtime.prepared_job import PreparedJob, RunnableJob, isolated_shape_of
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from agileml.core.placement import Footprint, active_servers, balance, level, target_table
+from agileml.core.placement import Footprint, balance, level, may_serve, target_table
 from agileml.policies.stage import Thresholds, stage_of
 from agileml.protocol.messages import Table
 
@@ -159,9 +159,9 @@ def test_previous_workers_get_their_shards_back_the_latest_first() -> None:
 
 
 def test_the_longest_running_half_serves_at_most_one_node_per_partition() -> None:
-    assert active_servers(Footprint((), tuple("abcde")), 8) == ("a", "b", "c")
-    assert active_servers(Footprint((), tuple("abcdefgh")), 2) == ("a", "b")
-    assert active_servers(Footprint((), ("a",)), 2) == ("a",)
+    assert may_serve(Footprint((), tuple("abcde")), 2, 8) == ("a", "b", "c")
+    assert may_serve(Footprint((), tuple("abcdefgh")), 2, 2) == ("a", "b")
+    assert may_serve(Footprint((), ("a",)), 2, 2) == ("a",)
 
 
 @given(
@@ -182,7 +182,7 @@ def test_every_stage_uses_the_right_nodes(
         for count in (partitions, partitions, shards)
     )
     found = placed(footprint, stage, Table(3, owners, backups, workers), {})
-    serving = footprint.reliable if stage == 1 or not transient else active_servers(footprint, partitions)
+    serving = may_serve(footprint, stage, partitions)
     working = footprint.transient if stage == 3 and transient else footprint.reliable + footprint.transient
     assert set(found.owners) <= set(serving)
     assert set(found.workers) <= set(working)

@@ -18,7 +18,7 @@ def measured() -> PlannedChanges:
     planned.assignment.table = Table(1, owners, ("",) * PARTITIONS, SERVERS)
     for _ in range(2 * MEASUREMENTS_BEFORE_MOVE):
         for name in SERVERS:
-            planned.balance.add(ServerTimed("r1", 1, name, 10, 10.0 if name == "r0" else 1.0))
+            planned.add_measurement(ServerTimed("r1", 1, name, 10, 10.0 if name == "r0" else 1.0))
     return planned
 
 

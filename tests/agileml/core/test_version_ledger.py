@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agileml.core.recovery import VersionLedger
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from agileml.protocol.messages import Move, PartitionProgress, WorkDone
 from agileml.work import WorkPlan
 

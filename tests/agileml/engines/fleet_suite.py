@@ -17,9 +17,8 @@ from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
-from agileml.job import Trained, TrainingJob
+from agileml.job import Stopping, Trained, TrainingJob
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, reliable
 from tests.agileml.toys import Decades, Gated
 

@@ -19,15 +19,13 @@ from agileml.apps.registry import TrainerSource
 from agileml.engines import job_state
 from agileml.engines.local.fleet import CONTROLLER_MEMORY
 from agileml.errors import BadInput
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Layout
 from agileml.roles.node import JobSettings
 from agileml.runtime.attach import publish
 from agileml.runtime.blob_store import FileBlobStore
-from agileml.runtime.job_shape import JobShape
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import JobShape, PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.stopping import Stopping
 from agileml.transport import TcpAddress
 from agileml.work import WorkPlan
 from tests.agileml.engines.attached_jobs import AttachedTraining, free_port, secret_file, write_trainer

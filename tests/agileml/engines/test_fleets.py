@@ -20,9 +20,8 @@ from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.job import Trained, TrainingJob
 from agileml.runtime.folders import SECRET_VARIABLE
-from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import NOT_ADMITTED
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import PreparedJob, shape_of
 from tests.agileml.engines.fleet_suite import LENGTHS, FleetSuite, Log, ReplacingFleetSuite
 from tests.agileml.engines.forked_node import ForkedNode, start_fork_server
 from tests.agileml.engines.jobs import processes

@@ -18,9 +18,8 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Act, KillNodes, RunningMachine, Script
 from agileml.engines.local import LocalEngine
-from agileml.job import Trained, TrainingJob
+from agileml.job import Stopping, Trained, TrainingJob
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from agileml.trainer import ParamView
 from tests.agileml.engines.jobs import (
     Choice,

@@ -20,11 +20,10 @@ from agileml.engines.chaos import Act, Join, RunningMachine
 from agileml.engines.local import LocalEngine
 from agileml.engines.sim import SimulatedEngine
 from agileml.errors import AgileMLError, Unrecoverable
-from agileml.job import GaveUp, TrainingJob
+from agileml.job import GaveUp, Stopping, TrainingJob
 from agileml.reference import model_digest
 from agileml.roles.node import JobSettings
 from agileml.runtime.output import Printed
-from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Timetable, kill, processes, transient
 from tests.samples import LOCAL_FAULT
 

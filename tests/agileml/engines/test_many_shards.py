@@ -13,10 +13,9 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
 from agileml.roles.node import JobSettings
-from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample
 from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill
 

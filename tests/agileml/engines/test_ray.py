@@ -23,8 +23,7 @@ from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.engines.chaos import Act, Join, RunningMachine, Script
 from agileml.engines.ray import RayEngine
-from agileml.job import Trained, TrainingJob
-from agileml.stopping import Stopping
+from agileml.job import Stopping, Trained, TrainingJob
 from spotctl.run.work.training_workload import LOG_FILE
 from tests.agileml.engines.attached_jobs import PACE, write_trainer
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME, FleetSuite, Log, Recorder, ReplacingFleetSuite

@@ -14,9 +14,8 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.engines.attached import AttachedJob
 from agileml.runtime.folders import SECRET_VARIABLE
-from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import NOT_ADMITTED
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import PreparedJob, shape_of
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME
 
 pytestmark = pytest.mark.timeout(600)

@@ -17,13 +17,11 @@ from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.errors import BadTrainer, TrainerFailed
 from agileml.iteration_log import redone_fields
-from agileml.job import Trained, TrainingJob
-from agileml.policies.policy import ClockSums
-from agileml.policies.stage import Thresholds
+from agileml.job import Convergence, Stopping, Trained, TrainingJob
+from agileml.policies.stage import ClockSums, Thresholds
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings
 from agileml.runtime.results import Clocks
-from agileml.stopping import Convergence, Stopping
 from tests.agileml.toys import Scripted
 
 CLOCKS = 20

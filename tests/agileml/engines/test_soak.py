@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agileml.job import Stopping
 from agileml.reference import model_digest, run
-from agileml.stopping import Stopping
 from tests.agileml.soak import Paced, Storm, growth, soak
 from tests.samples import LONG_RUN
 

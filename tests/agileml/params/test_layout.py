@@ -53,7 +53,7 @@ def test_a_cut_by_hand() -> None:
         (Segment("a", 4, 6), Segment("b", 0, 1)),
         (Segment("b", 1, 5),),
     )
-    assert [(home.partition, home.index) for home in layout.homes("b")] == [(1, 1), (2, 0)]
+    assert [(partition, index) for partition, index, _ in layout.homes("b")] == [(1, 1), (2, 0)]
 
 
 def test_fewer_rows_than_partitions_leave_some_empty() -> None:

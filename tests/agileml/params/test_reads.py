@@ -128,8 +128,8 @@ def test_only_rows_of_the_latest_snapshot_can_be_read(specs: tuple[ArraySpec, ..
             if absent:
                 with pytest.raises(MissingRows):
                     view.read(spec.name, requested)
-                homes = [home for home in layout.homes(spec.name) for row in absent]
-                lie = {home.partition for home in homes for row in absent if home.segment.lo <= row < home.segment.hi}
+                homes = [(partition, segment) for partition, _, segment in layout.homes(spec.name)]
+                lie = {partition for partition, segment in homes for row in absent if segment.lo <= row < segment.hi}
                 assert cache.missed == lie
                 cache.missed.clear()
             else:
@@ -173,10 +173,10 @@ def test_a_chunk_with_missing_rows_is_discarded(reads: Callable[[ParamView], Non
     some: Delta = [RowDelta(np.array([0, 1], np.int32), np.zeros(2))]
     cache.assign(0, some, 0)
     assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10, 0)).missed == {0}
-    assert chunk_runner.take(1) == {}
+    assert chunk_runner.updates.take(1) == {}
     cache.fill(0, [np.zeros(4)], 0)
     assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10, 0)).missed == frozenset()
-    ((entry,),) = chunk_runner.take(1).values()
+    ((entry,),) = chunk_runner.updates.take(1).values()
     assert entry.delta[0] is not None
 
 

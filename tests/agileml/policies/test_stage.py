@@ -8,8 +8,18 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, TrainingPolicy, TrainingReport, UseStage
-from agileml.policies.stage import FixedStage, LearnedStage, StageByRatio, Thresholds
+from agileml.policies.stage import (
+    ClockFinished,
+    ClockSums,
+    FixedStage,
+    LearnedStage,
+    NodesChanged,
+    StageByRatio,
+    Thresholds,
+    TrainingPolicy,
+    TrainingReport,
+    UseStage,
+)
 from tests.agileml.stage_trials import MOST_BEHIND, Trial, trained
 
 SUMS = ClockSums(pushed=100, pulled=100, backup=50)

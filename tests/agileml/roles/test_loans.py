@@ -81,7 +81,7 @@ class Pair:
         what, _, name = choice.partition(" ")
         if what == "finish":
             work = self.computing.pop(name).work
-            self.workers[name].finish(WorkResult(work, 1.0, 0.0, 0))
+            self.workers[name].receive(WorkResult(work, 1.0, 0.0, 0))
             self._carry_out(name)
         elif what == "give":
             # At the end of the clock at first, and then at once: its worker has been warned in the meantime.
@@ -119,7 +119,7 @@ class Pair:
             assert helping is not None
             parts += [
                 sorted(worker.shards.items()),
-                helping.loans.lent,
+                helping.lent,
                 helping.errands,
                 helping.pace,
                 helping.policy.heard,
@@ -132,7 +132,7 @@ class Pair:
         assert self.pushed == dict.fromkeys(everything, 1), f"{self.trace}: {self.pushed}"
         for worker in self.workers.values():
             assert worker.helping is not None
-            assert not worker.helping.loans.lent
+            assert not worker.helping.lent
             assert not worker.helping.errands
             assert all(left.clock == 2 for left in worker.shards.values())
 

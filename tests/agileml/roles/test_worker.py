@@ -64,7 +64,7 @@ class Harness:
         return self._actions()
 
     def finish(self, task: Compute) -> list[Action]:
-        self.worker.finish(self.worker.chunk_runner.run(task.work, lambda: 0.0))
+        self.worker.receive(self.worker.chunk_runner.run(task.work, lambda: 0.0))
         return self._actions()
 
     def work(self, actions: list[Action]) -> list[Action]:
@@ -344,11 +344,11 @@ def test_a_result_of_no_work_is_refused() -> None:
     harness, task = begun()
     harness.work([task])
     with pytest.raises(InvalidTransition, match=r"w is WAITING and does not expect WorkResult\("):
-        harness.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
+        harness.worker.receive(WorkResult(task.work, 0.5, 3.0, 2))
 
 
 def test_a_result_counts_for_its_clock() -> None:
     harness, task = begun()
-    harness.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
+    harness.worker.receive(WorkResult(task.work, 0.5, 3.0, 2))
     tally = harness.worker.contributions.open[1]
     assert (tally.chunks, tally.seconds, tally.loss_sum, tally.loss_count) == ({0: Ranges(((0, 1),))}, 0.5, 3.0, 2)

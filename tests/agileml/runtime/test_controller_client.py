@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agileml.core.events import Iteration, NodeLost
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Warned
 from agileml.runtime import controller_client

@@ -10,10 +10,10 @@ import pytest
 
 from agileml.core.events import Iteration
 from agileml.core.members import heartbeat_name
-from agileml.policies.policy import ClockSums
+from agileml.job import Observation
+from agileml.policies.stage import ClockSums
 from agileml.runtime import controller_process
 from agileml.runtime.controller_process import Memory, NodeNames
-from agileml.stopping import Observation
 from agileml.transport import Identity
 
 

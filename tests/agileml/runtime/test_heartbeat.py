@@ -19,18 +19,16 @@ from agileml.core.events import NodeLost
 from agileml.core.members import heartbeat_name, node_of
 from agileml.engines.base import Gone
 from agileml.engines.local.processes import Processes
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Ready, Recover, Table, WorkDone
 from agileml.roles.node import JobSettings
 from agileml.runtime.heartbeat import LEAVE_SECONDS, STACK_SECONDS, beating
-from agileml.runtime.job_shape import shape_of
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.output import Printed, captured
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import PreparedJob, shape_of
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample
 from tests.agileml.engines.jobs import node_pid
 

@@ -16,7 +16,7 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, ControllerUnreachable
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
 from agileml.protocol.messages import (
@@ -32,14 +32,12 @@ from agileml.protocol.messages import (
     WorkDone,
 )
 from agileml.roles.node import JobSettings, Node
-from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.node_loop import tells_of_a_broken_link
 from agileml.runtime.node_process import NodeProcess, TrainerRole
-from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.prepared_job import JobShape, PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.vitals import Vitals
-from agileml.stopping import Stopping
 from agileml.trainer import plan_of
 from agileml.transport import Lost, Rejected
 from tests.agileml.toys import Scripted

@@ -9,7 +9,7 @@ import pytest
 
 from agileml import reference
 from agileml.apps.registry import TrainerSource
-from agileml.params.wire_names import WIRES
+from agileml.params import WIRES
 from agileml.runtime.results import model_of
 from agileml.torch import TorchModule
 from tests.agileml.local_faults import LocalSchedule, digest_after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agileml.core.events import Iteration
 from agileml.join import node_name
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.log import events as ev

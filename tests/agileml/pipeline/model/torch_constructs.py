@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.model.arrays import seed_torch, tensor_of
 from agileml.pipeline.model.base import Microbatches, PipelineModel
-from agileml.pipeline.model.torch_arrays import seed_torch, tensor_of
 from agileml.pipeline.model.torch_layers import TorchLoss, torch_layers
 from agileml.pipeline.model.torch_optimizers import TorchOptimizer
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated

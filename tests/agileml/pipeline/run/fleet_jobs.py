@@ -18,14 +18,13 @@ from agileml.core.events import Iteration
 from agileml.engines.chaos import Act, Evict, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.local import LocalEngine
 from agileml.errors import AgileMLError
-from agileml.job import Trained, TrainingJob
+from agileml.job import Stopping, Trained, TrainingJob
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.model.layers import Dense
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
-from agileml.pipeline.run.model_source import ModelSource, copied_source
+from agileml.pipeline.run.fleet_node import ModelSource, copied_source
 from agileml.pipeline.run.training import PipelinePlan
-from agileml.stopping import Stopping
 from tests.agileml.cut_links import MOST_CUTS, cut_one, own_name
 from tests.agileml.pipeline.oracle import WIDTH, small_model, trained
 

@@ -19,8 +19,7 @@ from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
-from agileml.pipeline.run.fault_script import parse_faults
-from agileml.pipeline.run.local import PipelineStopped, train_local
+from agileml.pipeline.run.local import PipelineStopped, parse_faults, train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
 from tests.agileml.pipeline.oracle import Waves, same, small_model, trained
 from tests.agileml.pipeline.run.elastic_schedules import problem

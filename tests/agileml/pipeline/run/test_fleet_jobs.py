@@ -14,15 +14,14 @@ from agileml.core.events import Iteration
 from agileml.engines.attached import AttachEngine
 from agileml.engines.chaos import Chaos
 from agileml.errors import AgileMLError, BadArgument
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.pipeline.model.base import PipelineModel
 from agileml.pipeline.model.layers import Dense, squared_error
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import prepare_pipeline
-from agileml.pipeline.run.model_source import ModelSource, copied_source, load_model
+from agileml.pipeline.run.fleet_node import ModelSource, copied_source, load_model
 from agileml.pipeline.run.training import PipelinePlan
 from agileml.runtime.folders import read_secret
-from agileml.stopping import Stopping
 from agileml.transport import TcpAddress
 from tests.agileml.pipeline.oracle import Waves, small_model, trained
 from tests.agileml.pipeline.run.fleet_jobs import BATCH, MOMENTUM, NODES, Faults, check, prepared, problem, run, same

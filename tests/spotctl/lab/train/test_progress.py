@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agileml.core.events import Iteration
-from agileml.policies.policy import ClockSums
+from agileml.policies.stage import ClockSums
 from spotctl.lab.train import progress
 from spotctl.lab.train.progress import marked_clocks
 

@@ -11,10 +11,9 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, BadArgument, TrainerFailed
-from agileml.job import TrainingJob
+from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
-from agileml.runtime.job_shape import isolated_shape_of, shape_of
-from agileml.stopping import Stopping
+from agileml.runtime.prepared_job import isolated_shape_of, shape_of
 
 TRAINER = """
 import os
@@ -82,7 +81,7 @@ from pathlib import Path
 from agileml.apps.registry import TrainerSource
 from agileml.engines.local.processes import Processes
 from agileml.job import JobSettings, Stopping, TrainingJob
-from agileml.runtime.job_shape import isolated_shape_of
+from agileml.runtime.prepared_job import isolated_shape_of
 
 signal.signal(signal.SIGINT, lambda *_: None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.stopping import Convergence, Observation, Stopping
+from agileml.job import Convergence, Observation, Stopping
 
 
 def history(*losses: float | None) -> list[Observation]:

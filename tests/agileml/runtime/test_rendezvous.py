@@ -12,9 +12,8 @@ import pytest
 
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat
-from agileml.runtime.address_book import AddressBook, Directory, listening_host
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
+from agileml.runtime.rendezvous import AddressBook, Directory, FolderRendezvous, LinkedRendezvous, listening_host
 from agileml.transport import BadAddress, Rejected, TcpAddress, UnixAddress, parse_host_port
 from tests.agileml.engines.attached_jobs import free_port
 

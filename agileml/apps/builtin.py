@@ -1,7 +1,0 @@
-"""The built-in trainers by name. Checking a job file imports this module, so it imports nothing."""
-
-BUILT_IN = {
-    "mf": "agileml.apps.mf:MatrixFactorization",
-    "mlr": "agileml.apps.mlr:LogisticRegression",
-    "lda": "agileml.apps.lda:TopicModel",
-}
