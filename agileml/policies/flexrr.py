@@ -81,7 +81,7 @@ class FlexRR:
     heard: Mapping[str, Heard] = field(default_factory=dict)
 
     def clock_took(self, seconds: float) -> FlexRR:
-        """This worker has finished its part of a clock, in so many seconds of work."""
+        """This worker has finished its part of a clock, after `seconds` of work."""
         return replace(self, usual=(self.usual + seconds) / 2 if self.usual else seconds)
 
     def other_reported(
