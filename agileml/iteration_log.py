@@ -38,21 +38,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
-    """The end of a job; `loss` is the loss of its model. Updates that were sent but not applied count as lost.
-
-    Fields:
-        clocks: clocks done
-        updates_sent: updates that workers sent
-        updates_applied: updates that the model received
-        updates_lost: updates that were sent and not applied; 0 unless something is broken
-        updates_doubled: updates that were applied twice; 0 unless something is broken
-        evictions: evictions survived
-        failures: failures survived
-        model_sha256: SHA-256 of the model
-        loss: loss of the model at the end; null if the trainer computes none
-        samples: items that the training went through
-        interrupted: whether it was interrupted; missing if not
-    """
+    """The end of a job; `loss` is the loss of its model. Updates that were sent but not applied count as lost."""
     ending: dict[str, Any] = {
         "clocks": trained.clocks,
         "updates_sent": trained.counters.sent,
@@ -69,11 +55,7 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 
 
 def redone_fields(events: Iterable[str]) -> dict[str, Any]:
-    """The finished clocks that were done again, from the events of all clocks; empty if there were none.
-
-    Fields:
-        redone_clocks: finished clocks that were done again after a loss, as pairs of first and last; missing if none
-    """
+    """The finished clocks that were done again, from the events of all clocks; empty if there were none."""
     spans = clocks_done_again(events)
     return {"redone_clocks": spans} if spans else {}
 
@@ -87,15 +69,6 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
     """Effects of measures against slow machines: items done by others than their owners, bytes that moved, the times.
 
     In jobs with backup workers, `waited_for` has the number of workers that each clock waited for.
-
-    Fields:
-        reassigned_items: items done by other workers than their owners
-        helped_ms: time that these took, in milliseconds
-        moved_bytes: bytes of data that moved for it
-        waited_for: number of workers that each clock waited for, in jobs with backup workers
-        dropped_chunks: chunks that arrived too late and were dropped
-        suspended_seconds: time for which workers were suspended
-        -> agileml.iteration_log:share_fields
     """
     clocks = [iteration.sums for iteration in iterations]
     return {
@@ -110,12 +83,7 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
 
 
 def share_fields(latest: Sequence[Iteration]) -> dict[str, float]:
-    """How evenly the shards have counted until the latest clock; 1 in jobs that leave nothing out.
-
-    Fields:
-        least_counted: how often the shard counted whose work was left out most often, relative to the mean of all
-        most_counted: the same for the shard whose work was left out least often
-    """
+    """How evenly the shards have counted until the latest clock; 1 in jobs that leave nothing out."""
     sums = latest[0].sums if latest else ClockSums()
     return {"least_counted": round(sums.least_counted, 4), "most_counted": round(sums.most_counted, 4)}
 

@@ -33,8 +33,8 @@ def assert_documented(command: str, answer: object) -> None:
 
 
 def assert_explained(words: Sequence[str], answer: object) -> None:
-    """Every key that a command prints with `--json` has a meaning in the docstring of what writes it."""
+    """Every key that a command prints with `--json` has a meaning in the columns of its answer."""
     defined = reference()
     writer = defined["writers"]().get(defined["_heading"](" ".join(word for word in words if word != "--json")))
     unknown = [] if writer is None else defined["without_meaning"](writer, answer)
-    assert not unknown, f"spotctl {' '.join(words)}: the docstring of {writer} has no meaning for {unknown}"
+    assert not unknown, f"spotctl {' '.join(words)}: {writer} has no meaning for {unknown}"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from pricing_data.units import counted, format_time
+from pricing_data.units import counted
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from spotctl.log.events import RowsLost
     from spotctl.log.salvage import Salvaged
 
 app = typer.Typer(help="Check and repair the event log, which records all runs.", no_args_is_help=True)
@@ -66,23 +64,13 @@ def repair(context: typer.Context, json_: JsonOption = False) -> None:
 
 
 def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> None:
-    """The state of the event log.
-
-    Fields:
-        rows: number of rows that can be read
-        runs: number of runs that they describe
-        damage: what cannot be used
-        damage[] -> spotctl.log.salvage:Damage
-        dropped: what earlier repairs have dropped
-        dropped[] -> _dropped
-    """
+    """Prints the state of the event log."""
+    from spotctl.show.columns import as_json
     from spotctl.show.phrases import loss_text
+    from spotctl.show.runs import answers
 
     if json_:
-        damage = [asdict(flaw) for flaw in salvaged.damage]
-        dropped = [_dropped(run, loss) for run, loss in salvaged.dropped]
-        counts = {"rows": len(salvaged.rows), "runs": len(salvaged.runs)}
-        session.answer_json({**counts, "damage": damage, "dropped": dropped})
+        session.answer_json(as_json(answers.LOG, salvaged))
         return
     rows, runs = counted(len(salvaged.rows), "row"), counted(len(salvaged.runs), "run")
     session.out.print(f"{log}: {rows} of {runs} can be read", soft_wrap=True)
@@ -90,19 +78,3 @@ def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> N
         session.out.print(f"  {flaw}", soft_wrap=True, markup=False)
     for run, loss in salvaged.dropped:
         session.out.print(f"  dropped by a repair: {loss_text(run, loss)}", soft_wrap=True, markup=False)
-
-
-def _dropped(run: str, loss: RowsLost) -> dict[str, Any]:
-    """Rows that a repair has dropped.
-
-    Fields:
-        run: run of the rows; empty if they may be of any run
-        rows: number of rows
-        first: number of the first in the damaged log
-        last: number of the last in the damaged log
-        since: time of the last row before them, by the provider's clock; without a run by this computer's
-        until: time of the first row after them
-        kinds: their kinds, as far as these could be read
-    """
-    times = {"since": format_time(loss.since), "until": format_time(loss.until)}
-    return {"run": run, **asdict(loss), **times, "kinds": list(loss.kinds)}

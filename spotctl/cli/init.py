@@ -27,14 +27,6 @@ def init(
     checkpoints are kept.
 
     Example: spotctl init train.py && spotctl plan job.yaml
-
-    \f
-
-    Fields:
-        file: the job file that was written
-        trainer: with a script, the skeleton of a trainer that was written; null without --trainer
-        script: with a script, what was read in it
-        script -> spotctl.cli.script_job:answer
     """
     session: Session = context.obj
     if file.suffix == ".py" or (file.is_file() and file.suffix not in (".yaml", ".yml")):

@@ -75,7 +75,7 @@ def launch(
     from spotctl.cli.runs import launches, window
     from spotctl.cli.runs.launches import launch_here
     from spotctl.cli.runs.run_lines import RunLines
-    from spotctl.show.plans import as_json as cluster_tables, as_json as plan_json, tables as plan_tables
+    from spotctl.show.plans import answers as plan_answers, tables as plan_tables
 
     jobs = launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
@@ -87,14 +87,14 @@ def launch(
     if rehearse:
         _rehearse(session, specs)
     if dry_run and json_:
-        answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else plan_json.answers(jobs.planned)
+        answers = [plan_answers.answer(jobs.on_ray)] if jobs.on_ray else plan_answers.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     if not json_:
         for job_plan in plans:
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
         if jobs.on_ray:
-            session.out.print(cluster_tables.plan_text(jobs.on_ray))
+            session.out.print(plan_answers.plan_text(jobs.on_ray))
     if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
     order, lines = jobs.order(files, fresh=fresh, metrics=metrics), RunLines(output, json_lines)

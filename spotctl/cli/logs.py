@@ -39,6 +39,8 @@ def logs(
     from spotctl.cli.options import start_of
     from spotctl.cli.runs import remote_runner
     from spotctl.run.machine_output import output_lines
+    from spotctl.show.columns import as_json
+    from spotctl.show.runs import answers
 
     session: Session = context.obj
     start = start_of(since, wall_us()) if since else None
@@ -46,20 +48,8 @@ def logs(
     remote_runner.pass_on(session, job, "logs", job, *(option for option, given in options.items() if given))
     for line in output_lines(job, session.settings, follow=follow):
         if start is None or (line.at is not None and line.at >= start):
-            sys.stdout.write(_as_json(line) if json_ else _as_text(line))
+            sys.stdout.write(f"{json.dumps(as_json(answers.OUTPUT_LINE, line))}\n" if json_ else _as_text(line))
             sys.stdout.flush()
-
-
-def _as_json(line: OutputLine) -> str:
-    """A line of the output of a job.
-
-    Fields:
-        time: time at which the machine printed it; null if it was not noted
-        machine: id of the machine
-        line: the text
-    """
-    at = None if line.at is None else format_time(line.at)
-    return json.dumps({"time": at, "machine": line.machine, "line": line.text}) + "\n"
 
 
 def _as_text(line: OutputLine) -> str:

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pricing_data.units import counted, format_time
+from pricing_data.units import counted
 from spotctl.cli.options import MetricsOption
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
-
-    from spotctl.nightly.install import Timers
-    from spotctl.nightly.state_dir import Installed, StateDir
+    from spotctl.nightly.state_dir import StateDir
     from spotctl.nightly.tonight import StartReport
 
 app = typer.Typer(help="Run jobs every night from a timer, and report the results.", no_args_is_help=True)
@@ -43,18 +40,12 @@ def install(
     read; install prints its path.
 
     Example: spotctl nightly install job.yaml --at 02:00 --deadline 06:00
-
-    \f
-
-    Fields:
-        -> _job
-        done: `installed`, `changed` or `unchanged`
-        to_do: what remains to be done by hand
-        missing: secrets that the environment file does not have yet
     """
     from spotctl.nightly import install as installing
-    from spotctl.nightly.hours import Hours, time_of_day
+    from spotctl.nightly.check import INSTALLED, job_answer
+    from spotctl.nightly.hours import Hours, clock_text, local_zone, time_of_day
     from spotctl.nightly.state_dir import StateDir
+    from spotctl.show.columns import as_json
     from spotctl.show.metrics.publisher import absolute
 
     session: Session = context.obj
@@ -67,11 +58,12 @@ def install(
     added = installing.install(file, hours, _scheduler(scheduler), home, timers, wall_us(), place)
     state_dir = StateDir(home.resolve(), added.nightly.name)
     if json_:
-        more = {"done": added.done, "to_do": list(added.to_do), "missing": list(added.missing)}
-        session.answer_json({**_job(state_dir, timers), **more})
+        job = job_answer(state_dir, timers)
+        session.answer_json({**job, **as_json(INSTALLED, added)})
         return
-    zone, zone_name = _zone()
-    next_start = f"next start {_next(added.nightly, zone)} ({zone_name}), by {added.nightly.scheduler}"
+    zone, zone_name = local_zone()
+    begin = clock_text(added.nightly.hours.next_begin(wall_us(), zone), zone)
+    next_start = f"next start {begin} ({zone_name}), by {added.nightly.scheduler}"
     session.out.print(f"{added.nightly.name}: {added.done}; {next_start}")
     for line in added.to_do:
         session.say(f"  to do: {line}")
@@ -88,15 +80,7 @@ def list_(
     """List nightly jobs: next start, last result, and any problem that would stop the next run.
 
     Example: spotctl nightly ls --check
-
-    \f
-
-    Fields:
-        nightly: the nightly jobs
-        nightly[] -> _job
     """
-    from spotctl.show.runs import status as run_status
-
     session: Session = context.obj
     jobs = known_jobs(session)
     problems = [f"{job['name']}: {problem}" for job in jobs for problem in job["problems"]]
@@ -112,7 +96,9 @@ def list_(
     if not jobs:
         session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
         return
-    session.out.print(run_status.jobs_table(jobs, session.out.width))
+    from spotctl.nightly.check import jobs_table
+
+    session.out.print(jobs_table(jobs, session.out.width))
     renewals = [f"{job['name']}: {job['renew']}" for job in jobs if job["renew"]]
     session.say(*problems, *renewals, indent=2)
 
@@ -139,6 +125,7 @@ def run(
     """
     from spotctl.cli.boundary import NOT_IN_TIME
     from spotctl.cli.runs.run_end import EXIT_CODES
+    from spotctl.nightly.hours import local_zone
     from spotctl.nightly.night_message import MISSED
     from spotctl.nightly.state_dir import StateDir
     from spotctl.nightly.watched import run_watched
@@ -150,9 +137,11 @@ def run(
         return _night(session, state_dir, metrics, scheduled=scheduled)
 
     watched = scheduled and state_dir.folder.exists()
-    report = run_watched(state_dir, night, wall_us, _zone()[0]) if watched else night()
+    report = run_watched(state_dir, night, wall_us, local_zone()[0]) if watched else night()
     if json_:
-        session.answer_json(_answer(report))
+        facts = {} if report.message is None else report.message.facts
+        result = {"outcome": report.result.outcome, "message": report.result.message, "log": str(report.log)}
+        session.answer_json({**result, **facts})
     # Cron mails any output, and a night without problems needs no mail.
     elif not scheduled or report.result.outcome != "done":
         text = report.result.message if report.message is None else report.message.text
@@ -164,6 +153,7 @@ def run(
 
 def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bool) -> StartReport:
     from spotctl.nightly import environment
+    from spotctl.nightly.hours import local_zone
     from spotctl.nightly.state_dir import installed
     from spotctl.nightly.tonight import NightRunner, apply_environment
     from spotctl.show.metrics.publisher import publishing
@@ -171,7 +161,7 @@ def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bo
 
     nightly = installed(state_dir)
     settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
-    runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
+    runner = NightRunner(nightly, state_dir, settings, local_zone()[0], scheduled)
     place, markets = metrics or nightly.metrics, RunViews(settings)
     # The night runs without metrics rather than not at all.
     with publishing(place, markets, session.remark, needed=bool(metrics)) as publish:
@@ -184,23 +174,18 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
     """Remove a nightly job. Its logs, reports and environment file are kept.
 
     Example: spotctl nightly rm nightly-recsys
-
-    \f
-
-    Fields:
-        name: name of the job
-        done: `removed`
-        kept: folder of the logs, reports and environment file, which are kept
     """
+    from spotctl.nightly.check import REMOVED
     from spotctl.nightly.install import Timers, remove
     from spotctl.nightly.state_dir import StateDir, installed
+    from spotctl.show.columns import as_json
 
     session: Session = context.obj
     state_dir = StateDir(session.settings.home.resolve(), name)
     nightly = installed(state_dir)
     remove(state_dir, nightly, Timers.of_this_user())
     if json_:
-        session.answer_json({"name": name, "done": "removed", "kept": str(state_dir.folder)})
+        session.answer_json(as_json(REMOVED, {"name": name, "done": "removed", "kept": str(state_dir.folder)}))
     else:
         session.out.print(
             f"{name}: removed; its logs and environment file are kept in {state_dir.folder}", soft_wrap=True
@@ -226,100 +211,14 @@ def known_jobs(session: Session) -> list[dict[str, Any]]:
     if not known:
         return []
     # It takes seconds to import, and most homes have no nights.
+    from spotctl.nightly.check import job_answer
     from spotctl.nightly.install import Timers
 
     timers = Timers.of_this_user()
-    return [_job(state_dir, timers) for state_dir in known]
-
-
-def _job(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
-    """A nightly job, its next start and its last night. If its installation cannot be read, most of it is null.
-
-    Fields:
-        file: job file
-        at: time of the start
-        deadline: time at which the job is stopped; null if there is none
-        scheduler: what starts it: `systemd` or `cron`
-        metrics: file or port where each night publishes metrics; empty for none
-        last_night.night: day on which it began
-        last_night.outcome: how it ended; running or interrupted if it has not been reported
-        last_night.cost_usd: its cost; null if unknown
-        last_night.replayed: whether the night was on the local market: then its cost was replayed, and nothing was
-            billed; null if unknown
-    """
-    from spotctl.nightly.check import check
-
-    now, (zone, zone_name) = wall_us(), _zone()
-    checked = check(state_dir, timers, now, zone)
-    nightly = checked.nightly
-    kept = {} if nightly is None else nightly.to_json()
-    return {
-        "name": state_dir.name,  #: name of the job
-        **{key: kept.get(key) for key in ("file", "at", "deadline", "scheduler", "metrics")},
-        "next": None if nightly is None else _next(nightly, zone),  #: next start in this computer's time zone
-        "next_utc": None if nightly is None else format_time(nightly.hours.next_begin(now, zone)),  #: next start in UTC
-        "zone": zone_name,  #: time zone of this computer
-        "last_night": _last_night(state_dir),  #: the last night; null before the first
-        "trouble": checked.trouble,  #: what would prevent the next night from running; empty if nothing would
-        "problem": next(iter(checked.problems), ""),  #: the first of `problems`; empty if all is well
-        #: what would prevent the next night, and what went wrong with the last ones, each with its cure
-        "problems": checked.problems,
-        "renew": checked.renew,  #: how to renew a timer that an older version installed; empty if it is up to date
-        "environment": str(state_dir.environment),  #: file with secrets and credentials
-        "logs": str(state_dir.logs),  #: folder of the logs
-    }
-
-
-def _last_night(state_dir: StateDir) -> dict[str, Any] | None:
-    """The last night, or a later start that failed before its night was recorded."""
-    from bidbrain.billing import usd
-    from spotctl.nightly.health import history
-    from spotctl.nightly.hours import day_of
-    from spotctl.nightly.night_message import NOT_STARTED
-
-    nights, _ = history(state_dir)
-    last, start = nights.last, nights.failed_start
-    unfinished = "running" if nights.is_running else "interrupted"
-    if start is not None and (last is None or last.since < start.began_us):
-        outcome = unfinished if start.ended is None else NOT_STARTED
-        day = day_of(start.began_us, _zone()[0])
-        return {"night": day.isoformat(), "outcome": outcome, "cost_usd": None, "replayed": None}
-    if last is None:
-        return None
-    return {
-        "night": last.day.isoformat(),
-        "outcome": last.outcome if last.reported else unfinished,
-        "cost_usd": None if last.spent is None else usd(last.spent),
-        "replayed": last.replayed,
-    }
+    return [job_answer(state_dir, timers) for state_dir in known]
 
 
 def _all_well(jobs: int) -> str:
     if not jobs:
         return "no nightly jobs"
     return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next night can start"
-
-
-def _answer(report: StartReport) -> dict[str, Any]:
-    """The result of a night.
-
-    Fields:
-        outcome: how the night ended
-        message: the same in words
-        log: log file of the night
-        -> spotctl.nightly.night_message:night_message
-    """
-    facts = {} if report.message is None else dict(report.message.facts)
-    return {"outcome": report.result.outcome, "message": report.result.message, "log": str(report.log), **facts}
-
-
-def _next(nightly: Installed, zone: tzinfo) -> str:
-    from spotctl.nightly.hours import clock_text
-
-    return clock_text(nightly.hours.next_begin(wall_us(), zone), zone)
-
-
-def _zone() -> tuple[tzinfo, str]:
-    from spotctl.nightly.hours import local_zone
-
-    return local_zone()

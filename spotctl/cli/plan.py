@@ -44,11 +44,6 @@ def plan(
     Exit codes: 3 if the job cannot finish in time, 4 if it exceeds its budget.
 
     Example: spotctl plan job.yaml --explain
-
-    \f
-
-    Fields:
-        -> spotctl.show.plans.as_json:answers
     """
     from spotctl.files.job.reader import load
 
@@ -59,10 +54,10 @@ def plan(
     from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.local_market import on_one_market
     from spotctl.show.freshness import freshness_remarks
-    from spotctl.show.plans import as_json as cluster_tables, as_json as plan_json, tables as plan_tables
+    from spotctl.show.plans import answers as plan_answers, tables as plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
-        session.answer(json_, cluster_tables.answer(specs[0]), cluster_tables.plan_text(specs[0]))
+        session.answer(json_, plan_answers.answer(specs[0]), plan_answers.plan_text(specs[0]))
         return
     if plot is not None:
         from spotctl.show.plans import plots as plan_plots
@@ -79,7 +74,7 @@ def plan(
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
     if json_:
-        answers = plan_json.answers(planned)
+        answers = plan_answers.answers(planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     for plan in planned.plans:

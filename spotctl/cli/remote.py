@@ -35,17 +35,11 @@ def exec_(
     exist.
 
     Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
-
-    \f
-
-    Fields:
-        machine: id of the machine
-        exit_code: exit code of the command
-        out: what it printed on stdout
-        err: what it printed on stderr
     """
     from spotctl.cli.runs import remote_runner
     from spotctl.run import remote
+    from spotctl.show.columns import as_json
+    from spotctl.show.runs import answers
 
     session: Session = context.obj
     options = [f"--node={node}", *(["--json"] if json_ else [])]
@@ -53,8 +47,7 @@ def exec_(
     target = remote.target_of(job, node, session.settings)
     result = remote.run(target, command, capture=json_)
     if json_:
-        answer = {"machine": target.machine, "exit_code": result.code, "out": result.out, "err": result.err}
-        session.answer_json(answer)
+        session.answer_json(as_json(answers.EXECUTED, (target.machine, result)))
     elif result.err:
         session.remark(f"spotctl: {result.err}")
     raise typer.Exit(result.code)
@@ -81,23 +74,17 @@ def ssh(
     Example: spotctl ssh nightly-recsys --node 1
 
     Example: spotctl ssh nightly-recsys --admit 203.0.113.9/32
-
-    \f
-
-    Fields:
-        machine: id of the machine
-        shell: shell that would be opened
-        folder: working directory of the job
-        -> _admit
     """
     from spotctl.cli.runs import remote_runner
     from spotctl.run import remote
+    from spotctl.show.columns import as_json
+    from spotctl.show.runs import answers
 
     session: Session = context.obj
     if admit:
         admitted = _admit(session, job, admit)
         if json_:
-            session.answer_json(admitted)
+            session.answer_json(as_json(answers.ADMITTED, admitted))
             return
         session.remark(
             *(f"{rule} admits ssh from {', '.join(admitted['ssh_from'])} only" for rule in admitted["rules"])
@@ -107,7 +94,7 @@ def ssh(
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:
         folder = target.invocation([shell]).folder
-        session.answer_json({"machine": target.machine, "shell": shell, "folder": folder})
+        session.answer_json(as_json(answers.SHELL, {"machine": target.machine, "shell": shell, "folder": folder}))
         return
     session.remark(
         f"{target.machine}: a shell on this computer; exit leaves the shell, and releasing the machine ends it"
@@ -116,13 +103,7 @@ def ssh(
 
 
 def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, Any]:
-    """Lets ssh to the machines of a job's run come from other addresses than at its launch.
-
-    Fields:
-        job: with --admit, name of the job
-        ssh_from: with --admit, addresses from which SSH is allowed
-        rules: with --admit, rules of the firewall that were changed
-    """
+    """Lets ssh to the machines of a job's run come from other addresses than at its launch."""
     from spotctl.clouds.capabilities import AdmitsSsh, Closes
     from spotctl.home.cloud import rented_clouds
     from spotctl.home.cloud_settings import address_range

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pricing_data.units import format_time
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.runs.run_end import finish, finish_withdrawn
 from spotctl.cli.session import JsonOption, Session
@@ -38,13 +37,6 @@ def stop(
     With --all, --json prints a list.
 
     Example: spotctl stop nightly-recsys
-
-    \f
-
-    Fields:
-        -> spotctl.log.ledger.uses:final_figures
-        -> spotctl.log.ledger.uses:without_run
-        -> _emergency
     """
     session: Session = context.obj
     if bool(job) == all_:
@@ -76,24 +68,12 @@ def gc(
     Exit code 1 if searching a cloud or removing something failed; the other clouds are still cleaned up.
 
     Example: spotctl gc --yes
-
-    \f
-
-    Fields:
-        removed: whether they were removed (--yes)
-        resources: resources that no active run owns
-        resources[].kind: machine, disk, address or the like
-        resources[].id: its id
-        data: stored data that no job has used for long
-        data[].location: its place in a bucket, or a folder of this computer
-        data[].bytes: its size; files that other data has, too, are kept
-        data[].job: job that used it last; empty for a copy on this computer
-        data[].used: when it was used last
-        failures: clouds that could not be searched, and what could not be removed
     """
     from spotctl.cli.runs import remote_runner
     from spotctl.run.orphans import orphans
     from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
+    from spotctl.show.columns import as_json
+    from spotctl.show.runs import answers
 
     session: Session = context.obj
     remote_runner.refresh(session)
@@ -118,21 +98,14 @@ def gc(
         remaining = [*_remove(orphans_by_cloud), *_remove_data(session, unused, copies)]
     failures += remaining
     if json_:
-        resources = [{"kind": resource.kind, "id": resource.id} for resource in orphaned]
         data = [(str(use.location), use.size, use.job, use.used) for use in unused]
         data += [(str(copy.folder), copy.size, "", copy.used) for copy in copies]
-        session.answer_json(
-            {"removed": yes, "resources": resources, "data": [*map(_as_json, data)], "failures": failures}
-        )
+        found = {"removed": yes, "resources": orphaned, "data": data, "failures": failures}
+        session.answer_json(as_json(answers.ORPHANED, found))
     else:
         session.remark(*remaining)
     if failures:
         raise typer.Exit(1)
-
-
-def _as_json(data: tuple[str, int, str, int]) -> dict[str, object]:
-    location, size, job, used = data
-    return {"location": location, "bytes": size, "job": job, "used": format_time(used)}
 
 
 def _unused(use: DataUse) -> str:
@@ -170,19 +143,14 @@ def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:
 
 
 def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoReturn:
-    """Returns what the providers show, because the log cannot be used.
-
-    Fields:
-        log_damage: why the event log cannot be used
-        -> spotctl.run.orphans:EmergencyReturn
-        returned[] -> spotctl.run.orphans:ShownMachine
-        left[] -> spotctl.run.orphans:ShownMachine
-    """
+    """Returns what the providers show, because the log cannot be used."""
     from spotctl.run.orphans import return_shown
+    from spotctl.show.columns import as_json
+    from spotctl.show.runs import answers
 
     ended = return_shown(session.settings, job)
     if json_:
-        session.answer_json({"log_damage": why, **asdict(ended)})
+        session.answer_json(as_json(answers.EMERGENCY, {"log_damage": why, **asdict(ended)}))
     else:
         session.remark(
             why, *(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned)

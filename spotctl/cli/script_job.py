@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from spotctl.files.script.job_text import LOCAL, ScriptAnswers, bucket_example, 
 from spotctl.files.script.reading import TrainingScript, read_script
 from spotctl.files.script.trainer_text import skeleton_of, trainer_job_text
 from spotctl.home.cloud import rented_clouds
+from spotctl.show.columns import Column, as_json
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
@@ -47,8 +48,18 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         skeleton, fill_in = None, _write_job(request, script, answers)
     cost = None if request.trainer or script.resumes else _cost(session, request, answers)
     if json_:
-        files = {"file": str(request.job), "trainer": None if skeleton is None else str(skeleton)}
-        session.answer_json({**files, "script": answer(script, answers, fill_in, cost)})
+        about = {
+            "path": str(script.path),
+            "framework": script.libraries.framework,
+            "resumes": script.resumes,
+            "cost": cost,
+            "changes": script.changes,
+            "start_again": list(_start_again(script)),
+            "fill_in": list(fill_in),
+            "assumed": answers.assumed,
+        }
+        trainer = None if skeleton is None else str(skeleton)
+        session.answer_json(as_json(WRITTEN, {"file": str(request.job), "trainer": trainer, "script": about}))
         return
     if not request.trainer:
         _report(session, script, cost)
@@ -130,25 +141,27 @@ def _cost(session: Session, request: ScriptRequest, answers: ScriptAnswers) -> s
         return f"each eviction starts it from scratch and loses all work so far, up to {span_text(answers.span)}"
 
 
-def answer(script: TrainingScript, answers: ScriptAnswers, fill_in: Sequence[str], cost: str | None) -> dict[str, Any]:
-    """The report on a script.
-
-    Fields:
-        changes: changes to the script so that evictions lose no work
-        changes[].line: line of the unchanged script
-        changes[].act: `replace` the line, or `insert` before it
-        changes[].text: the new line
-    """
-    return {
-        "path": str(script.path),  #: the script, relative to the folder in which the job runs it
-        "framework": script.libraries.framework,  #: the library that trains
-        "resumes": script.resumes,  #: whether it goes on after an eviction as it is
-        "cost": cost,  #: what an eviction costs it; null if it resumes
-        "changes": [{"line": change.line, "act": change.act, "text": change.text} for change in script.changes],
-        "start_again": list(_start_again(script)),  #: plain values that start again after an eviction
-        "fill_in": list(fill_in),  #: values that only a person can give
-        "assumed": answers.assumed,  #: true if nothing was asked
-    }
+CHANGE: tuple[Column[Change], ...] = (
+    Column("line", "line of the unchanged script"),
+    Column("act", "`replace` the line, or `insert` before it"),
+    Column("text", "the new line"),
+)
+SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("path", "the script, relative to the folder in which the job runs it"),
+    Column("framework", "the library that trains"),
+    Column("resumes", "whether it goes on after an eviction as it is"),
+    Column("cost", "what an eviction costs it; null if it resumes"),
+    Column("changes", "changes to the script so that evictions lose no work", each=CHANGE),
+    Column("start_again", "plain values that start again after an eviction"),
+    Column("fill_in", "values that only a person can give"),
+    Column("assumed", "true if nothing was asked"),
+)
+WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("file", "the job file that was written"),
+    Column("trainer", "with a script, the skeleton of a trainer that was written; null without --trainer"),
+    Column("script", "with a script, what was read in it", of=SCRIPT),
+)
+"""What `spotctl init --json` prints; without a script, only the first."""
 
 
 def _start_again(script: TrainingScript) -> Sequence[str]:

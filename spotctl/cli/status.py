@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -37,12 +36,6 @@ def status(
     Example: spotctl status --json
 
     Example: spotctl status nightly-recsys --watch
-
-    \f
-
-    Fields:
-        -> spotctl.show.runs.status:status_answer
-        -> _damaged_status
     """
     if watch and not json_:
         _watch(context.obj, job)
@@ -117,19 +110,15 @@ def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoRet
     """Shows what can be read of a damaged log, and the machines that the providers list."""
     from spotctl.log.waiting import waiting_jobs
     from spotctl.run.orphans import shown_machines
-    from spotctl.show.runs.status import status_answer, status_table, waiting_json
+    from spotctl.show.columns import as_json
+    from spotctl.show.runs.status import DAMAGED, status_answer, status_table, waiting_json
 
     machines, failures = shown_machines(session.settings)
     paths = Paths(session.settings.home)
     waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
     if json_:
-        shown = {
-            "log_damage": list(read.damage),  #: what cannot be read of the event log
-            #: machines that the clouds show, each -> spotctl.run.orphans:ShownMachine
-            "shown": [asdict(machine) for machine in machines],
-            "failures": failures,  #: clouds that could not be searched
-        }
-        session.answer_json({**status_answer(read.runs, read.lost, waits), **shown})
+        damage = {"log_damage": list(read.damage), "shown": machines, "failures": failures}
+        session.answer_json({**status_answer(read.runs, read.lost, waits), **as_json(DAMAGED, damage)})
         raise typer.Exit(1)
     session.remark(*read.damage)
     if read.runs:

@@ -52,15 +52,6 @@ def try_(
     without names of your account. Exit code 1 means that a step failed.
 
     Example: spotctl try aws --region us-east-1 --yes
-
-    \f
-
-    Fields:
-        -> spotctl.log.ledger.uses:final_figures
-        left: resources of the run that the cloud still lists
-        left[].kind: machine, disk, address or the like
-        left[].id: its id
-        -> spotctl.run.trial.record:as_json
     """
     from pricing_data.units import MINUTE
     from spotctl.cli.launch import confirm
@@ -72,8 +63,9 @@ def try_(
     from spotctl.run.start.launch_plans import plans_to_launch
     from spotctl.run.trial.conduct import open_kit
     from spotctl.run.turn.live_strategy import expectation
+    from spotctl.show.columns import as_json
     from spotctl.show.plans import tables as plan_tables
-    from spotctl.show.runs import lines as run_lines
+    from spotctl.show.runs import answers, lines as run_lines
 
     session: Session = context.obj
     if cloud not in rented_clouds():
@@ -101,8 +93,7 @@ def try_(
         state, ended = runs.launch(spec, session.settings, callbacks, fresh=True, expected=expectation(plan))
     left = trial.left_in_cloud(spec, state.run, session.settings)
     if json_:
-        resources = [{"kind": resource.kind, "id": resource.id} for resource in left]
-        session.answer_json({**final_figures(state, ended), "left": resources})
+        session.answer_json({**final_figures(state, ended), **as_json(answers.LEFT, {"left": left})})
     else:
         session.out.print(run_lines.summary(state, ended))
         session.remark(*(f"left: {resource.kind} {resource.id} (spotctl gc removes it)" for resource in left))

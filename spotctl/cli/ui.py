@@ -32,11 +32,6 @@ def ui(
     has a token, without which users of this computer cannot read it. From another computer: ssh -L PORT:127.0.0.1:PORT
 
     Example: spotctl ui --port 8600
-
-    \f
-
-    Fields:
-        address: the page's address
     """
     from secrets import token_urlsafe
 

@@ -12,6 +12,8 @@ from rich.console import Group
 from agileml.pipeline.elastic.fleet_replay import FleetChange
 from agileml.pipeline.elastic.simulate_fleet import FleetResult
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage
+from agileml.pipeline.profile.model_profile import LayerCost
+from agileml.pipeline.profile.transformer import TransformerTraffic
 from pricing_data.sources.observations import read_availability
 from spotctl.home.errors import BadRequest
 from spotctl.show.columns import Column, as_json
@@ -149,6 +151,17 @@ def _fleet_table(fleet: FleetResult) -> Table:
     )
 
 
+TRANSFORMER: tuple[Column[Any], ...] = (
+    Column("parameters", "number of parameters"),
+    Column("operations_per_sample", "floating-point operations per sample, forward and backward"),
+    Column("training_days", "days of training"),
+    Column("tensor", "devices that share each layer"),
+    Column("stages", "pipeline stages"),
+    Column("replicas", "pipelines that train in parallel"),
+    Column("elements", "tensor elements that a device sends", of=TransformerTraffic),
+)
+
+
 def transformer_table(figures: dict[str, Any]) -> Table:
     """The estimates of a transformer."""
     layout = f"tensor {figures['tensor']}, stages {figures['stages']}, replicas {figures['replicas']}"
@@ -164,6 +177,26 @@ def transformer_table(figures: dict[str, Any]) -> Table:
             ("gradients", f"{sent['batch']:.4g} elements per batch"),
         ]
     )
+
+
+PROFILES: tuple[Column[Any], ...] = (
+    Column("format", "format of the file"),
+    Column("model", "name of the model"),
+    Column(
+        "profiles",
+        "measurements, one for each microbatch size",
+        each=(
+            Column("microbatch", "samples in a microbatch"),
+            Column("input_bytes", "size of the inputs of a microbatch"),
+            Column(
+                "layers",
+                "layers in order",
+                each=(LayerCost, Column("update_seconds", named="time with this optimizer")),
+            ),
+        ),
+    ),
+)
+"""What `spotctl lab parallel profile` measures, and `spotctl lab parallel plan` reads."""
 
 
 def profile_table(profiles: Sequence[ModelProfile]) -> Table:

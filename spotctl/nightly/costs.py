@@ -1,13 +1,44 @@
-"""The cost report of one night: an HTML page, and the same figures as JSON."""
+"""The cost report of one night: an HTML page, and the same figures as JSON, which the night's answer has."""
 
 from pathlib import Path
 from typing import Any
 
 from spotctl.home.config import Settings
+from spotctl.show.columns import Column
 from spotctl.show.costs import answers, page
 from spotctl.show.costs.gather import gather, write
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.periods import Period
+
+NIGHT: tuple[Column[Any], ...] = (
+    Column("outcome", "how the night ended"),
+    Column("message", "the same in words"),
+    Column("log", "log file of the night"),
+    Column("event", "`night ended`"),
+    Column("name", "name of the job"),
+    Column("night", "day on which the night began"),
+    Column("runs", "runs of the night"),
+    Column("cost_usd", "cost of the night; null if unknown"),
+    Column("on_demand_usd", "cost of the same work on on-demand machines"),
+    Column(
+        "replayed",
+        "whether the night was on the local market: then these amounts were replayed, and nothing was billed",
+    ),
+    Column("evictions", "number of evictions"),
+    Column("left_running", "number of machines still held"),
+    Column("model", "file of the model; null without one"),
+    Column("report", "page with the cost report; null if there is none"),
+    Column(
+        "cost_report",
+        "cost report of the night; null if nothing was rented",
+        of=(
+            *answers.REPORT,
+            Column("in_short", "what the money was spent on, in a sentence"),
+            Column("markdown", "the report as a Markdown table"),
+        ),
+    ),
+)
+"""What `spotctl nightly run --json` prints: the end of the night, and the facts of its message."""
 
 
 def write_report(settings: Settings, job: str, since: int, now: int, path: Path) -> dict[str, Any]:

@@ -116,28 +116,7 @@ def night_message(
     paths: NightPaths,
     figures: Mapping[str, Any] | None = None,
 ) -> Message:
-    """The message about a night; `figures` are those of its cost report.
-
-    Fields:
-        event: `night ended`
-        name: name of the job
-        night: day on which the night began
-        outcome: how the night ended
-        message: the same in words
-        runs: runs of the night
-        cost_usd: cost of the night; null if unknown
-        on_demand_usd: cost of the same work on on-demand machines
-        replayed: whether the night was on the local market: then these amounts were replayed, and nothing was billed
-        evictions: number of evictions
-        left_running: number of machines still held
-        model: file of the model; null without one
-        log: log file of the night
-        report: page with the cost report; null if there is none
-        cost_report: cost report of the night; null if nothing was rented
-        cost_report -> spotctl.show.costs.answers:REPORT
-        cost_report.in_short: what the money was spent on, in a sentence
-        cost_report.markdown: the report as a Markdown table
-    """
+    """The message about a night; `figures` are those of its cost report."""
     good, totals = result.outcome == DONE, NightTotals.of(runs)
     spent, on_demand = (None if amount is None else usd(amount) for amount in (totals.spent, totals.on_demand))
     if spent is None and figures is not None:
@@ -178,15 +157,7 @@ def night_message(
 
 
 def failure_message(name: str, day: date, result: NightResult, log: str) -> Message:
-    """The message about a scheduled start that failed outside of a run; `supervise.sh` writes the same.
-
-    Fields:
-        event: `night failed`
-        name: name of the job
-        night: day of the start
-        outcome: how the start ended
-        message: the same in words
-    """
+    """The message about a scheduled start that failed outside of a run; `supervise.sh` writes the same."""
     lines = {
         "What happened": result.message,
         "What to do": _ADVICE[NOT_STARTED].format(name=name),

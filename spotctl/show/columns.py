@@ -36,7 +36,7 @@ class Column(Generic[RowT]):
     """A figure of an object: an answer, or a row of one."""
 
     key: str
-    """Its key in JSON and in CSV."""
+    """Its key in JSON and in CSV; `*` for all entries of a mapping whose keys are data."""
     meaning: str = ""
     """Its meaning in the documentation; empty if the class of the rows says so behind its field."""
     value: Callable[[RowT], Any] | None = None
@@ -59,6 +59,8 @@ class Column(Generic[RowT]):
     """The column of each value of the mapping that it is, or only the meaning of these values."""
     optional: bool = False
     """Whether JSON leaves it out if there is none; otherwise, that is null."""
+    only: Callable[[RowT], bool] | None = None
+    """The rows in which JSON has it, if not in all."""
 
     def read(self, row: RowT, now: int = 0) -> Any:  # noqa: ANN401  # a figure is any value
         if self.value_at is not None:
@@ -95,7 +97,7 @@ Fields = tuple[Column[Any] | type, ...] | type
 """The fields of an object in JSON: columns, or all fields of a class, where each is followed by its meaning."""
 
 
-def as_json(fields: Fields, row: object, now: int = 0) -> dict[str, Any]:
+def as_json(fields: Fields, row: Any, now: int = 0) -> dict[str, Any]:  # noqa: ANN401  # a row is any value
     """The JSON of an object, in the order of its fields; unknown values are null."""
     if isinstance(fields, type):
         whole = asdict(row) if is_dataclass(row) and not isinstance(row, type) else row
@@ -104,6 +106,11 @@ def as_json(fields: Fields, row: object, now: int = 0) -> dict[str, Any]:
     for column in fields:
         if isinstance(column, type):
             written |= as_json(column, row)
+            continue
+        if column.only is not None and not column.only(row):
+            continue
+        if column.key == "*":
+            written |= {name: column.json(row[name], now) for name in row}
             continue
         value = column.json(column.read(row, now), now)
         if value is not None or not column.optional:

@@ -102,18 +102,7 @@ def _measure(work: bytes) -> tuple[ModelProfile, ...]:
 
 
 def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, Any]:
-    """The file that `spotctl lab parallel plan` reads.
-
-    Fields:
-        format: format of the file
-        model: name of the model
-        profiles: measurements, one for each microbatch size
-        profiles[].microbatch: samples in a microbatch
-        profiles[].input_bytes: size of the inputs of a microbatch
-        profiles[].layers: layers in order
-        profiles[].layers[] -> LayerCost
-        profiles[].layers[].update_seconds.*: time with this optimizer
-    """
+    """The file that `spotctl lab parallel plan` reads."""
     return {
         "format": FORMAT,
         "model": model,

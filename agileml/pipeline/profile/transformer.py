@@ -1,6 +1,6 @@
 """Parameters, operations, training time and traffic of a transformer (Narayanan, chapter 4)."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from agileml.checks import check_whole
 from agileml.errors import BadArgument
@@ -59,9 +59,6 @@ class TransformerTraffic:
     """For tensor parallelism, per layer and microbatch."""
     batch: float
     """For data parallelism, per batch."""
-
-    def to_json(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def traffic(

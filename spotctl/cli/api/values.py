@@ -20,7 +20,7 @@ from spotctl.home.missing_extras import requiring_extras
 from spotctl.log.ledger.uses import final_figures
 from spotctl.planning.forecast import finish_by
 from spotctl.show.costs import answers, page, tables
-from spotctl.show.plans import as_json as plan_json, tables as plan_tables
+from spotctl.show.plans import answers as plan_answers, tables as plan_tables
 from spotctl.show.runs import lines as run_lines
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class PlannedJob(Drawn):
     def of(cls, planned: JobPlans) -> PlannedJob:
         """The plan of a single job."""
         (plan,) = planned.plans
-        (answer,) = plan_json.answers(planned)
+        (answer,) = plan_answers.answers(planned)
         expected = answer["expected"]
         return cls(
             answer,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -28,6 +28,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
+from spotctl.show.columns import Column
 
 if TYPE_CHECKING:
     from spotctl.agent.blobs.identity import StoreIdentity
@@ -53,21 +54,18 @@ def findings_of(settings: Settings, now: int) -> Iterator[Finding]:
     yield from _of_clouds(settings)
 
 
-def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The answer of `doctor --json`."""
-    return {
-        "exit_code": exit_code(findings),  #: exit code of the command
-        "findings": [  #: the checks
-            {
-                "about": finding.about,  #: what it belongs to: here, runs, prices, data, or a cloud
-                "what": finding.what,  #: what was checked
-                "level": finding.level.value,  #: `good`, `note`, `fails`, or `no access` (to a cloud)
-                "told": finding.detail,  #: what was found
-                "cure": finding.cure or None,  #: how to fix it; null if there is nothing to fix
-            }
-            for finding in findings
-        ],
-    }
+FINDING: tuple[Column[Finding], ...] = (
+    Column("about", "what it belongs to: here, runs, prices, data, or a cloud"),
+    Column("what", "what was checked"),
+    Column("level", "`good`, `note`, `fails`, or `no access` (to a cloud)", lambda finding: finding.level.value),
+    Column("told", "what was found", lambda finding: finding.detail),
+    Column("cure", "how to fix it; null if there is nothing to fix", lambda finding: finding.cure or None),
+)
+FINDINGS: tuple[Column[Sequence[Finding]], ...] = (
+    Column("exit_code", "exit code of the command", exit_code),
+    Column("findings", "the checks", list, each=FINDING),
+)
+"""What `spotctl doctor --json` prints."""
 
 
 def report(findings: Sequence[Finding]) -> Group:

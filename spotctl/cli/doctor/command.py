@@ -31,11 +31,12 @@ def doctor(
     if policy:
         session.answer_json(_document(policy, session))
         return
-    from spotctl.cli.doctor.checks import findings_of, report, to_json
+    from spotctl.cli.doctor.checks import FINDINGS, findings_of, report
     from spotctl.clouds.findings import exit_code
+    from spotctl.show.columns import as_json
 
     findings = list(findings_of(session.settings, wall_us()))
-    session.answer(json_, to_json(findings), None if json_ else report(findings))
+    session.answer(json_, as_json(FINDINGS, findings), None if json_ else report(findings))
     raise typer.Exit(exit_code(findings))
 
 

@@ -206,6 +206,7 @@ def transformer(
     from agileml.checks import check_number, check_whole
     from agileml.pipeline.profile.transformer import TransformerShape, layout_by_rule, traffic
     from spotctl.lab import parallel
+    from spotctl.show.columns import as_json
 
     session: Session = context.obj
     for name, value in (("devices", devices), ("server", server)):
@@ -214,17 +215,16 @@ def transformer(
         check_number(name, number, 0, above=True)
     shape = TransformerShape(layers, hidden, vocabulary, sequence)
     layout = layout_by_rule(shape, devices, server, parse_bytes(memory), _STATE_BYTES)
-    answer = {
-        "parameters": shape.parameters,  #: number of parameters
-        #: floating-point operations per sample, forward and backward
+    figures = {
+        "parameters": shape.parameters,
         "operations_per_sample": shape.batch_operations(1),
-        "training_days": shape.training_days(tokens, devices, tflops * 1e12),  #: days of training
-        "tensor": layout.tensor,  #: devices that share each layer
-        "stages": layout.stages,  #: pipeline stages
-        "replicas": layout.pipelines,  #: pipelines that train in parallel
-        #: tensor elements that a device sends -> agileml.pipeline.profile.transformer:TransformerTraffic
-        "elements": traffic(shape, layout, 1).to_json(),
+        "training_days": shape.training_days(tokens, devices, tflops * 1e12),
+        "tensor": layout.tensor,
+        "stages": layout.stages,
+        "replicas": layout.pipelines,
+        "elements": traffic(shape, layout, 1),
     }
+    answer = as_json(parallel.TRANSFORMER, figures)
     session.answer(json_, answer, parallel.transformer_table(answer))
 
 

@@ -151,14 +151,6 @@ def train(
     Example: spotctl lab train mlr --deterministic --stragglers backup-workers --log run.jsonl
 
     Example: spotctl lab train mlr --replay run.jsonl --out model.npz
-
-    \f
-
-    Fields:
-        -> agileml.iteration_log:last_line_of
-        -> agileml.iteration_log:redone_fields
-        -> agileml.iteration_log:straggler_fields
-        compared: with --replay, whether the log has the model of the run, with which this one was compared
     """
     from agileml.iteration_log import IterationLog, last_line_of, redone_fields, straggler_fields
     from agileml.runtime.output import show

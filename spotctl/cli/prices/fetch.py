@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
@@ -147,21 +146,16 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
     """List the sources of prices: what each provides and needs. Most need no account.
 
     Example: spotctl lab prices sources
-
-    \f
-
-    Fields:
-        sources: what can be fetched
-        sources[] -> pricing_data.sources.base:SourceNeeds
     """
     from pricing_data.sources.base import FILES
     from spotctl.clouds.parts import prices_of
     from spotctl.home.cloud import rented_clouds
-    from spotctl.show.prices import fetch_plan
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers, fetch_plan
 
     session: Session = context.obj
     needed = [*(needs for cloud in sorted(rented_clouds()) for needs in prices_of(cloud).NEEDS), FILES]
-    session.answer(json_, {"sources": [asdict(source) for source in needed]}, fetch_plan.needs(needed))
+    session.answer(json_, as_json(answers.SOURCES, {"sources": needed}), fetch_plan.needs(needed))
 
 
 def _remark_once(session: Session, text: str) -> Callable[[], None]:

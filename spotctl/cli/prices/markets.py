@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pricing_data.units import counted, format_time
+from pricing_data.units import counted
 from spotctl.cli.boundary import DONE, FAILED
 from spotctl.cli.options import (
     AcceleratorOption,
@@ -252,18 +252,13 @@ def sql(
     Columns of the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
 
     Example: spotctl lab prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
-
-    \f
-
-    Fields:
-        rows: the result
-        rows[].*: value of this column
     """
     from pricing_data.query import QueryLimits, query as run
     from pricing_data.units import SECOND, parse_duration
     from spotctl.files.job.forms import SIZE
     from spotctl.home.memory_ceiling import memory_ceiling
     from spotctl.show import terminal
+    from spotctl.show.columns import as_json
     from spotctl.show.prices import answers
 
     session: Session = context.obj
@@ -276,7 +271,9 @@ def sql(
         # The ceiling is also for the result and its text, which are not DuckDB's.
         with memory_ceiling(limits.memory_bytes):
             answer = library.over_segments(lambda segments, corrected: run(segments, corrected, query, limits))
-            session.answer(json_, {"rows": answers.rows(answer)}, terminal.rows(answer, session.out.width))
+            session.answer(
+                json_, as_json(answers.QUERY, {"rows": answers.rows(answer)}), terminal.rows(answer, session.out.width)
+            )
     except MemoryError:
         raise limits.too_large() from None
 
@@ -295,35 +292,23 @@ def export(
     """Export price history in the format of `prices import`.
 
     Example: spotctl lab prices export 'aws/us-east-1' --out history.csv.gz
-
-    \f
-
-    Fields:
-        file: the file written; null without --out
-        rows: number of price changes
-        markets: number of markets
-        history: without --out: the price changes
-        history[].timestamp: when this price began (UTC)
-        history[].cloud: cloud
-        history[].region: region
-        history[].zone: zone; empty if the market has none
-        history[].instance_type: machine type
-        history[].product: operating system, as import reads it
-        history[].spot_price: dollars per hour
     """
     from pricing_data.export import export as write, objects, write_csv
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     table = session.library.table(session.library.require(selection(glob, cloud, region, type_)))
     summary = {"file": None if out is None else str(out), "rows": len(table), "markets": len(table.markets)}
     if out is None and json_:
-        session.answer_json({**summary, "history": objects(table)})
+        session.answer_json(as_json(answers.EXPORTED, summary | {"history": objects(table)}))
         return
     if out is None:
         write_csv(table, sys.stdout.buffer)
         return
     write(table, out)
-    session.answer(json_, summary, None, f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")
+    exported = as_json(answers.EXPORTED, summary | {"history": None})
+    session.answer(json_, exported, None, f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")
 
 
 def egress(
@@ -338,16 +323,11 @@ def egress(
     To add newer lists, use `prices import` with the columns asof,cloud,origin,target,above_gb,usd_per_gb.
 
     Example: spotctl lab prices egress aws/us-east-1 gcp/us-central1 --gb 500
-
-    \f
-
-    Fields:
-        tiers: price list
-        tiers[].above_gb: gigabytes per month above which this price holds
-        tiers[].usd_per_gb: price of a gigabyte
     """
     from pricing_data.list_prices import Location, egress as price_of
     from spotctl.show import terminal
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     lists = session.library.catalog.lists
@@ -357,15 +337,5 @@ def egress(
     if not json_:
         session.out.print(terminal.egress(price, gb, usd))
         return
-    session.answer_json(
-        {
-            "origin": origin,  #: region from which data is sent
-            "target": target,  #: region to which it is sent, or internet
-            "gb": gb,  #: gigabytes
-            "usd": usd,  #: cost
-            "tiers": [{"above_gb": above, "usd_per_gb": each} for above, each in price.tiers],
-            "as_of": format_time(price.as_of),  #: date of the price list
-            "source": price.source,  #: where the price list is published
-            "approximate": price.approximate,  #: whether a price of similar regions stands in for an unknown one
-        }
-    )
+    sent = {"origin": origin, "target": target, "gb": gb, "usd": usd, "price": price}
+    session.answer_json(as_json(answers.EGRESS, sent))

@@ -22,22 +22,17 @@ def backup(
     To restore a backup, copy its files back into an empty store.
 
     Example: spotctl lab prices backup /mnt/backup/prices
-
-    \f
-
-    Fields:
-        folder: the copy
-        files: number of files in it
-        events: number of price changes in it
     """
     from spotctl.clouds import wiring
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
     inspection = store.back_up(folder)
     session.answer(
         json_,
-        {"folder": str(folder), "files": inspection.files, "events": inspection.events},
+        as_json(answers.BACKUP, {"folder": str(folder), "files": inspection.files, "events": inspection.events}),
         None,
         f"copied {counted(inspection.files, 'file')} with {counted(inspection.events, 'event')} to {folder};"
         f" to restore it, copy them back to {store.root}",
@@ -108,19 +103,11 @@ def snapshot(
     """Write the prices observed on a day, a file for each cloud, which others import with `spotctl prices import`.
 
     Example: spotctl lab prices snapshot --out shared --day 2026-01-31
-
-    \f
-
-    Fields:
-        files: files that were written
-        files[].file: its path
-        files[].cloud: cloud of the prices
-        files[].day: day of the prices
-        files[].markets: number of markets
-        files[].events: number of price events
     """
     from pricing_data import snapshots
     from spotctl.clouds import wiring
+    from spotctl.show.columns import as_json
+    from spotctl.show.prices import answers
 
     session: Session = context.obj
     store = wiring.price_store(session.settings)
@@ -136,4 +123,4 @@ def snapshot(
                 markets, events = len(taken.table.markets), len(taken.table)
                 written.append({"file": str(path), "cloud": name, "day": date, "markets": markets, "events": events})
                 lines.append(f"wrote {path}: {counted(markets, 'market')}, {events:,} events")
-    session.answer(json_, {"files": written}, None, *lines)
+    session.answer(json_, as_json(answers.SNAPSHOTS, {"files": written}), None, *lines)

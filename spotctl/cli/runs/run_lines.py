@@ -17,7 +17,9 @@ from spotctl.log.event_json import to_json
 from spotctl.log.ledger.uses import final_figures
 from spotctl.log.store import EventLog
 from spotctl.run.machine_output import RunOutput
+from spotctl.show.columns import as_json
 from spotctl.show.printable import printable
+from spotctl.show.runs.answers import EVENT_LINE
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
@@ -73,17 +75,9 @@ def answer_line(job: str, figures: dict[str, Any]) -> str:
 
 
 def _line(at: int | None, run: str | None, job: str, event: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """A line of `launch --json-lines`.
-
-    Fields:
-        time: moment of the event by the market's clock; null for a job that has no run
-        job: name of the job
-        run: id of the run; null if the job has none
-        event: kind of the event, such as `Rented` or `MachineWarned`; `Answer` is the last line of a run
-        fields: values of the event, as the event log has them; of `Answer`, the answer of `launch --json`
-        fields.*: a value; more may be added, and amounts are as in the log
-    """
-    return {"time": None if at is None else format_time(at), "job": job, "run": run, "event": event, "fields": fields}
+    """A line of `launch --json-lines`."""
+    time = None if at is None else format_time(at)
+    return as_json(EVENT_LINE, {"time": time, "job": job, "run": run, "event": event, "fields": fields})
 
 
 class _ScriptLines:

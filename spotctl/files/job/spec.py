@@ -216,14 +216,7 @@ class JobSpec:
 
     @property
     def cluster(self) -> dict[str, Any]:
-        """Where a job trains on Ray, and its nodes there.
-
-        Fields:
-            engine: `ray`
-            address: address of the cluster; empty for that of RAY_ADDRESS, or one on this computer
-            reliable: number of reliable nodes
-            transient: number of other nodes
-        """
+        """Where a job trains on Ray, and its nodes there."""
         assert isinstance(self.program, Training)
         nodes = {"reliable": self.resources.reliable.machines, "transient": self.resources.machines.least}
         return {"engine": self.program.engine, "address": self.program.address or "", **nodes}

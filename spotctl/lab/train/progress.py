@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from agileml.core.events import Iteration
 from agileml.iteration_log import spans_text
 from pricing_data.atomic_write import atomic_write
-from spotctl.show.columns import UNKNOWN
+from spotctl.show.columns import UNKNOWN, Column
 from spotctl.show.layout import pairs_table
 from spotctl.show.plots import BLUE, GOLD, GREEN, INK, PURPLE, RED, panels, save_plot
+from spotctl.show.runs.answers import COUNTED, TRAINED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +33,20 @@ _MARKS = {
     "controller": ("controller restarted", PURPLE, "D"),
 }
 """By a word in the event: its label in the legend, color and marker."""
+
+
+ANSWER: tuple[Column[Mapping[str, Any]], ...] = (
+    *TRAINED,
+    Column("reassigned_items", "items done by other workers than their owners"),
+    Column("helped_ms", "time that these took, in milliseconds"),
+    Column("moved_bytes", "bytes of data that moved for it"),
+    Column("waited_for", "number of workers that each clock waited for, in jobs with backup workers"),
+    Column("dropped_chunks", "chunks that arrived too late and were dropped"),
+    Column("suspended_seconds", "time for which workers were suspended"),
+    *COUNTED,
+    Column("compared", "with --replay, whether the log has the model of the run, with which this one was compared"),
+)
+"""What `spotctl lab train --json` prints, which `agileml.iteration_log` knows; the rest only with --stragglers."""
 
 
 def line(iteration: Iteration) -> str:

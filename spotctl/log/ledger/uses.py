@@ -74,31 +74,7 @@ def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Ite
 
 
 def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
-    """The figures that `spotctl launch --json` prints, and that a message about the run has.
-
-    Fields:
-        run: id of the run
-        outcome: `done`, `failed`, `stopped`, `no capacity`, `not in time`, `budget reached` or `not permitted`
-        message: the same in words
-        cost_usd: cost of the run; null if it could not be computed
-        on_demand_usd: cost of the same work on on-demand machines
-        replayed: whether the run was on the local market: then these amounts were replayed, and nothing was billed
-        hours: duration of the run by the market's clock
-        evictions: number of evictions
-        busy: share of the machines' time spent on work that counts; null if no machine was rented
-        -> agileml.iteration_log:last_line_of
-        -> agileml.iteration_log:redone_fields
-        -> agileml.iteration_log:share_fields
-        model: file of the model
-        checkpoint: place of the newest checkpoint, of a command or of a training that did not end
-        checkpoint_clock: clock of that training's checkpoint
-        outputs: where the outputs of a command are kept, by name
-        outputs.*: place of this output
-        work_left: share of the work that is left, if the budget ended the run
-        to_finish_usd: estimated cost of that rest
-        cluster: Ray cluster on which the training ran
-        cluster -> spotctl.files.job.spec:JobSpec.cluster
-    """
+    """The figures that `spotctl launch --json` prints, and that a message about the run has."""
     facts = dict(ended.facts)
     spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)
     return {
@@ -116,14 +92,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
 
 
 def without_run(job: str, outcome: str, message: str) -> dict[str, Any]:
-    """The answer for a job that has no run.
-
-    Fields:
-        job: name of the job
-        run: null
-        outcome: `withdrawn` if the job was stopped while it waited for its turn; `error` if it could not run
-        message: the same in words
-    """
+    """The answer for a job that has no run."""
     return {"job": job, "run": None, "outcome": outcome, "message": message}
 
 

@@ -77,33 +77,7 @@ class TrialRecord:
 
 
 def as_json(record: TrialRecord, private: Sequence[str] = ()) -> dict[str, Any]:
-    """The record without anything that identifies the account: words of `private` and what clouds' ids look like.
-
-    Fields:
-        format: version of this form
-        cloud: the cloud
-        region: the region
-        endpoint: host that answered; of a real cloud, the cloud's own
-        real: whether that is a cloud, rather than a server of tests
-        date: day of the trial, UTC
-        versions: versions by name
-        versions.*: version of this package, or of Python
-        passed: whether no step failed
-        most_usd: upper bound of the cost, by list prices
-        steps: the steps, in order
-        steps[].name: name of the step, as --step takes it
-        steps[].outcome: `passed`, `failed` or `skipped`
-        steps[].detail: the result in words
-        steps[].seconds: how long it took
-        steps[].figures: measurements by name
-        steps[].figures.*: this measurement
-        bill: comparison with the bill of --bill; null before
-        bill.agrees: whether ledger and bill agree
-        bill.machines: number of machines compared
-        bill.ledger_usd: sum of the ledger
-        bill.bill_usd: sum of the bill
-        bill.bare_usd: sum of the bill for machines that were rented without a job
-    """
+    """The record without anything that identifies the account: words of `private` and what clouds' ids look like."""
     return {
         "format": FORMAT,
         "cloud": record.cloud,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -29,6 +28,7 @@ from spotctl.planning.explain import PacePoint, Way, expected_of, launch_moment,
 from spotctl.planning.facts import declared_gb
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
+from spotctl.show.columns import Column
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
 from spotctl.show.phrases import bids_text, chance, hours_text, part_text
 from spotctl.show.plans.summary import restart_words, summary
@@ -265,7 +265,9 @@ def _table(*columns: str, right: bool = True) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         table.add_column(
-            name, justify="right" if right and not name.startswith(("market", "expected")) else "left", overflow="fold"
+            name,
+            justify="right" if right and not name.startswith(("market", "expected", "why")) else "left",
+            overflow="fold",
         )
     return table
 
@@ -273,56 +275,12 @@ def _table(*columns: str, right: bool = True) -> Table:
 _MOST_ZONES = 20
 
 
-def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
-    """The considered markets, the best first."""
-    return [
-        {
-            "market": str(_offer(plan, outlook).market),  #: the market
-            "usd_per_hour": to_usd(_price(plan, outlook)),  #: current spot price of a machine
-            "chance_of_spot": outlook.chance,  #: probability that spot machines are available there
-            "expected_life_hours": outlook.lasts,  #: expected hours until a machine there is evicted
-            #: cost of moving the checkpoint there from the market in which the job begins; null if its size is unknown
-            "move_usd": _move_usd(plan, outlook),
-            #: expected cost to the end of the job if it begins there on spot machines
-            "cost_to_end_usd": outlook.spot_usd,
-            #: expected cost to the end of the job if it begins there on demand
-            "on_demand_to_end_usd": outlook.on_demand_usd,
-            #: why the job does not begin there; empty for the market in which it does
-            "why_not": _why_not(plan, outlook),
-        }
-        for outlook in plan.decision.outlooks
-    ]
-
-
-def zones_view(plan: JobPlan) -> Group:
-    """The considered markets as a table."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("market considered", "price", "spot up", "lasts", "move there", "to the end", "why not"):
-        table.add_column(name, justify="left" if name in ("market considered", "why not") else "right", overflow="fold")
-    for outlook in plan.decision.outlooks[:_MOST_ZONES]:
-        move = _move_usd(plan, outlook)
-        table.add_row(
-            market_name(_offer(plan, outlook).market),
-            f"${format_usd(_price(plan, outlook))}",
-            f"{outlook.chance:.0%}",
-            f"{outlook.lasts:.1f} h",
-            "unknown" if move is None else usd_text(move),
-            usd_text(outlook.spot_usd),
-            _why_not(plan, outlook) or "chosen",
-        )
-    more = len(plan.decision.outlooks) - _MOST_ZONES
-    cheapest = min(outlook.on_demand_usd for outlook in plan.decision.outlooks)
-    remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
-    remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
-    remarks.append(Text("a running job moves once that saves at least half of the cost of moving and starting up"))
-    return Group(table, *remarks)
-
-
 def _offer(plan: JobPlan, outlook: ZoneOutlook) -> Offer:
     return plan.decider.offers[outlook.zone]
 
 
 def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
+    """The newest price in a considered market."""
     return int(plan.fleet.market_history.histories[_offer(plan, outlook).market].prices[-1])
 
 
@@ -347,3 +305,81 @@ def _why_not(plan: JobPlan, outlook: ZoneOutlook) -> str:
         other.spot_usd for other in plan.decision.outlooks if _offer(plan, other) == rent.offer
     )
     return f"{usd_text(more)} more to the end" if more >= 0.005 else "the same to the end"
+
+
+ZONE: tuple[Column[tuple[JobPlan, ZoneOutlook]], ...] = (
+    Column(
+        "market",
+        "the market",
+        lambda row: str(_offer(*row).market),
+        heading="market considered",
+        cell=lambda row: market_name(_offer(*row).market),
+    ),
+    Column(
+        "usd_per_hour",
+        "current spot price of a machine",
+        lambda row: to_usd(_price(*row)),
+        heading="price",
+        cell=lambda row: f"${format_usd(_price(*row))}",
+    ),
+    Column(
+        "chance_of_spot",
+        "probability that spot machines are available there",
+        lambda row: row[1].chance,
+        heading="spot up",
+        show="{:.0%}",
+    ),
+    Column(
+        "expected_life_hours",
+        "expected hours until a machine there is evicted",
+        lambda row: row[1].lasts,
+        heading="lasts",
+        show="{:.1f} h",
+    ),
+    Column(
+        "move_usd",
+        "cost of moving the checkpoint there from the market in which the job begins; null if its size is unknown",
+        lambda row: _move_usd(*row),
+        heading="move there",
+        cell=lambda row: "unknown" if (usd := _move_usd(*row)) is None else usd_text(usd),
+    ),
+    Column(
+        "cost_to_end_usd",
+        "expected cost to the end of the job if it begins there on spot machines",
+        lambda row: row[1].spot_usd,
+        heading="to the end",
+        show=usd_text,
+    ),
+    Column(
+        "on_demand_to_end_usd",
+        "expected cost to the end of the job if it begins there on demand",
+        lambda row: row[1].on_demand_usd,
+    ),
+    Column(
+        "why_not",
+        "why the job does not begin there; empty for the market in which it does",
+        lambda row: _why_not(*row),
+        heading="why not",
+        cell=lambda row: _why_not(*row) or "chosen",
+    ),
+)
+
+
+def considered_zones(plan: JobPlan) -> list[tuple[JobPlan, ZoneOutlook]]:
+    """The markets between which a job may move, the best first: rows of `ZONE`."""
+    return [(plan, outlook) for outlook in plan.decision.outlooks]
+
+
+def zones_view(plan: JobPlan) -> Group:
+    """The considered markets as a table."""
+    rows = considered_zones(plan)
+    shown = [column for column in ZONE if column.heading is not None]
+    table = _table(*(column.heading or "" for column in shown))
+    for row in rows[:_MOST_ZONES]:
+        table.add_row(*(column.text(row) for column in shown))
+    more = len(rows) - _MOST_ZONES
+    cheapest = min(outlook.on_demand_usd for outlook in plan.decision.outlooks)
+    remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
+    remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
+    remarks.append(Text("a running job moves once that saves at least half of the cost of moving and starting up"))
+    return Group(table, *remarks)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from pricing_data.sources.base import SourceNeeds
 from pricing_data.units import HOUR, counted, format_time, to_usd
 from spotctl.show.columns import Column
 from spotctl.show.freshness import FRESHNESS
@@ -226,6 +227,68 @@ PICTURE: tuple[Column[Any], ...] = (
     Column("markets", "markets in it", lambda answer: list(map(str, answer["markets"]))),
 )
 CORRECTIONS: tuple[Column[Any], ...] = (Column("corrections", "the corrections", each=CORRECTION),)
+
+SOURCES: tuple[Column[Any], ...] = (Column("sources", "what can be fetched", each=SourceNeeds),)
+QUERY: tuple[Column[Any], ...] = (Column("rows", "the result", each=(Column("*", "value of this column"),)),)
+EXPORTED: tuple[Column[Any], ...] = (
+    Column("file", "the file written; null without --out"),
+    Column("rows", "number of price changes"),
+    Column("markets", "number of markets"),
+    Column(
+        "history",
+        "without --out: the price changes",
+        each=(
+            Column("timestamp", "when this price began (UTC)"),
+            Column("cloud", "cloud"),
+            Column("region", "region"),
+            Column("zone", "zone; empty if the market has none"),
+            Column("instance_type", "machine type"),
+            Column("product", "operating system, as import reads it"),
+            Column("spot_price", "dollars per hour"),
+        ),
+        optional=True,
+    ),
+)
+EGRESS: tuple[Column[Any], ...] = (
+    Column("origin", "region from which data is sent"),
+    Column("target", "region to which it is sent, or internet"),
+    Column("gb", "gigabytes"),
+    Column("usd", "cost"),
+    Column(
+        "tiers",
+        "price list",
+        lambda sent: sent["price"].tiers,
+        each=(
+            Column("above_gb", "gigabytes per month above which this price holds", lambda tier: tier[0]),
+            Column("usd_per_gb", "price of a gigabyte", lambda tier: tier[1]),
+        ),
+    ),
+    Column("as_of", "date of the price list", lambda sent: format_time(sent["price"].as_of)),
+    Column("source", "where the price list is published", lambda sent: sent["price"].source),
+    Column(
+        "approximate",
+        "whether a price of similar regions stands in for an unknown one",
+        lambda sent: sent["price"].approximate,
+    ),
+)
+BACKUP: tuple[Column[Any], ...] = (
+    Column("folder", "the copy"),
+    Column("files", "number of files in it"),
+    Column("events", "number of price changes in it"),
+)
+SNAPSHOTS: tuple[Column[Any], ...] = (
+    Column(
+        "files",
+        "files that were written",
+        each=(
+            Column("file", "its path"),
+            Column("cloud", "cloud of the prices"),
+            Column("day", "day of the prices"),
+            Column("markets", "number of markets"),
+            Column("events", "number of price events"),
+        ),
+    ),
+)
 
 
 def rows(answer: QueryResult) -> list[dict[str, Any]]:

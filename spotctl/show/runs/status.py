@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import counted, format_time, usd, usd_text
+from pricing_data.units import counted, format_time, usd
+from spotctl.run.orphans import ShownMachine
+from spotctl.show.columns import Column, as_json, table
 from spotctl.show.phrases import loss_text, moment, spending_text
-from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from spotctl.home.paths import Paths
     from spotctl.log.events import RowsLost
+    from spotctl.log.ledger.rows import CostSoFar
     from spotctl.log.waiting import WaitingJob
     from spotctl.show.runs.run_view import CommandProgress, HeldMachine, RunView
 
@@ -47,121 +49,6 @@ def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
     )
 
 
-def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:
-    """A job that was launched and has not begun."""
-    attended = job.is_attended(paths)
-    return {
-        "name": job.name,  #: name of the job
-        "state": "waiting" if attended else "not begun",  #: `waiting`, or `not begun` if its launcher is gone
-        "after": job.awaited(paths) if attended else list(job.after),  #: jobs whose ends it waits for
-        #: when it is expected to begin; null if that is unknown
-        "begins": None if job.begins is None else moment(job.begins),
-        "file": job.file,  #: its job file
-    }
-
-
-def status_answer(
-    views: Sequence[RunView], lost: Sequence[RowsLost] = (), waits: Sequence[dict[str, Any]] = ()
-) -> dict[str, Any]:
-    """The JSON of `spotctl status --json`."""
-    return {
-        "jobs": [_job(view) for view in views],  #: the latest run of each job, each -> _job
-        "waiting": list(waits),  #: jobs that wait for their turn, each -> waiting_json
-        #: rows that a repair of the log has dropped, and that may be of any run
-        "rows_lost": sum(loss.rows for loss in lost),
-    }
-
-
-def _job(view: RunView) -> dict[str, Any]:
-    """The latest run of a job.
-
-    Fields:
-        attempt: number of the attempt of a command
-        checkpoint: newest checkpoint of a command; null before the first
-        checkpoint -> _checkpoint
-    """
-    command, spent = view.command, view.money.spending
-    assert spent is not None
-    return {
-        "name": view.job,  #: name of the job
-        "run": view.run,  #: id of the run
-        "state": view.status,  #: `running`, `stopping` or `interrupted`; after the end its outcome
-        "began": moment(view.began),  #: when it was launched, by this computer's clock
-        #: when it ended, by this computer's clock; null before
-        "ended": None if view.ended is None else moment(view.ended),
-        "stage": view.stage,  #: stage of a training, 1 to 3; null for commands
-        #: machines that are held, each -> _machine
-        "machines": [_machine(machine) for machine in view.machines],
-        "clock": view.clock,  #: clocks that a training has done
-        #: loss at the last clock, and of the model once that is made; null for commands
-        "loss": view.model_loss,
-        "spent_usd": usd(spent.amount),  #: cost so far
-        "spent_low_usd": usd(spent.low),  #: the least that this can be
-        #: the most that this can be; null if that is unknown, because rows of the log or prices are lost
-        "spent_high_usd": None if spent.high is None else usd(spent.high),
-        "rows_lost": view.rows_lost,  #: rows of the run that a repair of the log has dropped
-        "replayed": view.is_replayed,  #: whether the run is on the local market: then nothing is billed
-        "evictions": view.evictions,  #: number of evictions
-        **({} if command is None else {"attempt": command.attempt, "checkpoint": _checkpoint(command)}),
-    }
-
-
-def _checkpoint(command: CommandProgress) -> dict[str, Any] | None:
-    """The newest checkpoint of a command."""
-    if command.checkpoint is None:
-        return None
-    return {
-        "number": command.checkpoint,  #: its number, which grows with every checkpoint of the run
-        "seconds": command.seconds,  #: time that saving it took
-        "bytes": command.bytes,  #: its size
-        #: time between two checkpoints; null if only an eviction warning causes one
-        "every_seconds": command.every_seconds,
-    }
-
-
-def _machine(machine: HeldMachine) -> dict[str, Any]:
-    """A machine that a run holds."""
-    return {
-        "id": machine.id,  #: id of the machine
-        "market": str(machine.market),  #: its market
-        #: `spot`, `on-demand`, `reserved`, or `reliable` (on demand, for the state of a training)
-        "kind": "reliable" if machine.reliable else machine.pricing,
-        "since": format_time(machine.since),  #: moment from which it is billed
-        #: moment at which it will be evicted; null without a warning
-        "warned_until": None if machine.warned_until is None else format_time(machine.warned_until),
-        "lease_until": format_time(machine.lease_until),  #: moment at which it shuts down unless its lease is renewed
-    }
-
-
-def status_table(views: Sequence[RunView], width: int) -> Table:
-    """One row per job. A narrow terminal leaves out columns, but never breaks a name."""
-    from spotctl.show.layout import RankedColumn, ranked_table  # rich, which the answer in JSON does not need
-
-    def column(heading: str, cells: Iterable[object], rank: int = 0) -> RankedColumn:
-        return RankedColumn(heading, ["" if cell is None else str(cell) for cell in cells], rank)
-
-    return ranked_table(
-        width,
-        (
-            column("job", (view.job for view in views)),
-            column("run", (view.run for view in views), 6),
-            column("state", (view.status for view in views)),
-            column("stage", (view.stage for view in views), 5),
-            column("machines", (len(view.machines) for view in views), 1),
-            column("clock", (view.clock for view in views), 3),
-            column("loss", (shown_loss(view.model_loss) for view in views), 4),
-            column("spent", map(spent_text, views)),
-            column("evictions", (view.evictions for view in views), 2),
-        ),
-        names=3,
-    )
-
-
-def dropped(lost: Iterable[RowsLost]) -> list[str]:
-    """Lines about what repairs of the log have dropped, and what may be of any run."""
-    return [f"a repair of the event log has dropped {loss_text('', loss)}" for loss in lost]
-
-
 def spent_text(view: RunView) -> str:
     """The cost of a run so far; `-` if it is unknown."""
     return "-" if view.money.spending is None else spending_text(view.money.spending)
@@ -171,39 +58,164 @@ def shown_loss(loss: float | None) -> str | None:
     return None if loss is None else f"{loss:.4g}"
 
 
-def jobs_table(jobs: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """A row per job of `spotctl nightly ls --json`. A narrow terminal leaves out columns, but never breaks a name."""
-    from spotctl.show.layout import RankedColumn, ranked_table
-
-    def column(heading: str, cells: Iterable[str], rank: int = 0) -> RankedColumn:
-        return RankedColumn(heading, [printable(cell) for cell in cells], rank)
-
-    return ranked_table(
-        width,
-        (
-            column("name", (job["name"] for job in jobs)),
-            column("hours", map(_hours, jobs), 2),
-            column("by", (job["scheduler"] or "" for job in jobs), 3),
-            column("next", (job["next"] or "" for job in jobs), 1),
-            column("last night", map(_outcome, jobs)),
-            column("cost", map(_cost, jobs)),
-        ),
-        names=5,
-    )
+def _blank(value: object) -> str:
+    """A cell that is empty where there is no value."""
+    return "" if value is None else str(value)
 
 
-def _hours(job: Mapping[str, Any]) -> str:
-    return job["at"] or "" if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
+MACHINE: tuple[Column[HeldMachine], ...] = (
+    Column("id", "id of the machine"),
+    Column("market", "its market", lambda machine: str(machine.market)),
+    Column(
+        "kind",
+        "`spot`, `on-demand`, `reserved`, or `reliable` (on demand, for the state of a training)",
+        lambda machine: "reliable" if machine.reliable else machine.pricing,
+    ),
+    Column("since", "moment from which it is billed", lambda machine: format_time(machine.since)),
+    Column(
+        "warned_until",
+        "moment at which it will be evicted; null without a warning",
+        lambda machine: None if machine.warned_until is None else format_time(machine.warned_until),
+    ),
+    Column(
+        "lease_until",
+        "moment at which it shuts down unless its lease is renewed",
+        lambda machine: format_time(machine.lease_until),
+    ),
+)
+CHECKPOINT: tuple[Column[CommandProgress], ...] = (
+    Column("number", "its number, which grows with every checkpoint of the run", lambda command: command.checkpoint),
+    Column("seconds", "time that saving it took"),
+    Column("bytes", "its size"),
+    Column("every_seconds", "time between two checkpoints; null if only an eviction warning causes one"),
+)
 
 
-def _outcome(job: Mapping[str, Any]) -> str:
-    last = job["last_night"]
-    return "" if last is None else f"{last['night']} {last['outcome']}"
+def _spending(view: RunView) -> CostSoFar:
+    assert view.money.spending is not None
+    return view.money.spending
 
 
-def _cost(job: Mapping[str, Any]) -> str:
-    last = job["last_night"] or {}
-    cost = last.get("cost_usd")
-    if cost is None:
-        return ""
-    return f"{usd_text(cost)} replayed" if last.get("replayed") else usd_text(cost)
+def _is_command(view: RunView) -> bool:
+    return view.command is not None
+
+
+RUN: tuple[Column[RunView], ...] = (
+    Column("name", "name of the job", lambda view: view.job, heading="job"),
+    Column("run", "id of the run", heading="run", rank=6),
+    Column(
+        "state",
+        "`running`, `stopping` or `interrupted`; after the end its outcome",
+        lambda view: view.status,
+        heading="state",
+    ),
+    Column("began", "when it was launched, by this computer's clock", lambda view: moment(view.began)),
+    Column(
+        "ended",
+        "when it ended, by this computer's clock; null before",
+        lambda view: None if view.ended is None else moment(view.ended),
+    ),
+    Column(
+        "stage",
+        "stage of a training, 1 to 3; null for commands",
+        heading="stage",
+        cell=lambda view: _blank(view.stage),
+        rank=5,
+    ),
+    Column(
+        "machines",
+        "machines that are held",
+        heading="machines",
+        cell=lambda view: str(len(view.machines)),
+        rank=1,
+        each=MACHINE,
+    ),
+    Column("clock", "clocks that a training has done", heading="clock", cell=lambda view: _blank(view.clock), rank=3),
+    Column(
+        "loss",
+        "loss at the last clock, and of the model once that is made; null for commands",
+        lambda view: view.model_loss,
+        heading="loss",
+        cell=lambda view: _blank(shown_loss(view.model_loss)),
+        rank=4,
+    ),
+    Column("spent_usd", "cost so far", lambda view: usd(_spending(view).amount), heading="spent", cell=spent_text),
+    Column("spent_low_usd", "the least that this can be", lambda view: usd(_spending(view).low)),
+    Column(
+        "spent_high_usd",
+        "the most that this can be; null if that is unknown, because rows of the log or prices are lost",
+        lambda view: None if (high := _spending(view).high) is None else usd(high),
+    ),
+    Column("rows_lost", "rows of the run that a repair of the log has dropped"),
+    Column(
+        "replayed",
+        "whether the run is on the local market: then nothing is billed",
+        lambda view: view.is_replayed,
+    ),
+    Column("evictions", "number of evictions", heading="evictions", rank=2),
+    Column(
+        "attempt",
+        "number of the attempt of a command",
+        lambda view: view.command and view.command.attempt,
+        only=_is_command,
+    ),
+    Column(
+        "checkpoint",
+        "newest checkpoint of a command; null before the first",
+        lambda view: None if view.command is None or view.command.checkpoint is None else view.command,
+        of=CHECKPOINT,
+        only=_is_command,
+    ),
+)
+WAITING: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("name", "name of the job"),
+    Column("state", "`waiting`, or `not begun` if its launcher is gone"),
+    Column("after", "jobs whose ends it waits for"),
+    Column("begins", "when it is expected to begin; null if that is unknown"),
+    Column("file", "its job file"),
+)
+STATUS: tuple[Column[Any], ...] = (
+    Column("jobs", "the latest run of each job", each=RUN),
+    Column("waiting", "jobs that wait for their turn", each=WAITING),
+    Column(
+        "rows_lost",
+        "rows that a repair of the log has dropped, and that may be of any run",
+        lambda answer: sum(loss.rows for loss in answer["lost"]),
+    ),
+)
+DAMAGED: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("log_damage", "what cannot be read of the event log"),
+    Column("shown", "machines that the clouds show", each=ShownMachine),
+    Column("failures", "clouds that could not be searched"),
+)
+ANSWER = (*STATUS, *DAMAGED)
+"""What `spotctl status --json` prints; the last keys only with a damaged log."""
+
+
+def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:
+    """A job that was launched and has not begun."""
+    attended = job.is_attended(paths)
+    return {
+        "name": job.name,
+        "state": "waiting" if attended else "not begun",
+        "after": job.awaited(paths) if attended else list(job.after),
+        "begins": None if job.begins is None else moment(job.begins),
+        "file": job.file,
+    }
+
+
+def status_answer(
+    views: Sequence[RunView], lost: Sequence[RowsLost] = (), waits: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """The JSON of `spotctl status --json`."""
+    return as_json(STATUS, {"jobs": views, "waiting": waits, "lost": lost})
+
+
+def status_table(views: Sequence[RunView], width: int) -> Table:
+    """One row per job. A narrow terminal leaves out columns, but never breaks a name."""
+    return table(RUN, views, width, names=3)
+
+
+def dropped(lost: Iterable[RowsLost]) -> list[str]:
+    """Lines about what repairs of the log have dropped, and what may be of any run."""
+    return [f"a repair of the event log has dropped {loss_text('', loss)}" for loss in lost]

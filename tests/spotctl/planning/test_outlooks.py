@@ -16,7 +16,8 @@ from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job, JobPlan
-from spotctl.show.plans.tables import zones_json
+from spotctl.show.columns import as_json
+from spotctl.show.plans.tables import ZONE, considered_zones
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
 
@@ -30,7 +31,8 @@ def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lo
     )
     histories = (flat(near, 4 * CENT), flat(far, 6 * CENT), flat(expensive, 25 * CENT))
     (found,) = plan_jobs(PlanningFacts((Job(wanted, NOW + 30 * HOUR, hours=10.0),), snapshot(*histories)))
-    zones = {one["market"]: one for one in zones_json(found)}
+    rows = [as_json(ZONE, row) for row in considered_zones(found)]
+    zones = {one["market"]: one for one in rows}
     assert {name: one["usd_per_hour"] for name, one in zones.items()} == pytest.approx(
         {str(near): 0.04, str(far): 0.06, str(expensive): 0.25}
     )
