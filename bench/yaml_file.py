@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from spotctl.files.new_file import starter_text
+from spotctl.files.user_files import starter_text
 from spotctl.files.yaml_file import parse
 
 _MORE = """

@@ -36,9 +36,9 @@ def init(
         return
     if trainer:
         raise BadRequest(f"{file}: is no script; --trainer needs one, such as spotctl init train.py --trainer")
-    from spotctl.files.new_file import write_starter
+    from spotctl.files.user_files import starter_text, write_new
 
-    write_starter(file, force=force)
+    write_new(file, starter_text(), force=force)
     session.answer(
         json_, {"file": str(file)}, None, f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}"
     )

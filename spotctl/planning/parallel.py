@@ -11,8 +11,8 @@ from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.programs import Elastic, Parallel
+from spotctl.files.job.values import ACCELERATOR_SPEEDS, CPU
 from spotctl.home.errors import BadRequest
 from spotctl.planning.values import TypeSpeed
 

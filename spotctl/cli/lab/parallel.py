@@ -66,7 +66,7 @@ def plan(
     from agileml.pipeline.plan.planner import plan as best_plan
     from agileml.pipeline.plan.requests import SplitRequest, Topology
     from agileml.pipeline.profile.model_profile import cost_rules
-    from spotctl.files.parallel_files import load_profiles
+    from spotctl.files.model_files import load_profiles
     from spotctl.lab import parallel
 
     session: Session = context.obj
@@ -113,7 +113,7 @@ def profile(
     """
     from agileml.pipeline.measure.profiler import profiled, profiles_to_json
     from agileml.pipeline.model.user_model import model_factory
-    from spotctl.files.parallel_files import check_folder
+    from spotctl.files.model_files import check_folder
     from spotctl.lab import parallel
 
     session: Session = context.obj
@@ -163,7 +163,7 @@ def simulate(
     from agileml.pipeline.plan.parallel_plan import simulate as play
     from agileml.pipeline.plan.planner import summary
     from agileml.pipeline.schedule.simulator import timeline_page, trace_json
-    from spotctl.files.parallel_files import load_plan
+    from spotctl.files.model_files import load_plan
     from spotctl.lab import parallel
 
     session: Session = context.obj

@@ -62,7 +62,7 @@ def train(
     from agileml.pipeline.model.user_model import model_factory
     from agileml.pipeline.run.local import PipelineStopped, parse_faults, save_weights, train_local
     from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
-    from spotctl.files.parallel_files import check_folder, load_plan
+    from spotctl.files.model_files import check_folder, load_plan
     from spotctl.lab import parallel
 
     session: Session = context.obj

@@ -154,7 +154,7 @@ def train(
     """
     from agileml.iteration_log import IterationLog, last_line_of, redone_fields, straggler_fields
     from agileml.runtime.output import show
-    from spotctl.files.model_file import check_nothing_lost, save_model
+    from spotctl.files.model_files import check_nothing_lost, save_model
     from spotctl.lab.train import progress, training as train
 
     session: Session = context.obj
@@ -201,7 +201,7 @@ def _last_model_in(out: Path | None) -> Iterator[None]:
     """Saves the last stable model of a training whose nodes failed again and again."""
     from agileml.errors import JobFailed
     from agileml.job import GaveUp
-    from spotctl.files.model_file import save_model
+    from spotctl.files.model_files import save_model
 
     try:
         yield
@@ -218,7 +218,7 @@ def _kept(trained: Trained, out: Path | None) -> str:
 
 def _replay(session: Session, request: Request, log: Path, out: Path | None, *, as_json: bool) -> None:
     from agileml.reference import model_digest
-    from spotctl.files.model_file import save_model
+    from spotctl.files.model_files import save_model
     from spotctl.lab.train import training as train
 
     logged, model = train.replay_log(request, log)

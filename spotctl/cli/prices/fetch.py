@@ -46,7 +46,7 @@ def import_(
     from pricing_data.sources.layouts import ON_DEMAND
     from spotctl.cli.progress import reading
     from spotctl.clouds import wiring
-    from spotctl.files.download import local_copy
+    from spotctl.files.user_files import local_copy
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
     from spotctl.show.prices import answers

@@ -9,16 +9,14 @@ from pathlib import Path
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, REGIONS
 from pricing_data.market import is_region_of
 from pricing_data.spelling import similar
-from spotctl.files.job.app import app_problem, arguments_problem, model_problem
+from spotctl.files.job.code_checks import app_problem, arguments_problem, model_problem, script_problem, syntax_problem
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.data_buckets import problems_of_buckets
+from spotctl.files.job.data_places import problems_of_buckets, reach_problems
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Parallel, Stop, Training
-from spotctl.files.job.reach import reach_problems
 from spotctl.files.job.reservations import problem_of
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
-from spotctl.files.job.shell import script_problem, syntax_problem
 from spotctl.files.job.spec import JobSpec, Objective, ProgramKind, data_variable, output_variable
 from spotctl.files.yaml_file import Problem
 from spotctl.home.cloud import rented_clouds
@@ -28,7 +26,8 @@ _LOCAL = "local"
 
 def problems(spec: JobSpec, given: Given) -> list[Problem]:
     """Everything that does not fit; `given` is what the file itself says, without defaults."""
-    return [problem for check in _CHECKS for problem in check(spec, given)]
+    found = [*_of_engine(spec, given), *_of_clouds(spec, given), *_of_machines(spec, given)]
+    return found + [problem for check in _CHECKS for problem in check(spec)]
 
 
 def code_problems(spec: JobSpec) -> list[Problem]:
@@ -40,9 +39,15 @@ def code_problems(spec: JobSpec) -> list[Problem]:
         return mistakes
     if not isinstance(program, Training):
         return []
-    if program.parallel is None:
-        return _trainer_problems(spec, program)
-    return [*_model_problems(program, spec.workdir), *_unused_problems(program.parallel)]
+    if program.parallel is not None:
+        mistakes = _model_problems(program, spec.workdir)
+        ways, plain = program.parallel, Parallel()
+        unused = [name for name in _UNUSED if getattr(ways, name) != getattr(plain, name)]
+        return [*mistakes, *(Problem(("parallel", name), _UNUSED[name]) for name in unused)]
+    if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
+        return [Problem(("app",), wrong)]
+    wrong = arguments_problem(program.app, program.args)
+    return [Problem(("args",) if program.args else ("app",), wrong)] if wrong else []
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
@@ -52,14 +57,6 @@ def launch_problems(spec: JobSpec) -> list[Problem]:
     if isinstance(program, Command) and spec.setup is None and (wrong := script_problem(program.run, spec.workdir)):
         mistakes.append(Problem(("run",), wrong))
     return mistakes
-
-
-def _trainer_problems(spec: JobSpec, program: Training) -> list[Problem]:
-    if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
-        return [Problem(("app",), wrong)]
-    if wrong := arguments_problem(program.app, program.args):
-        return [Problem(("args",) if program.args else ("app",), wrong)]
-    return []
 
 
 def _model_problems(program: Training, workdir: Path) -> list[Problem]:
@@ -81,12 +78,6 @@ _UNUSED = {
 """Settings that the nodes of a training would not follow, and what to do instead."""
 
 
-def _unused_problems(parallel: Parallel) -> list[Problem]:
-    plain = Parallel()
-    given = [name for name in _UNUSED if getattr(parallel, name) != getattr(plain, name)]
-    return [Problem(("parallel", name), _UNUSED[name]) for name in given]
-
-
 def _profile_problems(workdir: Path, program: Command | Training, parallel: Parallel) -> list[Problem]:
     if (workdir / parallel.profile).is_file():
         return []
@@ -98,12 +89,16 @@ def _profile_problems(workdir: Path, program: Command | Training, parallel: Para
     return [Problem(loc, message)]
 
 
-def _of_stop(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001 - all checks are called alike
+def _of_program(spec: JobSpec) -> Iterator[Problem]:
     if isinstance(spec.program, Training) and spec.program.stop == Stop():
         yield Problem(("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them")
+    if isinstance(spec.program, Command) and (wrong := syntax_problem(spec.program.run)):
+        yield Problem(("run",), wrong)
+    if spec.setup is not None and (wrong := syntax_problem(spec.setup)):
+        yield Problem(("setup",), wrong)
 
 
-def _of_objective(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+def _of_strategy(spec: JobSpec) -> Iterator[Problem]:
     if spec.objective is Objective.MIN_COST_SLO and spec.deadline is None:
         yield Problem(("objective",), "min-cost-slo without a deadline; write deadline: 10h, or objective: min-cost")
     if spec.objective is Objective.MAKESPAN_WITHIN_BUDGET and spec.budget is None:
@@ -111,21 +106,16 @@ def _of_objective(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
             ("objective",),
             "makespan-within-budget without a budget; write budget: 25 USD, or objective: max-throughput",
         )
-
-
-def _of_strategy(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
     kind = spec.strategy.partition(":")[0]
     if (better := IN_PLACE_OF.get(kind)) is not None:
         message = f"{kind} is no choice for a job any more: others cost less; write strategy: {better}"
         yield Problem(("strategy",), message)
-
-
-def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    using = (AUTO, DEADLINE, "lookahead")
-    if spec.value_of_time is None or spec.strategy in using or spec.strategy.startswith("price-capacity"):
-        return
-    message = f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
-    yield Problem(("value_of_time",), message)
+    if kind == DEADLINE and spec.deadline is None:
+        yield Problem(("strategy",), "deadline needs a deadline; write deadline: 10h, or strategy: auto")
+    is_used = kind == "price-capacity" or spec.strategy in (AUTO, DEADLINE, "lookahead")
+    if spec.value_of_time is not None and not is_used:
+        message = f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
+        yield Problem(("value_of_time",), message)
 
 
 _PLACES = {"clouds": "clouds", "types": "types", "needs": "types", "regions": "regions", "zones": "zones"}
@@ -181,7 +171,7 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
             yield Problem(("identity", cloud), f"is not one of clouds: [{', '.join(clouds)}]; remove it")
 
 
-def _of_container(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+def _of_container(spec: JobSpec) -> Iterator[Problem]:
     image, loc = spec.image, ("image", "container")
     if image.container and spec.is_local and isinstance(spec.program, Training):
         yield Problem(loc, "is for commands and for trainings on clouds; on the local market, remove it")
@@ -191,7 +181,7 @@ def _of_container(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
         yield Problem(("image", "login"), f"{image.login} is not one of secrets; write secrets: [{image.login}], too")
 
 
-def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+def _of_regions(spec: JobSpec) -> Iterator[Problem]:
     clouds, regions = spec.resources.clouds, spec.resources.regions
     if not regions or _LOCAL in clouds or regions == (ANY,):
         return
@@ -209,12 +199,7 @@ def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG0
             yield Problem(("resources", "clouds", i), f"{cloud} has none of the regions; remove it, or add one of its")
 
 
-def _of_data_buckets(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    if not spec.on_ray:
-        yield from problems_of_buckets(spec)
-
-
-def _of_moves(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+def _of_moves(spec: JobSpec) -> Iterator[Problem]:
     for name, places in (("regions", spec.resources.regions), ("zones", spec.resources.zones)):
         if ANY in places and places != (ANY,):
             yield Problem(("resources", name), f"any stands alone; write {name}: any, or name them")
@@ -225,11 +210,6 @@ def _of_moves(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
         yield Problem(("strategy",), "regions moves a command with its checkpoint; add one, or write strategy: auto")
     elif spec.deadline is None:
         yield Problem(("strategy",), "regions needs a deadline; write deadline: 10h, or strategy: auto")
-
-
-def _of_deadline_strategy(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    if spec.strategy == DEADLINE and spec.deadline is None:
-        yield Problem(("strategy",), "deadline needs a deadline; write deadline: 10h, or strategy: auto")
 
 
 def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
@@ -250,29 +230,25 @@ def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
         yield Problem(loc, f"{machines} allows no machine; expected a range such as 4..64")
 
 
-def _of_nodes(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    program = spec.program
-    if not isinstance(program, Command) or not program.nodes.is_range:
-        return
-    nodes, loc = program.nodes, ("nodes",)
-    if program.checkpoint is None:
-        message = f"{nodes} needs a checkpoint, from which the command starts again when the number changes; add one"
-        yield Problem(loc, f"{message}, or write {nodes.most}")
-    if program.parallel is not None:
-        yield Problem(loc, f"{nodes} is a range, and parallel splits a model for one number; write {nodes.most}")
+def _of_nodes(spec: JobSpec) -> Iterator[Problem]:
+    program, loc = spec.program, ("nodes",)
+    if isinstance(program, Command) and program.nodes.is_range:
+        nodes = program.nodes
+        if program.checkpoint is None:
+            message = (
+                f"{nodes} needs a checkpoint, from which the command starts again when the number changes; add one"
+            )
+            yield Problem(loc, f"{message}, or write {nodes.most}")
+        if program.parallel is not None:
+            yield Problem(loc, f"{nodes} is a range, and parallel splits a model for one number; write {nodes.most}")
+    place = ("resources", "placement")
+    if spec.resources.close and (not isinstance(program, Command) or program.nodes.most < 2):
+        yield Problem(place, "is for a command with several nodes; remove it, or write nodes: 2, for example")
+    elif spec.resources.close and _LOCAL in spec.resources.clouds:
+        yield Problem(place, "applies to cloud machines, not to the local market; remove it")
 
 
-def _of_placement(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    if not spec.resources.close:
-        return
-    loc, program = ("resources", "placement"), spec.program
-    if not isinstance(program, Command) or program.nodes.most < 2:
-        yield Problem(loc, "is for a command with several nodes; remove it, or write nodes: 2, for example")
-    elif _LOCAL in spec.resources.clouds:
-        yield Problem(loc, "applies to cloud machines, not to the local market; remove it")
-
-
-def _of_reservations(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+def _of_reservations(spec: JobSpec) -> Iterator[Problem]:
     named, clouds, types = spec.resources.reservations, spec.resources.clouds, spec.resources.types
     for i, reservation in enumerate(named):
         loc, market = ("resources", "reservations", i), reservation.market
@@ -297,7 +273,7 @@ def _of_reservations(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa:
         yield Problem(("strategy",), "regions moves between regions, and reservations are in one; write strategy: auto")
 
 
-def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+def _of_throughputs(spec: JobSpec) -> Iterator[Problem]:
     types = spec.resources.types
     yield from _repeated(types, ("resources", "types"))
     for name in spec.throughputs if types else ():
@@ -305,14 +281,7 @@ def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: 
             yield Problem(("throughputs", name), f"matches none of resources.types: {', '.join(types)}; correct one")
 
 
-def _of_shell(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    if isinstance(spec.program, Command) and (wrong := syntax_problem(spec.program.run)):
-        yield Problem(("run",), wrong)
-    if spec.setup is not None and (wrong := syntax_problem(spec.setup)):
-        yield Problem(("setup",), wrong)
-
-
-def _of_variables(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+def _of_variables(spec: JobSpec) -> Iterator[Problem]:
     yield from _repeated(spec.secrets, ("secrets",))
     for name, value in spec.env.items():
         if "\0" in value:
@@ -353,23 +322,15 @@ def _repeated(names: Sequence[str], loc: tuple[str, ...]) -> Iterator[Problem]:
             yield Problem((*loc, again), f"{name!r} is listed {count} times; keep one")
 
 
-_CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
-    _of_engine,
-    _of_stop,
-    _of_objective,
+_CHECKS: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _of_strategy,
-    _of_value_of_time,
-    _of_clouds,
     _of_container,
     _of_regions,
-    _of_data_buckets,
+    problems_of_buckets,
     _of_moves,
-    _of_deadline_strategy,
-    _of_machines,
     _of_nodes,
-    _of_placement,
     _of_reservations,
     _of_throughputs,
-    _of_shell,
+    _of_program,
     _of_variables,
 )

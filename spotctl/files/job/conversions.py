@@ -74,14 +74,11 @@ def read_text(written: object) -> str:
     return written
 
 
-def matching(pattern: str) -> Callable[[object], str]:
-    def read(written: object) -> str:
-        given = read_text(written)
-        if not re.fullmatch(pattern, given):
-            raise ValueError("does not fit")
-        return given
-
-    return read
+def read_matching(pattern: str, written: object) -> str:
+    given = read_text(written)
+    if not re.fullmatch(pattern, given):
+        raise ValueError("does not fit")
+    return given
 
 
 def span_text(micros: int) -> str:
@@ -182,32 +179,21 @@ def money_text(nanos: int) -> str:
     return f"{format_usd(nanos)} USD"
 
 
-def whole_range(least: int) -> Callable[[object], Range[int]]:
-    """Reads `8`, `4..16`, `8..` and `..16`, which begins at `least`."""
-
-    def read(written: object) -> Range[int]:
-        low, high = _ends(written, WHOLE_RANGE_PATTERN)
-        bounds = Range(least if low is None else int(low), None if high is None else int(high))
-        if bounds.least < least:
-            raise ValueError(f"begins below {least}")
-        return _ordered(bounds)
-
-    return read
-
-
-def read_decimal_range(written: object) -> Range[float]:
-    low, high = _ends(written, RANGE_PATTERN)
-    return _ordered(Range(float(low or 0), None if high is None else float(high)))
-
-
-def range_text(bounds: Range[int] | Range[float]) -> str:
-    """A range as it is written, without exponents.
-
-    >>> range_text(Range(4, 64)), range_text(Range(7.5)), range_text(Range(8, 8))
-    ('4..64', '7.5..', '8')
-    """
-    least, most = (None if end is None else f"{Decimal(str(end)):f}" for end in (bounds.least, bounds.most))
-    return f"{least}" if least == most else f"{least}..{most or ''}"
+def read_range(written: object, number: Callable[[str], LimitT], least: LimitT) -> Range[LimitT]:
+    """Reads `8`, `4..16`, `8..` and `..16`, which begins at `least`; `number` is int or float."""
+    given = _with_number(written)
+    if not re.fullmatch(WHOLE_RANGE_PATTERN if number is int else RANGE_PATTERN, given):
+        if given.startswith("-"):
+            raise ValueError("is below 0")
+        raise ValueError("has a unit" if re.search(r"[0-9] ?[KMGTkmgt]i?[Bb]", given) else "is not a number or range")
+    low, dots, high = given.partition("..")
+    begin = number(low) if low else least
+    end = (number(high) if high else None) if dots else begin
+    if begin < least:
+        raise ValueError(f"begins below {least}")
+    if end is not None and end < begin:
+        raise ValueError("ends below its beginning")
+    return Range(begin, end)
 
 
 def read_accelerators(written: object) -> Accelerators:
@@ -215,13 +201,13 @@ def read_accelerators(written: object) -> Accelerators:
     if not re.fullmatch(ACCELERATORS_PATTERN, given):
         raise ValueError("is not a model with a count")
     model, colon, count = given.partition(":")
-    return Accelerators(model, whole_range(1)(count) if colon else Range(1))
+    return Accelerators(model, read_range(count, int, 1) if colon else Range(1))
 
 
 def read_variable(written: object) -> str:
     if read_text(written).startswith(RESERVED_PREFIX):
         raise ValueError(f"begins with {RESERVED_PREFIX}, which is reserved for spotctl")
-    return matching(VARIABLE_PATTERN)(written)
+    return read_matching(VARIABLE_PATTERN, written)
 
 
 def read_variable_value(written: object) -> str:
@@ -322,25 +308,13 @@ def read_strategy(written: object) -> str:
     raise ValueError("has an argument that does not fit" if colon else "needs an argument")
 
 
+def _with_number(written: object) -> str:
+    """The text of a value that may be a number alone, which YAML has read as one."""
+    return str(written) if isinstance(written, int | float) and not isinstance(written, bool) else read_text(written)
+
+
 def _with_unit(written: object, lacking: str) -> str:
-    given = str(written) if isinstance(written, int | float) and not isinstance(written, bool) else read_text(written)
+    given = _with_number(written)
     if re.fullmatch(DECIMAL_PATTERN, given):
         raise ValueError(lacking)
     return given
-
-
-def _ends(written: object, pattern: str) -> tuple[str | None, str | None]:
-    """The two numbers of a range as they are written; the same number twice if there is only one."""
-    given = str(written) if isinstance(written, int | float) and not isinstance(written, bool) else read_text(written)
-    if not re.fullmatch(pattern, given):
-        if given.startswith("-"):
-            raise ValueError("is below 0")
-        raise ValueError("has a unit" if re.search(r"[0-9] ?[KMGTkmgt]i?[Bb]", given) else "is not a number or range")
-    low, dots, high = given.partition("..")
-    return low or None, (high or None) if dots else low
-
-
-def _ordered(bounds: Range[LimitT]) -> Range[LimitT]:
-    if bounds.most is not None and bounds.most < bounds.least:
-        raise ValueError("ends below its beginning")
-    return bounds

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from functools import partial
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ from pricing_data.units import MINUTE, format_time
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
-from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.reservations import read_reservation, reservation_schema, reservation_text
-from spotctl.files.job.values import CLOSE, RAY, TRACKERS, Objective, ProgramKind
+from spotctl.files.job.values import ACCELERATOR_SPEEDS, CLOSE, CPU, RAY, TRACKERS, Objective, ProgramKind
 from spotctl.home import tags
 from spotctl.home.cloud import rented_clouds
 
@@ -66,7 +66,7 @@ def _text(
     schema: dict[str, object] = {"type": "string", "pattern": f"^(?:{pattern})$"}
     if number:
         schema |= {"type": ["string", number], "minimum": 0}
-    return Form(read or conversions.matching(pattern), expected, schema, write)
+    return Form(read or partial(conversions.read_matching, pattern), expected, schema, write)
 
 
 def _choice(names: Iterable[str], make: Callable[[str], object] = str) -> Form:
@@ -88,18 +88,21 @@ def _whole(least: int, most: int) -> Form:
     )
 
 
-def _number(expected: str, fits: Callable[[float], bool] = lambda _: True, **limits: float) -> Form:
+def _number(expected: str, minimum: float = -inf, maximum: float = inf, exclusive_maximum: float = inf) -> Form:
+    limits = {"minimum": minimum, "maximum": maximum, "exclusiveMaximum": exclusive_maximum}
+    schema = {"type": "number", **{name: limit for name, limit in limits.items() if isfinite(limit)}}
+
     def read(written: object) -> float:
         if isinstance(written, bool) or not isinstance(written, int | float):
             quoted = isinstance(written, str) and re.fullmatch(conversions.DECIMAL_PATTERN, written)
             raise ValueError("is not a number" + (" (remove the quotes)" if quoted else ""))
         if not isfinite(written):
             raise ValueError("is not finite")
-        if not fits(written):
+        if not minimum <= written <= maximum or written >= exclusive_maximum:
             raise ValueError("is out of range")
         return float(written)
 
-    return Form(read, expected, {"type": "number", **limits})
+    return Form(read, expected, schema)
 
 
 def _auto_or(form: Form) -> Form:
@@ -129,7 +132,7 @@ WIRE = _choice(WIRES)
 RAY_ADDRESS = _text(_RAY_ADDRESS, "HOST:PORT of a Ray cluster, or auto on one of its machines")
 TEXT = Form(conversions.read_text, "text", {"type": "string", "pattern": r"\S"})
 FOLDER = Form(
-    lambda written: Path(conversions.matching(r"[^\0]+")(written)),
+    lambda written: Path(conversions.read_matching(r"[^\0]+", written)),
     "a folder",
     {"type": "string", "pattern": r"\S"},
     str,
@@ -195,24 +198,17 @@ MACHINES = _whole(0, 10_000)
 CLOCKS = _whole(1, conversions.MOST)
 SEED = _whole(0, 2**32 - 1)
 FINITE = _number("a number")
-WORK_RATE = _number("a number from 1e-6 to 1e12", lambda rate: 1e-6 <= rate <= 1e12, minimum=1e-6, maximum=1e12)
-_MINUTES = _number(
-    f"a number from 0.01 to {conversions.MOST}",
-    lambda rate: 0.01 <= rate <= conversions.MOST,
-    minimum=0.01,
-    maximum=conversions.MOST,
-)
+WORK_RATE = _number("a number from 1e-6 to 1e12", 1e-6, 1e12)
+_MINUTES = _number(f"a number from 0.01 to {conversions.MOST}", 0.01, conversions.MOST)
 MINUTES = Form(
     lambda written: round(_MINUTES.read(written) * MINUTE),
     _MINUTES.expected,
     _MINUTES.schema,
     lambda span: span / MINUTE,
 )
-SPEED = _number("a number from 1 to 1000000", lambda speed: 1 <= speed <= 1e6, minimum=1, maximum=1_000_000)
-SHARE = _number("a share from 0 to 1", lambda share: 0 <= share <= 1, minimum=0, maximum=1)
-TOLERANCE = _number(
-    "a share from 0 to below 1, such as 0.02", lambda share: 0 <= share < 1, minimum=0, exclusiveMaximum=1
-)
+SPEED = _number("a number from 1 to 1000000", 1, 1_000_000)
+SHARE = _number("a share from 0 to 1", 0, 1)
+TOLERANCE = _number("a share from 0 to below 1, such as 0.02", 0, exclusive_maximum=1)
 SPAN = _text(
     conversions.SPAN_PATTERN,
     "a number with a unit: 90s, 15m, 10h, 2d or 1w",
@@ -285,27 +281,24 @@ RESERVATION = Form(
 MACHINE_RANGE = _text(
     conversions.WHOLE_RANGE_PATTERN,
     "a number or a range such as 8, 4..64, 4.. or ..64",
-    conversions.whole_range(0),
-    conversions.range_text,
-    "integer",
+    partial(conversions.read_range, number=int, least=0),
+    number="integer",
 )
 VCPU_RANGE = _text(
     conversions.WHOLE_RANGE_PATTERN,
     "a number or a range such as 8, 4..16, 8.. or ..16",
-    conversions.whole_range(1),
-    conversions.range_text,
-    "integer",
+    partial(conversions.read_range, number=int, least=1),
+    number="integer",
 )
 MEMORY_RANGE = _text(
     conversions.RANGE_PATTERN,
     "a number or a range of GiB such as 16, 7.5..64 or 16..",
-    conversions.read_decimal_range,
-    conversions.range_text,
-    "number",
+    partial(conversions.read_range, number=float, least=0.0),
+    number="number",
 )
 ACCELERATORS = _text(
     conversions.ACCELERATORS_PATTERN,
     'a model, and how many: V100, "V100:4", "V100:1.."',
     conversions.read_accelerators,
-    lambda accelerators: f"{accelerators.model}:{conversions.range_text(accelerators.count)}",
+    lambda accelerators: f"{accelerators.model}:{accelerators.count}",
 )

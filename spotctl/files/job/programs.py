@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from agileml.apps import BUILT_IN
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.devices import CPU
 from spotctl.files.job.sections import MapOf, key, needed
-from spotctl.files.job.values import RAY, Nodes
+from spotctl.files.job.values import CPU, RAY, Nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,10 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
         program = replace(program, checkpoint=place)
     clouds = spec.resources.clouds
     named = spec.resources.regions
-    regions = named if named == (ANY,) else tuple(dict.fromkeys(_region(clouds, region) for region in named))
+    regions = named
+    if named != (ANY,) and clouds != ("local",):
+        own = [next(cloud for cloud in clouds if is_region_of(cloud, region)) for region in named]
+        regions = tuple(dict.fromkeys(map(api_region, own, named)))
     return replace(
         spec,
         program=program,
@@ -144,12 +147,6 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
         outputs={name: _location(place, folder) for name, place in spec.outputs.items()},
         track={name: _tracked(name, place, folder) for name, place in spec.track.items()},
     )
-
-
-def _region(clouds: Sequence[str], region: str) -> str:
-    if clouds == ("local",):
-        return region
-    return next(api_region(cloud, region) for cloud in clouds if is_region_of(cloud, region))
 
 
 def _location(place: str, folder: Path) -> str:

@@ -114,7 +114,12 @@ def _read(name: str, value: object) -> object:
     readers = {"machines": lambda v: read_whole(v, 1, MOST), "until": read_moment, "block": read_flag}
     try:
         if name == "price":
-            return _read_price(value)
+            # What is paid already costs 0.
+            if value == 0 and not isinstance(value, bool):
+                return 0
+            if not isinstance(value, str) or not re.fullmatch(_PRICE, value):
+                raise ValueError("is not an amount per hour such as 2.50 USD/h, or 0")
+            return int(Decimal(value.removesuffix("/h").removesuffix("USD").strip()) * NANOS_PER_DOLLAR)
         if name in readers:
             return readers[name](value)
         text = read_text(value)
@@ -123,15 +128,6 @@ def _read(name: str, value: object) -> object:
     if name == "cloud" and text not in clouds_with_reservations():
         raise ValueError(f"has the cloud {text}, but reservations are for {', '.join(clouds_with_reservations())}")
     return text
-
-
-def _read_price(value: object) -> int:
-    """`2.50 USD/h`, or 0 for what is paid already."""
-    if value == 0 and not isinstance(value, bool):
-        return 0
-    if not isinstance(value, str) or not re.fullmatch(_PRICE, value):
-        raise ValueError("is not an amount per hour such as 2.50 USD/h, or 0")
-    return int(Decimal(value.removesuffix("/h").removesuffix("USD").strip()) * NANOS_PER_DOLLAR)
 
 
 def reservation_text(reservation: Reservation) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from bidbrain.strategies.names import DEADLINE
 from spotctl.files.job.forms import Form
 from spotctl.files.job.programs import Stop
-from spotctl.files.job.sections import Entry, Key, ListOf, MapOf, OneOf, entries_of, selected
+from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, keys_of, selected
 from spotctl.files.job.spec import OLD_NAMES, JobSpec
 from spotctl.files.job.values import RAY, Objective, ProgramKind
 
@@ -38,29 +38,29 @@ def schema() -> Schema:
 
 
 def _section(section: type, definitions: dict[str, Schema]) -> Schema:
-    entries = entries_of(section)
+    keys = keys_of(section)
     schema: Schema = {
         "type": "object",
         "description": (getdoc(section) or "").partition("\n\n")[0],
-        "properties": {name: _key(options, definitions) for name, options in entries.items()},
+        "properties": {name: _key(shapes, definitions) for name, shapes in keys.items()},
         "additionalProperties": False,
     }
-    required = [name for name, (entry, *_) in entries.items() if entry.key.is_needed and entry.only_for is None]
+    required = [name for name, (first, *_) in keys.items() if first.is_needed and first.only_for is None]
     if required:
         schema["required"] = required
     return schema | ({"minProperties": 1} if section is Stop else {})
 
 
-def _key(options: tuple[Entry, ...], definitions: dict[str, Schema]) -> Schema:
+def _key(options: tuple[Key, ...], definitions: dict[str, Schema]) -> Schema:
     first = options[0]
-    shapes = _once(_shape(entry.key, definitions) for entry in options)
-    if not first.key.is_needed or first.only_for is not None:
+    shapes = _once(_shape(option, definitions) for option in options)
+    if not first.is_needed or first.only_for is not None:
         shapes.append({"type": "null"})
     schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
     return {
         **schema,
-        "description": " ".join(_once(entry.key.description for entry in options)),
-        "examples": _once(example for entry in options for example in entry.key.examples),
+        "description": " ".join(_once(option.description for option in options)),
+        "examples": _once(example for option in options for example in option.examples),
     }
 
 
@@ -92,14 +92,14 @@ def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
 
 def _case(choice: OneOf, kind: str) -> Schema:
     """The keys that a file of this kind must have, and those that it must not have."""
-    own = entries_of(choice.sections[kind])
+    own = keys_of(choice.sections[kind])
     others = [
         name
         for case, section in choice.sections.items()
-        for name in entries_of(section)
+        for name in keys_of(section)
         if case != kind and name not in own
     ]
-    needed = [name for name, (entry, *_) in own.items() if entry.key.is_needed]
+    needed = [name for name, (first, *_) in own.items() if first.is_needed]
     return _where(choice.selector.name, kind, _keys(needed, others))
 
 

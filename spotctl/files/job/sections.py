@@ -5,7 +5,7 @@ or mapping of forms, another section, or one of several sections whose keys stan
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -58,15 +58,10 @@ class Key:
     """Whether an error must not show the value."""
     misplaced: str = ""
     """The cure where the key stands with another selected section."""
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """A key as it may stand in a section; `only_for` is the selected section that it belongs to."""
-
-    field: str
-    key: Key
+    field: str = ""
+    """The name of what it declares in the section's class."""
     only_for: str | None = None
+    """The selected section that it belongs to."""
 
 
 def key(
@@ -94,30 +89,25 @@ def needed(shape: Form | ListOf | OneOf | type, description: str, *examples: obj
 def fields_of(section: type) -> Mapping[str, Key]:
     """The declared keys by field."""
     return {
-        field.name: dataclasses.replace(declared, name=declared.name or field.name)
+        field.name: dataclasses.replace(declared, name=declared.name or field.name, field=field.name)
         for field in dataclasses.fields(section)
         if (declared := field.metadata.get("key"))
     }
 
 
 @cache
-def entries_of(section: type) -> Mapping[str, tuple[Entry, ...]]:
+def keys_of(section: type) -> Mapping[str, tuple[Key, ...]]:
     """By their names, the keys that may stand in a section. One name may have two shapes: a list or a section."""
-    entries: dict[str, tuple[Entry, ...]] = {}
-    for entry in _entries(section):
-        entries[entry.key.name] = (*entries.get(entry.key.name, ()), entry)
-    return entries
-
-
-def _entries(section: type) -> Iterator[Entry]:
-    for field, declared in fields_of(section).items():
+    found: list[Key] = []
+    for declared in fields_of(section).values():
         shape = declared.shape
         if not isinstance(shape, OneOf):
-            yield Entry(field, declared)
+            found.append(declared)
             continue
-        yield Entry(shape.selector.name, shape.selector)
+        found.append(dataclasses.replace(shape.selector, field=shape.selector.name))
         for case, part in shape.sections.items():
-            yield from (Entry(name, inner, case) for name, inner in fields_of(part).items())
+            found += [dataclasses.replace(inner, only_for=case) for inner in fields_of(part).values()]
+    return {one.name: tuple(other for other in found if other.name == one.name) for one in found}
 
 
 def selected(section: type) -> OneOf | None:
@@ -141,49 +131,52 @@ class Reader:
         if not isinstance(written, dict):
             self._refuse_shape(loc, written, "a mapping")
             return {}
-        self.problems += [
-            Problem((*loc, name), self._unknown(loc, section, name))
-            for name in written
-            if name not in entries_of(section)
-        ]
+        known = keys_of(section)
+        for name in written:
+            if name not in known:
+                self.problems.append(Problem((*loc, name), self._unknown(loc, section, name)))
         given: Given = {}
-        for name, entries in entries_of(section).items():
+        for name, shapes in known.items():
             value = written.get(name)
-            entry = _fitting(entries, value)
-            if name in written and (value is not None or entry.key.is_needed):
-                self._read(entry, value, (*loc, name), given)
-            elif entry.key.is_needed and entry.only_for is None:
-                self.problems.append(missing((*loc, name), entry.key))
+            fitting = (one for one in shapes if isinstance(one.shape, type) == isinstance(value, dict))
+            declared = next(fitting, shapes[0])
+            if name in written and (value is not None or declared.is_needed):
+                self._read(declared, value, (*loc, name), given)
+            elif declared.is_needed and declared.only_for is None:
+                self.problems.append(missing((*loc, name), declared))
         choice = selected(section)
         if choice is not None and (case := given.get(choice.selector.name)) is not None:
             self._check_case(section, choice.selector.name, case, written)
         return given
 
     def _check_case(self, section: type, selector: str, case: str, written: Mapping[str, object]) -> None:
-        for name, entries in entries_of(section).items():
-            entry = next((entry for entry in entries if entry.only_for in (None, case)), entries[0])
-            if entry.only_for not in (None, case) and written.get(name) is not None:
-                cure = entry.key.misplaced or f"remove it, or change {selector}"
+        for name, shapes in keys_of(section).items():
+            declared = next((one for one in shapes if one.only_for in (None, case)), shapes[0])
+            if declared.only_for not in (None, case) and written.get(name) is not None:
+                cure = declared.misplaced or f"remove it, or change {selector}"
                 message = f"is not allowed with {selector}: {case}; {cure}"
                 self.problems.append(Problem((name,), message))
-            if entry.only_for == case and entry.key.is_needed and name not in written:
-                self.problems.append(missing((name,), entry.key))
+            if declared.only_for == case and declared.is_needed and name not in written:
+                self.problems.append(missing((name,), declared))
 
-    def _read(self, entry: Entry, value: object, loc: Loc, given: Given) -> None:
-        shape, before = entry.key.shape, len(self.problems)
-        content: object
+    def _read(self, declared: Key, value: object, loc: Loc, given: Given) -> None:
+        shape, before = declared.shape, len(self.problems)
+        content: object = None
         if isinstance(shape, Form):
             content = self._form(shape, value, loc)
         elif isinstance(shape, ListOf):
-            content = self._list(shape, entry.key, value, loc)
+            content = self._list(shape, declared, value, loc)
+        elif not isinstance(value, dict):
+            self._refuse_shape(loc, value, "a mapping", declared)
         elif isinstance(shape, MapOf):
-            content = self._mapping(shape, entry.key, value, loc)
-        elif isinstance(value, dict):
-            content = self.section(cast("type", shape), value, loc)
+            content = {
+                self._form(shape.name, name, (*loc, name)): self._form(shape.value, item, (*loc, name))
+                for name, item in value.items()
+            }
         else:
-            self._refuse_shape(loc, value, "a mapping", entry.key)
+            content = self.section(cast("type", shape), value, loc)
         if len(self.problems) == before:
-            given[entry.field] = content
+            given[declared.field] = content
 
     def _form(self, form: Form, value: object, loc: Loc, *, is_secret: bool = False) -> object:
         try:
@@ -208,15 +201,6 @@ class Reader:
         items = enumerate(value)
         return tuple(self._form(shape.item, item, (*loc, i), is_secret=declared.is_secret) for i, item in items)
 
-    def _mapping(self, shape: MapOf, declared: Key, value: object, loc: Loc) -> dict[object, object]:
-        if not isinstance(value, dict):
-            self._refuse_shape(loc, value, "a mapping", declared)
-            return {}
-        return {
-            self._form(shape.name, name, (*loc, name)): self._form(shape.value, item, (*loc, name))
-            for name, item in value.items()
-        }
-
     def _refuse_shape(self, loc: Loc, value: object, wanted: str, declared: Key | None = None) -> None:
         is_empty = value is None or value == []
         quoted = "" if declared is not None and declared.is_secret else f", found {shown(value)}"
@@ -225,26 +209,17 @@ class Reader:
         self.problems.append(Problem(loc, f"{said}; write {cure}"))
 
     def _unknown(self, loc: Loc, section: type, name: object) -> str:
-        known, given = list(entries_of(section)), str(name)
-        home = next((entry.key.name for entry in _entries(section) if given in _keys_below(entry.key)), None)
+        known, given = list(keys_of(section)), str(name)
+        below = [one for shapes in keys_of(section).values() for one in shapes if isinstance(one.shape, type)]
+        home = next((one.name for one in below if given in keys_of(cast("type", one.shape))), None)
         if loc:
             inside = f" (it belongs below {home}, as in {home}: {{{given}: ...}})" if home else ""
-            moved = " (it belongs at the top level)" if given in entries_of(self.root) else ""
+            moved = " (it belongs at the top level)" if given in keys_of(self.root) else ""
             hint = inside or meant(given, known) or moved
             return f"unknown key{hint}; expected one of {', '.join(known)}"
         if home is None and (hint := meant(given, known)):
             return f"unknown key{hint}; spotctl schema lists all keys"
         return f"unknown key at the top level; expected {f'{home}.{given}' if home else 'one of ' + ', '.join(known)}"
-
-
-def _fitting(entries: tuple[Entry, ...], value: object) -> Entry:
-    if len(entries) == 1:
-        return entries[0]
-    return next(entry for entry in entries if isinstance(entry.key.shape, type) == isinstance(value, dict))
-
-
-def _keys_below(declared: Key) -> Mapping[str, object]:
-    return entries_of(declared.shape) if isinstance(declared.shape, type) else {}
 
 
 def missing(loc: Loc, declared: Key) -> Problem:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
+from decimal import Decimal
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -57,9 +58,13 @@ class Range(Generic[LimitT]):
         return self.least <= value and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
-        if self.most == self.least:
-            return f"{self.least}"
-        return f"{self.least}..{'' if self.most is None else self.most}"
+        """As it is written, without exponents.
+
+        >>> str(Range(4, 64)), str(Range(7.5)), str(Range(8, 8))
+        ('4..64', '7.5..', '8')
+        """
+        least, most = (None if end is None else f"{Decimal(str(end)):f}" for end in (self.least, self.most))
+        return f"{least}" if least == most else f"{least}..{most or ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +115,35 @@ class ByClock:
         today = here.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
         # A day is added to the wall clock, not to the moment: days with a daylight-saving change have other lengths.
         return to_micros(today if to_micros(today) > now else today + timedelta(days=1))
+
+
+CPU = "cpu"
+"""A core of a machine without accelerators."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpeed:
+    """Peak fp32 rate in TFLOP/s, and memory in GiB."""
+
+    tflops: float
+    memory_gib: float
+
+
+ACCELERATOR_SPEEDS = {
+    "M2050": DeviceSpeed(1.03, 3),
+    "K520": DeviceSpeed(2.4, 4),
+    "K80": DeviceSpeed(4.1, 12),
+    "M60": DeviceSpeed(4.8, 8),
+    "P4": DeviceSpeed(5.5, 8),
+    "T4": DeviceSpeed(8.1, 16),
+    "P100": DeviceSpeed(9.3, 16),
+    "V100": DeviceSpeed(15.7, 16),
+    "V100-32GB": DeviceSpeed(15.7, 32),
+    "A100": DeviceSpeed(19.5, 40),
+    "A100-80GB": DeviceSpeed(19.5, 80),
+    "L4": DeviceSpeed(30.3, 24),
+    "A10G": DeviceSpeed(31.2, 24),
+    "H100": DeviceSpeed(67.0, 80),
+    "L40S": DeviceSpeed(91.6, 48),
+}
+"""By the names of the catalog. A K80 and an M60 count as two, as clouds sell them."""

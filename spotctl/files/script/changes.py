@@ -1,14 +1,12 @@
 """Changes to a script so that evictions lose no work: lines to replace, and lines to insert."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spotctl.files.script.libraries import KERAS, LIGHTNING, TRANSFORMERS
 from spotctl.files.script.loop import TrainingLoop
-from spotctl.files.script.places import Head
-from spotctl.files.script.saves import SaveCall
-from spotctl.files.script.source import ScriptSource
+from spotctl.files.script.places import Head, SaveCall
+from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, ScriptSource
 
 REPLACE, INSERT = "replace", "insert"
 _FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
@@ -21,10 +19,6 @@ class Change:
     line: int
     act: str
     text: str
-
-    @property
-    def heading(self) -> str:
-        return f"line {self.line}: " if self.act == REPLACE else f"before line {self.line}, insert: "
 
 
 def applied(text: str, changes: Sequence[Change]) -> str:
@@ -53,7 +47,8 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     made = next((call for call in source.calls if source.called(call).rpartition(".")[2].endswith("Trainer")), None)
     starts = [call for call in source.calls if source.called(call).rpartition(".")[2] == begins]
     # `model.train()` only sets a mode: the Trainer's own is told by its name.
-    trainers = {target for call in [made] if call is not None for target in _targets(source, call)}
+    parent = None if made is None else source.parents.get(made)
+    trainers = {source.dotted(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
     start = next((call for call in starts if source.called(call).rpartition(".")[0] in trainers), None)
     if made is None or start is None:
         return []
@@ -89,12 +84,6 @@ def redirecting_changes(source: ScriptSource, saved: Sequence[SaveCall]) -> list
         for change in _replaced(source, literal, f'{_FOLDER} + "/{str(literal.value).lstrip("./")}"')
     ]
     return [*_with_os(source), *edits] if edits else []
-
-
-def _targets(source: ScriptSource, call: ast.Call) -> Iterator[str]:
-    parent = source.parents.get(call)
-    if isinstance(parent, ast.Assign):
-        yield from (source.dotted(target) for target in parent.targets)
 
 
 def _import(source: ScriptSource, line: str) -> Change:
@@ -133,7 +122,8 @@ def _with_option(source: ScriptSource, call: ast.Call, name: str, value: str) ->
 
 def _with_argument(source: ScriptSource, call: ast.Call, argument: str) -> list[Change]:
     """A call with one more argument, written after its last."""
-    ends = [(part.end_lineno or 0, part.end_col_offset or 0) for part in _parts(call)]
+    parts = [*call.args, *(keyword.value for keyword in call.keywords)]
+    ends = [(part.end_lineno or 0, part.end_col_offset or 0) for part in parts]
     close = (call.end_lineno or call.lineno, (call.end_col_offset or 1) - 1)
     if not ends:
         return [_changed_line(source, close[0], close[1], close[1], argument)]
@@ -142,10 +132,6 @@ def _with_argument(source: ScriptSource, call: ast.Call, argument: str) -> list[
     # A last argument in parentheses of its own ends behind them.
     column += rest.rindex(b")") + 1 if b")" in rest else 0
     return [_changed_line(source, line, column, column, f", {argument}")]
-
-
-def _parts(call: ast.Call) -> Sequence[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _replaced(source: ScriptSource, node: ast.expr, text: str) -> list[Change]:

@@ -1,15 +1,18 @@
-"""The commented job file of a script."""
+"""The commented job file of a script, and the command with which the job runs it."""
 
+import ast
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.cloud_parts import form_of
 from spotctl.files.job.conversions import span_text
 from spotctl.files.job.forms import JOB_NAME
-from spotctl.files.script.command_line import ScriptCommand, command_of
-from spotctl.files.script.reading import TrainingScript
+from spotctl.files.script.places import Head, SaveCall, ScriptPlace
+from spotctl.files.script.reading import RESUMING, TrainingScript
 from spotctl.home.cloud import cloud_of
 
 LOCAL = "local"
@@ -19,6 +22,8 @@ _LONGEST_DEFAULT = 40
 _MARKET_SPAN = HOUR
 """Shorter runs are replayed faster on the local market, or they would end before the first eviction."""
 _FASTEST = 120
+_GPU = re.compile(r"\.cuda\(|[\"']cuda|accelerator=[\"'](gpu|cuda|auto)|nvidia|\.to\(device\)")
+_RANKS = re.compile(r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +45,61 @@ class ScriptAnswers:
         return self.cloud == LOCAL
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptCommand:
+    """A command line, the data that it names, and the arguments that only a person can give."""
+
+    text: str
+    data: Mapping[str, str] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+    has_results: bool = False
+
+
 def job_text(script: TrainingScript, answers: ScriptAnswers) -> tuple[str, ScriptCommand]:
     """The text of the job file, and its command."""
     command = command_of(script, "python" if answers.is_local else _ENVIRONMENT)
+    # YAML reads it in another way where it looks like a mapping, a comment or a flow.
+    is_plain = re.search(r": | #|^[^\w~]", command.text) is None
     lines = [
         *_heading(script, answers),
         "",
         f"name: {job_name(script)}",
         "kind: command",
         *_setup(script, answers),
-        f"run: {_quoted(command.text)}",
+        f"run: {command.text if is_plain else _single_quoted(command.text)}",
         *_arguments(script),
         *_checkpoint(script, answers),
-        *_outputs(script, command, answers),
-        *_data(script, command, answers),
+        *_outputs_and_data(script, command, answers),
         *_length(answers),
         "",
         *_resources(script, answers),
     ]
     return "\n".join(lines) + "\n", command
+
+
+def command_of(script: TrainingScript, python: str) -> ScriptCommand:
+    """The command for a script as it is, with the data of this computer that it names by default."""
+    data = _outside_data(script)
+    given = {
+        **_switches(script),
+        **_required(script),
+        **{name: f'"$DATA_{name.upper()}"' for name in data},
+        **(dict(_argument_places(script, script.repeated_saves, CHECKPOINTS)) if script.resumes else {}),
+        **_result_places(script),
+    }
+    # Positionals keep their order.
+    options_first = sorted(script.arguments, key=lambda argument: not argument.is_positional)
+    words = [argument.given(given[argument.name]) for argument in options_first if argument.name in given]
+    copies = list(_copies(script))
+    start = (
+        f"{python} -m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE"
+        if _RANKS.search(script.source.text)
+        else python
+    )
+    resumption = list(_resumption(script, given)) if script.resumes else []
+    text = " && ".join([" ".join([start, shlex.quote(str(script.path)), *words, *resumption]), *copies])
+    missing = tuple(given[name] for name in _required(script) if given[name].isupper())
+    return ScriptCommand(text, data, missing, RESULTS in text)
 
 
 def job_name(script: TrainingScript) -> str:
@@ -78,11 +119,6 @@ def _heading(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
     if answers.assumed:
         where = "the local market, replayed on this computer" if answers.is_local else answers.cloud
         yield f"# Assumed: {where}; {span_text(answers.span)} of training if never evicted."
-
-
-def _quoted(text: str) -> str:
-    """A plain scalar of YAML, or a quoted one where YAML would read the text in another way."""
-    return _single_quoted(text) if re.search(r": | #|^[^\w~]", text) else text
 
 
 def _in_flow(text: str) -> str:
@@ -108,19 +144,14 @@ def _setup(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
 
 
 def _arguments(script: TrainingScript) -> Iterator[str]:
-    known = [
-        f"{argument.flag} {_in_comment(argument.default)}"
-        for argument in script.arguments
-        if not argument.is_positional and argument.default not in (None, "", False)
-    ]
+    known = []
+    for argument in script.arguments:
+        if not argument.is_positional and argument.default not in (None, "", False):
+            text = "".join(letter for letter in " ".join(str(argument.default).split()) if letter.isprintable())
+            known.append(f"{argument.flag} {text[:_LONGEST_DEFAULT]}{'...' if len(text) > _LONGEST_DEFAULT else ''}")
     if known:
         more = f", and {len(known) - _SHOWN_ARGUMENTS} more" if len(known) > _SHOWN_ARGUMENTS else ""
         yield f"# defaults of its arguments: {', '.join(known[:_SHOWN_ARGUMENTS])}{more}"
-
-
-def _in_comment(default: object) -> str:
-    text = "".join(letter for letter in " ".join(str(default).split()) if letter.isprintable())
-    return text if len(text) <= _LONGEST_DEFAULT else f"{text[:_LONGEST_DEFAULT]}..."
 
 
 def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
@@ -137,13 +168,10 @@ def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]
         yield f"# checkpoint: {{path: {_in_flow(folder)}}}"
 
 
-def _outputs(script: TrainingScript, command: ScriptCommand, answers: ScriptAnswers) -> Iterator[str]:
+def _outputs_and_data(script: TrainingScript, command: ScriptCommand, answers: ScriptAnswers) -> Iterator[str]:
     if command.has_results:
         folder = "results" if answers.is_local else f"{_store(answers)}{job_name(script)}/results/"
         yield f"outputs: {{model: {_in_flow(folder)}}} # the files that the command leaves in $OUTPUT_MODEL"
-
-
-def _data(script: TrainingScript, command: ScriptCommand, answers: ScriptAnswers) -> Iterator[str]:
     if not command.data:
         return
     places, copied = command.data, ""
@@ -174,7 +202,8 @@ def _resources(script: TrainingScript, answers: ScriptAnswers) -> Sequence[str]:
             "strategy: proteus # bids low, so that you see evictions; auto, the default, is for clouds",
             f"local: {{speed: {answers.speed}, start: 2026-01-25T10:40:00Z, warning: 5m}} # replayed market",
         )
-    machines = 'accelerators: "T4:1"' if script.wants_gpu else "vcpus: 4..16, memory_gib: 8..64"
+    wants_gpu = _GPU.search(script.source.text) and "torch" in script.source.text
+    machines = 'accelerators: "T4:1"' if wants_gpu else "vcpus: 4..16, memory_gib: 8..64"
     words = cloud_of(answers.cloud).job
     identity = words.identity if words is not None else ""
     return (
@@ -203,3 +232,90 @@ def first_region(cloud: str) -> str:
     """A large region of a cloud; empty if the cloud names none."""
     words = cloud_of(cloud).job
     return "" if words is None else words.region
+
+
+CHECKPOINTS, RESULTS = '"$SPOTCTL_CHECKPOINT_DIR"', '"$OUTPUT_MODEL"'
+
+
+def _switches(script: TrainingScript) -> dict[str, str]:
+    """Switches without which the script does not save its result."""
+    tests = [test for save in script.final_saves for test in script.conditions(save)]
+    names = {test.attr for test in tests if isinstance(test, ast.Attribute)}
+    return {name: "" for name in names if name in script.by_name and script.by_name[name].is_switch}
+
+
+def _required(script: TrainingScript) -> dict[str, str]:
+    """Arguments without a default, with a word that stands for their value."""
+    return {argument.name: argument.name.upper() for argument in script.arguments if argument.required}
+
+
+def _result_places(script: TrainingScript) -> dict[str, str]:
+    """Arguments that say where only the result is saved."""
+    used = {save.place.name for save in (*script.repeated_saves, *script.loads)}
+    finals = [save for save in script.final_saves if save.place.name not in used]
+    # The callback of spotctl keeps checkpoints, so the folder of a Trainer of Hugging Face is a result.
+    folder = {name: RESULTS for name in ("output_dir",) if name in script.by_name and script.uses_tools}
+    return folder | dict(_argument_places(script, finals, RESULTS))
+
+
+def _argument_places(script: TrainingScript, saves: Sequence[SaveCall], folder: str) -> Iterator[tuple[str, str]]:
+    for place in (save.place for save in saves):
+        argument = script.by_name.get(place.name) if place.head is Head.ARGUMENT else None
+        if argument is not None:
+            is_folder = place.tail or not Path(str(argument.default or "")).suffix
+            yield argument.name, folder if is_folder else f"{folder}/{Path(str(argument.default)).name}"
+
+
+def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[str]:
+    """The argument from which the script resumes, if there is a checkpoint."""
+    for place in (load.place for load in script.loads):
+        argument = script.by_name.get(place.name) if place.head is Head.ARGUMENT else None
+        if argument is None or argument.name in given or not RESUMING.search(argument.name):
+            continue
+        if isinstance(argument.default, bool):
+            yield argument.flag
+            return
+        files = [saved.place for saved in script.repeated_saves if saved.place.head is not Head.UNKNOWN]
+        path = f"{CHECKPOINTS}/{files[0].file or '*'}" if files else f"{CHECKPOINTS}/*"
+        if script.checks(place) and "*" not in path:
+            yield argument.given(path)
+        else:
+            yield f"$(ls -dt {path} 2>/dev/null | sed -n '1s/^/{argument.flag} /p')"
+        return
+
+
+def _copies(script: TrainingScript) -> Iterator[str]:
+    """Commands that keep what is saved under fixed names of the machine's folder."""
+    finals = {name: save for save in script.final_saves if (name := _fixed_name(save.place))}
+    if finals:
+        copy = f"cp -r {' '.join(map(shlex.quote, sorted(finals)))} {RESULTS}"
+        switches = _switches(script)
+        tests = (test for save in finals.values() for test in script.conditions(save))
+        is_certain = all(isinstance(test, ast.Attribute) and test.attr in switches for test in tests)
+        yield copy if is_certain else f"{{ {copy} || true; }}"
+    elif script.resumes and not _result_places(script):
+        if script.uses_tools and (names := {_fixed_name(save.place) for save in script.repeated_saves} - {""}):
+            # spotctl keeps the state of the loop, and not what the script itself saves in it. The last machine may
+            # have had no reason to save.
+            yield f"{{ cp -r {' '.join(map(shlex.quote, sorted(names)))} {RESULTS} || true; }}"
+        yield f"cp -r {CHECKPOINTS}/. {RESULTS}"
+
+
+def _fixed_name(place: ScriptPlace) -> str:
+    name = f"{place.name}{place.tail}"
+    is_fixed = place.head is Head.LITERAL and re.fullmatch(r"[\w./-]+", name) is not None
+    return name if is_fixed and not name.startswith(("/", "..")) else ""
+
+
+def _outside_data(script: TrainingScript) -> dict[str, str]:
+    """Data of this computer that arguments name by default, and that the job's folder does not contain."""
+    data: dict[str, str] = {}
+    saved = {save.place.name for save in (*script.saves, *script.loads)}
+    for argument in script.arguments:
+        text = argument.default
+        if not isinstance(text, str) or not re.search(r"[/\w]", text) or argument.name in saved:
+            continue
+        path = (script.folder / Path(text).expanduser()).resolve()
+        if path != script.folder and path.exists() and not path.is_relative_to(script.folder):
+            data[argument.name] = str(path)
+    return data

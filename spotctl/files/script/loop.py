@@ -38,15 +38,15 @@ class TrainingLoop:
     values: tuple[str, ...]
     scope: Scope
 
-    @property
-    def line(self) -> int:
-        return self.node.lineno
-
 
 def loop_of(source: ScriptSource) -> TrainingLoop | None:
     """The loop in which a script trains; None if it has none that is recognized."""
     trains = _training_functions(source)
-    loops = [node for node in source.nodes if isinstance(node, ast.For | ast.While) and _trains(source, node, trains)]
+    loops = [
+        node
+        for node in source.nodes
+        if isinstance(node, ast.For | ast.While) and any(_calls(source, part, trains) for part in node.body)
+    ]
     outer = [
         loop
         for loop in loops
@@ -92,10 +92,6 @@ def _training_functions(source: ScriptSource) -> set[str]:
         names |= more
 
 
-def _trains(source: ScriptSource, loop: ast.For | ast.While, functions: set[str]) -> bool:
-    return any(_calls(source, statement, functions) for statement in loop.body)
-
-
 def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
     names = {source.called(call).rpartition(".")[2] for call in ast.walk(node) if isinstance(call, ast.Call)}
     return bool(names & (_STEPS | functions))
@@ -104,7 +100,12 @@ def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
 def _states(source: ScriptSource, loop: ast.For, scope: Scope) -> tuple[str, ...]:
     """Models, optimizers and schedules that exist before the loop."""
     before = dict(_given_before(source, loop, scope))
-    held = _holders(source)
+    # Their methods show that they hold a training's state.
+    held = {
+        call.func.value.id
+        for call in source.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and isinstance(call.func.value, ast.Name)
+    }
     states = [
         name
         for name, value in before.items()
@@ -131,32 +132,17 @@ def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:
         yield from (part for part in parts if isinstance(part, ast.Name))
 
 
-def _holders(source: ScriptSource) -> set[str]:
-    """Names whose methods show that they hold a training's state."""
-    return {
-        call.func.value.id
-        for call in source.calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and isinstance(call.func.value, ast.Name)
-    }
-
-
 def _values(loop: ast.For, scope: Scope) -> tuple[str, ...]:
     """Plain values, such as the best accuracy so far, that are given before the loop and changed in it."""
-    names = _assigned(loop.body)
+    names: set[str] = set()
+    for node in (node for statement in loop.body for node in ast.walk(statement)):
+        if isinstance(node, ast.Assign):
+            names |= {target.id for target in _names(node.targets)}
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
     earlier = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno < loop.lineno]
     given = {target.id: node.value for node in earlier for target in _names(node.targets)}
     inner = [node for part in loop.body for node in ast.walk(part)]
     read = {node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     read |= {node.target.id for node in inner if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
     return tuple(sorted(name for name in names & given.keys() & read if not isinstance(given[name], ast.Call)))
-
-
-def _assigned(body: list[ast.stmt]) -> set[str]:
-    names: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Assign):
-                names |= {target.id for target in _names(node.targets)}
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                names.add(node.target.id)
-    return names

@@ -1,14 +1,11 @@
-"""Where a script reads or writes: paths that come from arguments, from the environment, or from its text."""
+"""Where a script saves and loads: paths that come from arguments, from the environment, or from its text."""
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
-from typing import Any
 
-from spotctl.files.script.arguments import Argument, command_functions
-from spotctl.files.script.source import ScriptSource
+from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, Argument, ScriptSource, command_functions
 
 _MOST_STEPS = 12
 _JOINING = ("os.path.join", "pathlib.Path", "pathlib.PurePath", "str", "os.fspath", "os.path.expanduser", "open")
@@ -50,43 +47,37 @@ class Places:
 
     def of(self, node: ast.expr | None, steps: int = 0) -> ScriptPlace:
         """The place that an expression means."""
-        if node is None or steps > _MOST_STEPS:
+        if steps > _MOST_STEPS:
             return _UNKNOWN
-        reader = self._readers.get(type(node))
-        return _UNKNOWN if reader is None else reader(node, steps + 1)
-
-    @cached_property
-    def _readers(self) -> dict[type[ast.expr], Callable[[Any, int], ScriptPlace]]:
-        return {
-            ast.Constant: self._of_constant,
-            ast.Attribute: self._of_attribute,
-            ast.Subscript: self._of_item,
-            ast.BinOp: self._of_operation,
-            ast.JoinedStr: lambda text, steps: self._joined(text.values, steps, ""),
-            ast.FormattedValue: lambda part, steps: self.of(part.value, steps),
-            ast.BoolOp: lambda choice, steps: self._first_known(choice.values, steps),
-            ast.IfExp: lambda choice, steps: self._first_known([choice.body, choice.orelse], steps),
-            ast.Name: self._of_name,
-            ast.Call: self._of_call,
-        }
-
-    def _of_constant(self, node: ast.Constant, _: int) -> ScriptPlace:
-        return ScriptPlace(Head.LITERAL, node.value, literal=node) if isinstance(node.value, str) else _UNKNOWN
-
-    def _of_attribute(self, node: ast.Attribute, _: int) -> ScriptPlace:
-        is_argument = isinstance(node.value, ast.Name) and node.attr in self._arguments
-        return ScriptPlace(Head.ARGUMENT, node.attr) if is_argument else _UNKNOWN
-
-    def _of_operation(self, node: ast.BinOp, steps: int) -> ScriptPlace:
-        if not isinstance(node.op, ast.Div | ast.Add):
-            return _UNKNOWN
-        return self._joined([node.left, node.right], steps, "/" if isinstance(node.op, ast.Div) else "")
+        place = _UNKNOWN
+        match node:
+            case ast.Constant(value=str() as text):
+                place = ScriptPlace(Head.LITERAL, text, literal=node)
+            case ast.Attribute() | ast.Subscript():
+                place = self._of_item(node)
+            case ast.BinOp(left=left, right=right, op=ast.Div() | ast.Add() as operator):
+                place = self._joined([left, right], steps + 1, "/" if isinstance(operator, ast.Div) else "")
+            case ast.JoinedStr(values=values):
+                parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in values]
+                place = self._joined(parts, steps + 1, "")
+            case ast.BoolOp(values=values):
+                place = self._first_known(values, steps + 1)
+            case ast.IfExp(body=body, orelse=other):
+                place = self._first_known([body, other], steps + 1)
+            case ast.Name():
+                place = self._of_name(node, steps + 1)
+            case ast.Call():
+                place = self._of_call(node, steps + 1)
+        return place
 
     def _first_known(self, choices: list[ast.expr], steps: int) -> ScriptPlace:
         places = (self.of(choice, steps) for choice in choices)
         return next((place for place in places if place.head is not Head.UNKNOWN), _UNKNOWN)
 
-    def _of_item(self, node: ast.Subscript, _: int) -> ScriptPlace:
+    def _of_item(self, node: ast.Attribute | ast.Subscript) -> ScriptPlace:
+        if isinstance(node, ast.Attribute):
+            is_argument = isinstance(node.value, ast.Name) and node.attr in self._arguments
+            return ScriptPlace(Head.ARGUMENT, node.attr) if is_argument else _UNKNOWN
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(name, str):
             return _UNKNOWN
@@ -125,14 +116,12 @@ class Places:
         is_parameter = not isinstance(scope, ast.Module) and any(arg.arg == name.id for arg in _parameters(scope))
         if not is_parameter:
             return _UNKNOWN
-        if name.id in self._arguments and scope.name in self._commands():  # type: ignore[union-attr]
+        # Functions whose parameters are the arguments: of click, typer and fire.
+        commands = {one for one, function in self._source.functions.items() if function.decorator_list}
+        commands |= command_functions(self._source)
+        if name.id in self._arguments and scope.name in commands:  # type: ignore[union-attr]
             return ScriptPlace(Head.ARGUMENT, name.id)
         return self._of_parameter(scope, name.id, steps)  # type: ignore[arg-type]
-
-    def _commands(self) -> set[str]:
-        """Functions whose parameters are the arguments: of click, typer and fire."""
-        decorated = {name for name, function in self._source.functions.items() if function.decorator_list}
-        return decorated | command_functions(self._source)
 
     def _of_parameter(self, function: ast.FunctionDef, name: str, steps: int) -> ScriptPlace:
         """The place that callers pass for a parameter, or that of its default."""
@@ -187,3 +176,105 @@ def _binding(node: ast.AST, name: str) -> ast.expr | None:
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+_SAVES: dict[str, tuple[int, str]] = {
+    "torch.save": (1, "f"),
+    "joblib.dump": (1, "filename"),
+    "pickle.dump": (1, "file"),
+    "cloudpickle.dump": (1, "file"),
+    "numpy.save": (0, "file"),
+    "numpy.savez": (0, "file"),
+    "shutil.copyfile": (1, "dst"),
+    "shutil.copy": (1, "dst"),
+}
+"""Functions that save: the position and the name of the argument with the path."""
+_SAVING_METHODS: dict[str, tuple[int, str]] = {
+    "save_pretrained": (0, "save_directory"),
+    "save_weights": (0, "filepath"),
+    "save_model": (0, "output_dir"),
+    "save_state": (0, "output_dir"),
+    "save_checkpoint": (0, "filepath"),
+}
+_LOADS: dict[str, tuple[int, str]] = {
+    "torch.load": (0, "f"),
+    "joblib.load": (0, "filename"),
+    "pickle.load": (0, "file"),
+    "cloudpickle.load": (0, "file"),
+    "numpy.load": (0, "file"),
+}
+_LOADING_METHODS: dict[str, tuple[int, str]] = {
+    "load_model": (0, "filepath"),
+    "load_weights": (0, "filepath"),
+    "load_from_checkpoint": (0, "checkpoint_path"),
+    "load_state": (0, "input_dir"),
+}
+OWN_TOOLS = {"resuming", "SpotCallback", "LeaseIterator", "Gang"}
+"""Tools of spotctl that save and resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCall:
+    """A call that saves or loads, and the path."""
+
+    call: ast.Call
+    place: ScriptPlace
+
+
+def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveCall]:
+    """The calls that save, in the order of their lines."""
+    methods = _SAVING_METHODS | ({"save": (0, "filepath")} if framework == KERAS else {})
+    calls = _matching(
+        source, places, _SAVES, {name: at for name, at in methods.items() if name not in source.functions}
+    )
+    return [*calls, *_of_callbacks(source, places, framework)]
+
+
+def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
+    """The calls that load."""
+    # The Trainers of Lightning and Hugging Face load by themselves, as the callback of Keras does.
+    options = ("ckpt_path", "resume_from_checkpoint")
+    given = [(call, keyword.value) for call in source.calls for keyword in call.keywords if keyword.arg in options]
+    given = [(call, value) for call, value in given if not isinstance(value, ast.Constant) or value.value]
+    restoring = (call for call in source.calls if source.called(call).endswith("BackupAndRestore"))
+    return [
+        *_matching(source, places, _LOADS, _LOADING_METHODS),
+        *(SaveCall(call, places.of(value)) for call, value in given),
+        *(SaveCall(call, places.of(_given(call, 0, "backup_dir"))) for call in restoring),
+    ]
+
+
+def _matching(
+    source: ScriptSource, places: Places, functions: dict[str, tuple[int, str]], methods: dict[str, tuple[int, str]]
+) -> Iterator[SaveCall]:
+    for call in source.calls:
+        name = source.called(call)
+        at = functions.get(name)
+        if at is None and "." in name:
+            at = methods.get(name.rpartition(".")[2])
+        if at is not None:
+            yield SaveCall(call, places.of(_given(call, *at)))
+
+
+def _of_callbacks(source: ScriptSource, places: Places, framework: str) -> Iterator[SaveCall]:
+    """Folders that a Trainer or a callback saves to by itself."""
+    for call in source.calls:
+        name = source.called(call).rpartition(".")[2]
+        if name == "ModelCheckpoint":
+            yield SaveCall(call, places.of(_given(call, 0, "dirpath" if framework == LIGHTNING else "filepath")))
+        elif name == "BackupAndRestore" and framework == KERAS:
+            yield SaveCall(call, places.of(_given(call, 0, "backup_dir")))
+        elif name.endswith("TrainingArguments") and framework == TRANSFORMERS:
+            yield SaveCall(call, places.of(_given(call, 0, "output_dir")))
+
+
+def _given(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    if value is None and position < len(call.args) and not any(isinstance(arg, ast.Starred) for arg in call.args):
+        return call.args[position]
+    return value
+
+
+def of_machine(place: ScriptPlace) -> bool:
+    """Whether a path is one of spotctl's, which outlives a machine."""
+    return place.head is Head.VARIABLE and place.name.startswith(("SPOTCTL_", "OUTPUT_"))

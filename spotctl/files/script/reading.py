@@ -7,19 +7,31 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from spotctl.files.script.arguments import Argument, arguments_of
 from spotctl.files.script.changes import FRAMEWORK_CHANGES, Change, checked, redirecting_changes, resuming_changes
-from spotctl.files.script.libraries import KERAS, Libraries, libraries_of
 from spotctl.files.script.loop import TrainingLoop, loop_of
-from spotctl.files.script.places import Head, Places, ScriptPlace
-from spotctl.files.script.saves import SaveCall, loads_of, of_machine, saves_of, uses_own_tools
-from spotctl.files.script.source import ScriptSource, read_source
+from spotctl.files.script.places import (
+    OWN_TOOLS,
+    Head,
+    Places,
+    SaveCall,
+    ScriptPlace,
+    loads_of,
+    of_machine,
+    saves_of,
+)
+from spotctl.files.script.source import (
+    KERAS,
+    Argument,
+    Libraries,
+    ScriptSource,
+    arguments_of,
+    libraries_of,
+    read_source,
+)
 
 RESUMING = re.compile(r"resume|checkpoint|ckpt|restore|restart|load(_|$)|init_from")
 """Names of arguments from which a script resumes."""
-_GPU = re.compile(r"\.cuda\(|[\"']cuda|accelerator=[\"'](gpu|cuda|auto)|nvidia|\.to\(device\)")
 _FITS = re.compile(r"\.fit$|(?i:trainer)\w*\.train$")
-_RANKS = re.compile(r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']")
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,8 @@ class TrainingScript:
     loads: tuple[SaveCall, ...]
     loop: TrainingLoop | None
     changes: tuple[Change, ...]
+    uses_tools: bool
+    """Whether the script resumes with a tool of spotctl."""
 
     @cached_property
     def path(self) -> Path:
@@ -46,10 +60,6 @@ class TrainingScript:
         return not self.changes and self.saves_in_time and self.can_load
 
     @property
-    def uses_tools(self) -> bool:
-        return uses_own_tools(self.source)
-
-    @property
     def can_load(self) -> bool:
         return self.uses_tools or bool(self.loads)
 
@@ -60,28 +70,16 @@ class TrainingScript:
 
     @property
     def repeated_saves(self) -> tuple[SaveCall, ...]:
-        return tuple(save for save in self.saves if not self.is_final(save))
+        return tuple(save for save in self.saves if not _is_after(self.source, save.call, self.loop))
 
     @property
     def final_saves(self) -> tuple[SaveCall, ...]:
-        return tuple(save for save in self.saves if self.is_final(save))
-
-    def is_final(self, save: SaveCall) -> bool:
-        """Whether a save comes after the loop that trains."""
-        return _is_after(self.source, save.call, self.loop)
+        return tuple(save for save in self.saves if _is_after(self.source, save.call, self.loop))
 
     def conditions(self, save: SaveCall) -> list[ast.expr]:
         """The conditions under which a save happens, other than that the script is run."""
         tests = [outer.test for outer in self.source.above(save.call) if isinstance(outer, ast.If)]
         return [test for test in tests if "__name__" not in self.source.code(test)]
-
-    @property
-    def wants_gpu(self) -> bool:
-        return bool(_GPU.search(self.source.text)) and "torch" in self.source.text
-
-    @property
-    def wants_ranks(self) -> bool:
-        return bool(_RANKS.search(self.source.text))
 
     @property
     def by_name(self) -> dict[str, Argument]:
@@ -106,9 +104,11 @@ def read_script(path: Path, folder: Path) -> TrainingScript:
     saves = tuple(saves_of(source, places, libraries.framework))
     reached = (load for load in loads_of(source, places) if not _is_switched_off(load, source, places))
     loads = tuple(load for load in reached if _resumes(load, saves, source, loop))
-    proposed = () if uses_own_tools(source) else _changes(source, libraries.framework, loop, saves, loads)
+    imported = [name.rpartition(".")[2] for name in source.aliases.values() if name.startswith("spotctl.")]
+    uses_tools = not OWN_TOOLS.isdisjoint(imported)
+    proposed = () if uses_tools else _changes(source, libraries.framework, loop, saves, loads)
     changes = tuple(checked(source, list(proposed)))
-    return TrainingScript(source, folder, libraries, arguments, saves, loads, loop, changes)
+    return TrainingScript(source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools)
 
 
 def _is_switched_off(load: SaveCall, source: ScriptSource, places: Places) -> bool:
@@ -148,19 +148,14 @@ def _is_after(source: ScriptSource, call: ast.Call, loop: TrainingLoop | None) -
         return False
     scope = source.scope(call)
     if scope is loop.scope:
-        return call.lineno > (loop.node.end_lineno or loop.line)
+        return call.lineno > (loop.node.end_lineno or loop.node.lineno)
     if isinstance(scope, ast.Module):
-        return call.lineno > loop.line
+        return call.lineno > loop.node.lineno
     callers = [
         other for other in source.calls if source.called(other).rpartition(".")[2] == scope.name and other is not call
     ]
     outside = [other for other in callers if source.scope(other) is not scope]
     return bool(outside) and all(_is_after(source, other, loop) for other in outside)
-
-
-def _can_outlive(place: ScriptPlace) -> bool:
-    """Whether an argument, or a change of one line, sends a save to where the next machine looks."""
-    return place.head in (Head.ARGUMENT, Head.LITERAL) or of_machine(place)
 
 
 def _changes(
@@ -171,10 +166,13 @@ def _changes(
     loads: Sequence[SaveCall],
 ) -> Iterator[Change]:
     repeated = [save for save in saves if not _is_after(source, save.call, loop)]
+    # An argument, or a change of one line, sends these to where the next machine looks.
+    places = [save.place for save in repeated]
+    is_kept = all(place.head in (Head.ARGUMENT, Head.LITERAL) or of_machine(place) for place in places)
     if change := FRAMEWORK_CHANGES.get(framework):
         if not (framework == KERAS and any(of_machine(save.place) for save in saves)):
             yield from change(source, framework)
-    elif repeated and loads and all(_can_outlive(save.place) for save in repeated):
+    elif repeated and loads and is_kept:
         yield from redirecting_changes(source, repeated)
     elif loop is not None and loop.states:
         yield from resuming_changes(source, loop)

@@ -41,8 +41,10 @@ def skeleton_of(script: TrainingScript) -> Skeleton:
         raise BadRequest(f"{source.path}: --trainer needs a torch.nn.Module, and the script makes none")
     parts = {"network": network, "dataset": _dataset(source), "optimizer": optimizer, "loss": _loss(source)}
     used = {name for part in parts.values() if part is not None for name in part.names}
-    own = sorted(used & _own_names(source))
-    imports = list(_imports(source, used))
+    # Functions and classes that the script defines at its top, and its imports of names that the parts use.
+    own = sorted(used & {node.name for node in source.tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)})
+    lines_of_imports = [source.code(node) for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [line for line in lines_of_imports if _bound([line]) & used]
     values = _values_to_set(script, used - {*own, *_bound(imports), *dir(builtins)}, parts)
     lines = [
         f'"""The trainer of {script.path}, by spotctl init: machines may join and leave while it trains."""',
@@ -203,18 +205,6 @@ def _loss(source: ScriptSource) -> Part | None:
         if _LOSS.search(source.dotted(function)):
             return _part(source, function)
     return None
-
-
-def _own_names(source: ScriptSource) -> set[str]:
-    """Functions and classes that the script defines at its top."""
-    return {node.name for node in source.tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-
-
-def _imports(source: ScriptSource, used: set[str]) -> Iterator[str]:
-    """The script's imports of names that the parts use."""
-    for node in source.tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom) and _bound([source.code(node)]) & used:
-            yield source.code(node)
 
 
 def _bound(imports: Sequence[str]) -> set[str]:

@@ -24,7 +24,7 @@ from spotctl.agent.errors import AgentError
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.model_file import check_nothing_lost, save_model
+from spotctl.files.model_files import check_nothing_lost, save_model
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.ray.training import HEAD_LOST, JOB_FILE
 from spotctl.run.work.training_nodes import prepared

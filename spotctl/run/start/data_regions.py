@@ -11,8 +11,7 @@ from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.agent.data_sets import SetLocation
 from spotctl.clouds.parts import bucket_region_of
-from spotctl.files.job.data_buckets import bucket_at
-from spotctl.files.job.reach import bucket_of, stored_folders
+from spotctl.files.job.data_places import bucket_at, bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER

@@ -16,7 +16,7 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
 from spotctl.clouds.wiring import library
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.parallel_files import profiles_of
+from spotctl.files.model_files import profiles_of
 from spotctl.home import account_quotas
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.config import Settings

@@ -8,8 +8,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spotctl.agent.errors import AgentError
+from spotctl.files.job.data_places import paths_of
 from spotctl.files.job.programs import Command
-from spotctl.files.job.reach import paths_of
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.log.statuses import not_ended

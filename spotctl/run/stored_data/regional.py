@@ -16,7 +16,7 @@ from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import place_of
 from spotctl.agent.blobs.objects import write
 from spotctl.agent.data_sets import CONNECTIONS, FILES, WHOLE, DataSet, SetLocation, gigabytes, set_content
-from spotctl.files.job.data_buckets import bucket_at, copy_in
+from spotctl.files.job.data_places import bucket_at, copy_in
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.state import RunState

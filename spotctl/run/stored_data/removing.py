@@ -26,7 +26,7 @@ from spotctl.agent.blobs.objects import write
 from spotctl.agent.data_sets import CONNECTIONS, FILES, FOLDER, SETS, WHOLE, DataSet, SetLocation, read_whole
 from spotctl.agent.files import exclusive, replace_json
 from spotctl.clouds.installation import installation_id
-from spotctl.files.job.data_buckets import copy_in
+from spotctl.files.job.data_places import copy_in
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths

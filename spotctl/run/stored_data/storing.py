@@ -22,7 +22,7 @@ from spotctl.agent.data_sets import CONNECTIONS, FILES, DataSet, SetLocation, gi
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import replace_json
 from spotctl.clouds.installation import installation_id
-from spotctl.files.job.reach import bucket_of, stored_folders
+from spotctl.files.job.data_places import bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, Interrupted

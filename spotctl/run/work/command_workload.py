@@ -19,7 +19,7 @@ from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotPermitted, ProviderError
-from spotctl.files.job.data_buckets import copies_near
+from spotctl.files.job.data_places import copies_near
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.log import events as ev

@@ -23,7 +23,7 @@ from agileml.transport import TcpAddress
 from spotctl.agent.files import Watched, replace_json
 from spotctl.clouds.capabilities import ReverseTunnel
 from spotctl.files.job.programs import Parallel
-from spotctl.files.parallel_files import load_profiles
+from spotctl.files.model_files import load_profiles
 from spotctl.planning.parallel import as_trained, profile_of, samples_of
 from spotctl.run.environment import RunEnvironment
 

@@ -32,10 +32,10 @@ from spotctl.agent.task import NodeTask
 from spotctl.clouds.base import Machine, MachineState, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
-from spotctl.files.job.data_buckets import copies_near
+from spotctl.files.job.data_places import copies_near
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec, data_variable
-from spotctl.files.model_file import check_nothing_lost, save_model
+from spotctl.files.model_files import check_nothing_lost, save_model
 from spotctl.log.events import Progressed, RentIntended
 from spotctl.log.observed import Timesheet
 from spotctl.log.outcomes import DONE, FAILED

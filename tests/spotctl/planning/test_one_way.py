@@ -42,7 +42,7 @@ READERS = {
     "beginning": "spotctl.planning.facts",
     "learn_from_runs": "spotctl.run.start.earlier_runs",
     "market_now": "spotctl.run.start.local_market",
-    "profiles_of": "spotctl.files.parallel_files",
+    "profiles_of": "spotctl.files.model_files",
 }
 
 

@@ -16,7 +16,7 @@ from pricing_data.catalog import InstanceType
 from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.parallel_files import profiles_of
+from spotctl.files.model_files import profiles_of
 from spotctl.home.errors import BadRequest
 from spotctl.planning.parallel import as_trained, split_speeds
 from spotctl.planning.values import TypeSpeed

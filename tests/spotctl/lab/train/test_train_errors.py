@@ -9,7 +9,7 @@ import pytest
 
 from agileml.errors import AgileMLError
 from agileml.job import Counters
-from spotctl.files.model_file import check_nothing_lost
+from spotctl.files.model_files import check_nothing_lost
 from tests.spotctl.trains import average, last_line, lines, trained
 
 

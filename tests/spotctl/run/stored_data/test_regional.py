@@ -23,7 +23,7 @@ from spotctl.agent.data_transfer import local_copy
 from spotctl.cli.doctor import checks
 from spotctl.clouds.findings import Level
 from spotctl.clouds.installation import installation_id
-from spotctl.files.job.data_buckets import bucket_at, copies_near
+from spotctl.files.job.data_places import bucket_at, copies_near
 from spotctl.files.job.reader import load, written
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest

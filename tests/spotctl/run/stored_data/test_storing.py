@@ -26,7 +26,7 @@ from spotctl.agent.data_transfer import local_copy
 from spotctl.agent.errors import TransferFailed
 from spotctl.cli.doctor import checks
 from spotctl.clouds.findings import Level
-from spotctl.files.job import reach
+from spotctl.files.job import data_places
 from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest, Interrupted
 from spotctl.run.stored_data import storing
@@ -396,4 +396,4 @@ def test_the_bucket_is_that_of_the_checkpoint_or_else_one_on_the_jobs_cloud(buck
     ):
         text = JOB.format(name="x", data="corpus", more="").replace("checkpoint: {path: gs://bucket/x/}", places)
         path.write_text(text)
-        assert reach.bucket_of(load(path)) == expected
+        assert data_places.bucket_of(load(path)) == expected

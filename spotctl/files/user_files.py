@@ -1,10 +1,14 @@
-"""Writes files that `spotctl init` makes for a user, such as the starter: whole, and never over another by accident."""
+"""Files that a user names: new ones, written whole and never over another by accident, and copies from web servers."""
 
 import os
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from pricing_data.errors import BadInput
 from spotctl.home.errors import BadRequest, SpotctlError
 
 
@@ -49,6 +53,27 @@ def starter_text() -> str:
     return files("spotctl.files.job").joinpath("starter_job.yaml").read_text("utf-8")
 
 
-def write_starter(path: Path, *, force: bool = False) -> None:
-    """Writes the starter file."""
-    write_new(path, starter_text(), force=force)
+_MOST_BYTES = 1 << 30
+_SECONDS = 60.0
+
+
+@contextmanager
+def local_copy(name: str) -> Iterator[Path]:
+    """The path of a file; a file on a web server is downloaded first, and deleted afterwards."""
+    if not name.startswith(("http://", "https://")):
+        yield Path(name)
+        return
+    import httpx
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"download{Path(urlsplit(name).path).suffix}"
+        try:
+            with httpx.stream("GET", name, timeout=_SECONDS, follow_redirects=True) as answer, path.open("wb") as out:
+                answer.raise_for_status()
+                for chunk in answer.iter_bytes():
+                    out.write(chunk)
+                    if out.tell() > _MOST_BYTES:
+                        raise BadInput(f"{name}: is larger than {_MOST_BYTES >> 20} MB")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise BadInput(f"{name}: cannot be downloaded: {error}") from error
+        yield path

@@ -1,12 +1,18 @@
-"""Profiles and plans of pipeline parallelism: the files, and errors that name them."""
+"""Files of models: profiles and plans of pipeline parallelism, and trained models."""
 
 import json
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agileml.errors import BadInput
+import numpy as np
+
+from agileml.errors import AgileMLError, BadInput
+from agileml.job import Counters
+from agileml.params.layout import Array
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import ModelProfile
+from pricing_data.atomic_write import atomic_write
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 
@@ -26,7 +32,11 @@ def load_profiles(path: Path, microbatch: int | None) -> tuple[ModelProfile, ...
     try:
         if text.lstrip().startswith(("{", "[")):
             profiles = profiles_from_json(json.loads(text))
-            return profiles if microbatch is None else _of_size(profiles, microbatch)
+            chosen = tuple(one for one in profiles if microbatch in (None, one.microbatch))
+            if not chosen and microbatch is not None:
+                sizes = ", ".join(str(one.microbatch) for one in profiles)
+                raise BadRequest(f"no profile with microbatch {microbatch}: choose from {sizes}, or profile that size")
+            return chosen
         if microbatch is None:
             raise BadRequest("a graph text does not name its batch size: pass --microbatch N")
         return (read_graph(text, model=path.stem, microbatch=microbatch),)
@@ -60,14 +70,6 @@ def load_plan(place: str) -> ParallelPlan:
         raise BadRequest(f"{name}: is not JSON: {error}") from None
 
 
-def _of_size(profiles: tuple[ModelProfile, ...], microbatch: int) -> tuple[ModelProfile, ...]:
-    chosen = tuple(profile for profile in profiles if profile.microbatch == microbatch)
-    if not chosen:
-        sizes = ", ".join(str(profile.microbatch) for profile in profiles)
-        raise BadRequest(f"no profile with microbatch {microbatch}: choose from {sizes}, or profile that size")
-    return chosen
-
-
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -75,3 +77,21 @@ def _text(path: Path) -> str:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise BadRequest(f"{path}: is not UTF-8 text") from None
+
+
+def save_model(model: Mapping[str, Array], path: Path) -> None:
+    """Writes the arrays; the file is complete or absent."""
+    # numpy.savez takes names as keyword arguments, which some parameter names cannot be.
+    with atomic_write(path) as out, zipfile.ZipFile(out, "w") as archive:
+        for name, array in model.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def check_nothing_lost(counters: Counters) -> None:
+    """Raises AgileMLError if the model lacks updates or contains some twice."""
+    if counters.lost or counters.doubled:
+        raise AgileMLError(
+            f"{counters.lost:,} updates were lost and {counters.doubled:,} applied twice, which is a bug in spotctl:"
+            " do not use this model, and report the iteration log"
+        )

@@ -1,6 +1,8 @@
-"""Finds the trainer that a job file names, without running a line of the user's code."""
+"""Mistakes in a job's trainer, model and shell commands, found without running a line of the user's code."""
 
 import ast
+import re
+import subprocess
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,11 +23,15 @@ def app_problem(app: str, workdir: Path, has_setup: bool) -> str | None:
         return _no_class(workdir / path, attribute) if attribute else None
     module, colon, name = app.partition(":")
     if not colon:
-        return None if app in BUILT_IN else _no_built_in(app)
-    file = _module_file(module, workdir)
+        expected = f"{', '.join(BUILT_IN)}, module:Class or FILE.py:NAME"
+        unknown = f"{app!r} is not a built-in app{meant(app, BUILT_IN)}; expected {expected}"
+        return None if app in BUILT_IN else unknown
+    place = workdir.joinpath(*module.split("."))
+    file = next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
     if file is not None:
         return _no_class(file, name)
-    if has_setup or _is_installed(module):
+    # Below the top level, looking for a module runs the packages above it.
+    if has_setup or find_spec(module.partition(".")[0]) is not None:
         return None
     return f"{app!r}: there is no module {module} in {workdir}, nor an installed one; correct the name, or set workdir"
 
@@ -56,21 +62,6 @@ def arguments_problem(app: str, arguments: Mapping[str, object]) -> str | None:
     return None
 
 
-def _no_built_in(app: str) -> str:
-    expected = f"{', '.join(BUILT_IN)}, module:Class or FILE.py:NAME"
-    return f"{app!r} is not a built-in app{meant(app, BUILT_IN)}; expected {expected}"
-
-
-def _module_file(module: str, workdir: Path) -> Path | None:
-    path = workdir.joinpath(*module.split("."))
-    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
-
-
-def _is_installed(module: str) -> bool:
-    # Below the top level, looking for a module runs the packages above it.
-    return find_spec(module.partition(".")[0]) is not None
-
-
 def _no_class(file: Path, name: str) -> str | None:
     try:
         tree = ast.parse(file.read_bytes(), str(file))
@@ -98,3 +89,28 @@ def _names_in(body: list[ast.stmt]) -> set[str]:
             inner = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt)]
             names |= _names_in(inner)
     return names
+
+
+_SCRIPT = re.compile(
+    r"(?:exec\s+)?(?:(?:python[\d.]*|bash|sh)\s+(?:-[uOB]+\s+)*(?!-)|(?=\./))(?P<path>[\w./-]+)(?=\s|$)"
+)
+"""A command that begins with a program of the job's folder: `python train.py`, `./train.sh`."""
+
+
+def syntax_problem(text: str) -> str | None:
+    """The reason why no shell can read a command; None if one can."""
+    if "\0" in text:
+        return "contains a NUL byte, which no command can; remove it"
+    read = subprocess.run(["/bin/sh", "-n"], input=text, stderr=subprocess.PIPE, text=True, check=False)
+    if read.returncode == 0:
+        return None
+    said = read.stderr.strip().splitlines()[-1].rpartition("yntax error: ")[2].strip().lower()
+    return f"is no command that a shell can read ({said}); correct it, and try it with sh -n"
+
+
+def script_problem(command: str, workdir: Path) -> str | None:
+    """Why the script with which a command begins is not there; None if it is, or if there is none."""
+    named = _SCRIPT.match(command.strip())
+    if named is None or (workdir / named["path"]).is_file():
+        return None
+    return f"there is no file {named['path']} in {workdir}; correct the name, or write workdir"

@@ -1,0 +1,139 @@
+"""Where a job's data and checkpoint are: its paths, its buckets by region, and what its machines cannot reach."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pricing_data.market import api_region, is_region_of
+from pricing_data.spelling import similar
+from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
+from spotctl.agent.data_sets import SetLocation
+from spotctl.files.job.forms import ANY
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.spec import JobSpec, data_variable
+from spotctl.files.yaml_file import Problem
+
+
+def reach_problems(spec: JobSpec) -> Iterator[Problem]:
+    """Paths that the job's machines cannot reach, and what rented machines cannot do for a training."""
+    if not spec.is_local:
+        regions = spec.resources.regions
+        if not spec.on_ray and isinstance(spec.program, Training) and len(regions) != 1:
+            message = (
+                "the nodes of a training reach each other at private addresses, so they share a region; write one"
+                " region, such as regions: [us-east-1]"
+            )
+            yield Problem(("resources", "regions"), message, is_missing=not regions)
+        yield from _of_rented_paths(spec, paths_of(spec))
+        return
+    for loc, path in paths_of(spec).items():
+        if "://" in path:
+            yield Problem(loc, f"is {path}, which the local market cannot reach; write a path or file:///PATH")
+        elif loc[0] == "data" and not Path(path).exists():
+            yield _is_missing(loc, path)
+
+
+def paths_of(spec: JobSpec) -> dict[tuple[str, str], str]:
+    """The paths and locations of the job, by their places in its file."""
+    paths = {("data", name): path for name, path in spec.data.items()}
+    paths |= {("outputs", name): path for name, path in spec.outputs.items()}
+    if isinstance(spec.program, Command) and spec.program.checkpoint is not None:
+        paths["checkpoint", "path"] = spec.program.checkpoint.path
+    return paths
+
+
+def bucket_of(spec: JobSpec) -> str:
+    """The bucket of the job's checkpoint or outputs, such as s3://bucket, preferably on one of its clouds; empty if it
+    has none."""
+    places = [path for loc, path in paths_of(spec).items() if loc[0] != "data" and "://" in path]
+    # The checkpoint is named last, and used most.
+    buckets = ["/".join(path.split("/")[:3]) for path in reversed(places)]
+    clouds = clouds_by_scheme()
+    near = [name for name in buckets if clouds.get(name.partition("://")[0]) in spec.resources.clouds]
+    return next(iter(near + buckets), "")
+
+
+def stored_folders(spec: JobSpec) -> dict[str, str]:
+    """The data on this computer, by name, that a job's rented machines get from its bucket."""
+    if spec.is_local or not bucket_of(spec):
+        return {}
+    return {name: path for name, path in spec.data.items() if "://" not in path}
+
+
+def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Iterator[Problem]:
+    folders = stored_folders(spec)
+    for loc, path in paths.items():
+        if loc[0] == "data" and loc[1] in folders:
+            if not Path(path).exists():
+                yield _is_missing(loc, path)
+            continue
+        # The launcher itself writes the model of a training.
+        if "://" not in path and not (loc == ("outputs", "model") and isinstance(spec.program, Training)):
+            message = (
+                f"is {path}, a path on this computer, which rented machines cannot see; write s3://BUCKET/PATH,"
+                " gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
+            )
+            if loc[0] == "data":
+                other = "the checkpoint or an output" if isinstance(spec.program, Command) else "outputs.model"
+                message += f", or put {other} there: spotctl then stores the data in the same bucket"
+            yield Problem(loc, message)
+
+
+def _is_missing(loc: tuple[str, str], path: str) -> Problem:
+    return Problem(loc, f"is {path}, but no such file or folder exists; correct the path")
+
+
+def bucket_at(spec: JobSpec, cloud: str, region: str) -> str:
+    """The bucket that the job names for a region; empty if it names none."""
+    here = api_region(cloud, region)
+    named = ((api_region(cloud, name), name, bucket) for name, bucket in spec.data_buckets.items())
+    return next((bucket.rstrip("/") for at, name, bucket in named if at == here and is_region_of(cloud, name)), "")
+
+
+def copy_in(bucket: str, location: str) -> str:
+    """The place of a data set's copy in a bucket; empty if there is none, because the data set is there itself or the
+    location is not that of a data set."""
+    stored = SetLocation.parse(location)
+    return "" if stored is None or not bucket or stored.bucket == bucket else str(replace(stored, bucket=bucket))
+
+
+def copies_near(spec: JobSpec, cloud: str, region: str) -> dict[str, str]:
+    """The copies that machines of a region read, if they exist, by the environment variables of the data."""
+    bucket = bucket_at(spec, cloud, region)
+    places = {data_variable(name): copy_in(bucket, location) for name, location in spec.data.items()}
+    return {variable: place for variable, place in places.items() if place}
+
+
+def problems_of_buckets(spec: JobSpec) -> Iterator[Problem]:
+    """Mistakes in `data_buckets`."""
+    loc = "data_buckets"
+    if not spec.data_buckets or spec.on_ray:
+        return
+    if spec.is_local:
+        yield Problem((loc,), "applies to cloud machines, not to the local market; remove it")
+        return
+    if not any("://" not in place or SetLocation.parse(place) for place in spec.data.values()):
+        yield Problem((loc,), "is for folders of this computer under data, and there is none; add one, or remove it")
+    for region, bucket in spec.data_buckets.items():
+        if wrong := _mistake(spec, region, bucket):
+            yield Problem((loc, region), wrong)
+
+
+def _mistake(spec: JobSpec, region: str, bucket: str) -> str:
+    clouds, regions = spec.resources.clouds, spec.resources.regions
+    cloud = next((name for name in clouds if is_region_of(name, region)), None)
+    if cloud is None:
+        near = similar(region, clouds)
+        return (
+            f"is not a region of {' or '.join(clouds)}; {f'did you mean {near}?' if near else 'expected one of theirs'}"
+        )
+    if (
+        regions
+        and regions != (ANY,)
+        and not any(api_region(cloud, region) == api_region(cloud, name) for name in regions)
+    ):
+        return f"is not one of resources.regions: [{', '.join(regions)}]; add it there, or remove it"
+    if clouds_by_scheme().get(bucket.partition("://")[0]) != cloud:
+        form = form_of(cloud).removesuffix("/...") if cloud in clouds_by_scheme().values() else "one of its cloud"
+        return f"is in {cloud}, and {bucket} is a bucket of another cloud; write {form}"
+    return ""
