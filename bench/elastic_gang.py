@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.torch_gang import Note, lost, read_notes
-from spotctl.integrations.gang_settings import SECRET_VARIABLE
+from spotctl.integrations.gang_saves import SECRET_VARIABLE
 
 SETUP_SECONDS = 20
 PATIENCE_SECONDS = 600.0

@@ -23,7 +23,7 @@ from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, Checkpoin
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
 from spotctl.agent.processes import MARK, kill_marked
 from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints
-from spotctl.integrations.gang_settings import SECRET_VARIABLE
+from spotctl.integrations.gang_saves import SECRET_VARIABLE
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 CHECKPOINT_SECONDS = 10.0

@@ -43,7 +43,7 @@ def _report_error(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ModuleNotFoundError):
-        from spotctl.home.missing_extras import missing_extra
+        from spotctl.home.errors import missing_extra
 
         error = missing_extra(error) or error
     message = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))

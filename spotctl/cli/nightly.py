@@ -14,8 +14,8 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
+    from spotctl.nightly.reporting import StartReport
     from spotctl.nightly.state_dir import StateDir
-    from spotctl.nightly.tonight import StartReport
 
 app = typer.Typer(help="Run jobs every night from a timer, and report the results.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def install(
     Example: spotctl nightly install job.yaml --at 02:00 --deadline 06:00
     """
     from spotctl.nightly import install as installing
-    from spotctl.nightly.check import INSTALLED, job_answer
+    from spotctl.nightly.health import INSTALLED, job_answer
     from spotctl.nightly.hours import Hours, clock_text, local_zone, time_of_day
     from spotctl.nightly.state_dir import StateDir
     from spotctl.show.columns import as_json
@@ -96,7 +96,7 @@ def list_(
     if not jobs:
         session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
         return
-    from spotctl.nightly.check import jobs_table
+    from spotctl.nightly.health import jobs_table
 
     session.out.print(jobs_table(jobs, session.out.width))
     renewals = [f"{job['name']}: {job['renew']}" for job in jobs if job["renew"]]
@@ -127,8 +127,8 @@ def run(
     from spotctl.cli.runs.run_end import EXIT_CODES
     from spotctl.nightly.hours import local_zone
     from spotctl.nightly.night_message import MISSED
+    from spotctl.nightly.reporting import run_watched
     from spotctl.nightly.state_dir import StateDir
-    from spotctl.nightly.watched import run_watched
 
     session: Session = context.obj
     state_dir = StateDir(session.settings.home.resolve(), name)
@@ -154,8 +154,8 @@ def run(
 def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bool) -> StartReport:
     from spotctl.nightly import environment
     from spotctl.nightly.hours import local_zone
+    from spotctl.nightly.night_runner import NightRunner, apply_environment
     from spotctl.nightly.state_dir import installed
-    from spotctl.nightly.tonight import NightRunner, apply_environment
     from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.reading import RunViews
 
@@ -175,7 +175,7 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
 
     Example: spotctl nightly rm nightly-recsys
     """
-    from spotctl.nightly.check import REMOVED
+    from spotctl.nightly.health import REMOVED
     from spotctl.nightly.install import Timers, remove
     from spotctl.nightly.state_dir import StateDir, installed
     from spotctl.show.columns import as_json
@@ -211,7 +211,7 @@ def known_jobs(session: Session) -> list[dict[str, Any]]:
     if not known:
         return []
     # It takes seconds to import, and most homes have no nights.
-    from spotctl.nightly.check import job_answer
+    from spotctl.nightly.health import job_answer
     from spotctl.nightly.install import Timers
 
     timers = Timers.of_this_user()

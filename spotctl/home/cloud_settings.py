@@ -1,4 +1,7 @@
-"""Reads the tables of the settings file that are named after clouds: each cloud has a dataclass for its own."""
+"""Parsers of clouds' settings; each raises ValueError with what the value must be.
+
+Each cloud has a dataclass for the table of the settings file that is named after it, and parsers of single settings.
+"""
 
 import ipaddress
 import tomllib
@@ -7,6 +10,25 @@ from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+
+TAG_NAME = "[a-z][-a-z0-9_]{0,62}"
+TAG_VALUE = "[-a-z0-9_]{1,63}"
+"""The form of tags that every cloud accepts, as patterns."""
+
+
+def text(value: object) -> str | None:
+    """A string; None if it is empty."""
+    if not isinstance(value, str):
+        raise ValueError("a string in quotes")
+    return value or None
+
+
+def flag(value: object) -> bool:
+    """True or false, also as text from an environment variable."""
+    word = str(value).lower()
+    if word not in {"true", "false"}:
+        raise ValueError("true or false")
+    return word == "true"
 
 
 def address_range(text: str) -> str:
@@ -41,14 +63,13 @@ def _parsed(kind: type[T], value: object) -> T:
             raise ValueError(f"lines such as 'public_ip = false' ({error})") from None
     if not isinstance(value, Mapping):
         raise ValueError("a table of settings")
-    known = {setting.name: _default(setting) for setting in fields(cast("Any", kind))}
+    known: dict[str, object] = {
+        setting.name: {} if callable(setting.default_factory) else setting.default
+        for setting in fields(cast("Any", kind))
+    }
     if unknown := sorted(set(value) - set(known)):
         raise ValueError(f"settings among {', '.join(sorted(known))}; {unknown[0]} is not one of them")
     return kind(**{name: _checked(name, given, known[name]) for name, given in value.items()})
-
-
-def _default(setting: Any) -> object:  # noqa: ANN401 - dataclasses.Field has a parameter for its type
-    return {} if callable(setting.default_factory) else setting.default
 
 
 def _checked(name: str, value: object, default: object) -> object:

@@ -12,11 +12,10 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
-from spotctl.home.cloud_settings import table_of
+from spotctl.home.cloud import cloud_of, rented_clouds
+from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, table_of
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
-from spotctl.home.tags import TAG_NAME, TAG_VALUE
 
 FILE_NAME = "config.toml"
 _PREFIX = "SPOTCTL_"
@@ -163,17 +162,13 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
 @cache
 def _keys() -> Mapping[str, Callable[[object], object]]:
     """The parsers of the clouds' single settings."""
-    return {name: form for cloud in rented_clouds() for name, form in _settings_of(cloud).keys.items()}
+    return {name: form for cloud in rented_clouds() for name, form in cloud_of(cloud).settings_of_machines.keys.items()}
 
 
 @cache
 def _tables() -> Mapping[str, Callable[[object], object]]:
     """The parsers of the clouds' tables."""
-    return {cloud: table_of(_settings_of(cloud).table) for cloud in rented_clouds()}
-
-
-def _settings_of(cloud: str) -> CloudSettings:
-    return cloud_of(cloud).settings_of_machines
+    return {cloud: table_of(cloud_of(cloud).settings_of_machines.table) for cloud in rented_clouds()}
 
 
 def setting_names() -> list[str]:

@@ -1,4 +1,9 @@
-"""Errors and warnings of the product itself, by what the caller can do about them."""
+"""Errors and warnings of the product itself, by what the caller can do about them, and packages that are missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 
 class SpotctlError(Exception):
@@ -23,3 +28,32 @@ class Interrupted(SpotctlError):
 
 class OldName(FutureWarning):
     """A name that is still read; the message says what it is called now."""
+
+
+EXTRAS = {"matplotlib": "plots", "duckdb": "sql"}
+"""By module. `doctor` checks those of clouds and of the live status, which say themselves what they need."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> BadRequest | None:
+    """The error that says what to install; None if no extra installs the module."""
+    module = (error.name or "").partition(".")[0]
+    return _of(module) if module in EXTRAS else None
+
+
+def require_plots(destination: Path | None) -> None:
+    """BadRequest if pictures are to be written and what draws them is missing, before work is done that they show."""
+    if destination is not None and find_spec("matplotlib") is None:
+        raise _of("matplotlib")
+
+
+@contextmanager
+def requiring_extras() -> Iterator[None]:
+    """Turns the failed import of an extra's module into the error that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or error from None
+
+
+def _of(module: str) -> BadRequest:
+    return BadRequest(f"this needs {module}: pip install 'spotctl[{EXTRAS[module]}]'")

@@ -1,7 +1,10 @@
-"""`Paths`: where runs keep their files, under the home."""
+"""`Paths`: where runs keep their files, under the home, and how files are closed to others."""
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,3 +78,32 @@ class Paths:
     def results(self, run: str) -> Path:
         """The results of a run, unless the job names another folder."""
         return self.runs / run
+
+
+_OTHERS = 0o077
+
+
+def make_private_folder(folder: Path) -> None:
+    """Creates a folder for its owner alone, or closes it to others, unless it is a place that they share on purpose."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.stat().st_mode & stat.S_ISVTX and folder.resolve() != Path.home().resolve():
+        _close_to_others(folder)
+
+
+def make_private_file(path: Path) -> None:
+    """Creates an empty file for its owner alone, or closes it to others.
+
+    A file that exists is not opened: closing it again would release the locks that this process has on it.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        _close_to_others(path)
+
+
+def _close_to_others(path: Path) -> None:
+    # On some file systems, and in another user's files, modes cannot be changed.
+    with suppress(OSError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & _OTHERS:
+            path.chmod(mode & ~_OTHERS)

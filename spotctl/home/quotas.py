@@ -49,9 +49,8 @@ class Quota:
 
     def covers(self, cloud: str, region: str, family: str, type_: str = "") -> bool:
         """Whether machines of a family, or of a type of it, in a region count against this quota."""
-        return cloud == self.cloud and self.region in (None, _ANY, region) and self._has(family, type_)
-
-    def _has(self, family: str, type_: str) -> bool:
+        if cloud != self.cloud or self.region not in (None, _ANY, region):
+            return False
         if self.family is None:
             return True
         letters = _LETTERS.match(family)

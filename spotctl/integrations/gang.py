@@ -27,8 +27,7 @@ from spotctl.agent.devices import cards
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import LeaseHolder, LeaseNotice
 from spotctl.agent.processes import MARK
-from spotctl.integrations.gang_settings import GangSettings, secret_of
-from spotctl.integrations.peer_store import PATIENCE_SECONDS, Peers, PeerServer
+from spotctl.integrations.gang_saves import PATIENCE_SECONDS, GangSettings, Peers, PeerServer, secret_of
 
 _LOOK_SECONDS = 0.1
 _CONNECT_ATTEMPTS = 3

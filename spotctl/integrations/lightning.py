@@ -24,8 +24,7 @@ from spotctl.agent.checkpoints import TrainingPosition
 from spotctl.agent.job_lease import JobLease
 from spotctl.agent.lease import LeaseAct
 from spotctl.integrations.published import PublishedCheckpoints
-from spotctl.integrations.ranks import least
-from spotctl.integrations.resumable_loader import ResumableLoader
+from spotctl.integrations.torch_state import ResumableLoader, least
 
 __all__ = ["ResumableLoader", "SpotCallback"]
 

@@ -157,6 +157,6 @@ def _least(value: int) -> int:
     """The minimum over all ranks, where the program has several."""
     if "torch" not in sys.modules:
         return value
-    from spotctl.integrations.ranks import least
+    from spotctl.integrations.torch_state import least
 
     return least(value)

@@ -38,9 +38,7 @@ from agileml.transport import parse_host_port
 from spotctl.agent.interval import CheckpointPlanReader
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import LeaseHolder
-from spotctl.integrations.gang_settings import GangSettings
-from spotctl.integrations.peer_store import Peers
-from spotctl.integrations.saves import SaveName, Saves
+from spotctl.integrations.gang_saves import GangSettings, Peers, SaveName, Saves
 
 PATIENCE = timedelta(minutes=5)
 """The time for all ranks to reach a step; then a peer that vanished without closing its connections counts as lost."""

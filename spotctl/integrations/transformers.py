@@ -23,7 +23,7 @@ from spotctl.agent.checkpoints import TrainingPosition
 from spotctl.agent.job_lease import JobLease
 from spotctl.agent.lease import LeaseAct, LeaseDecision
 from spotctl.integrations.published import PublishedCheckpoints, link_tree
-from spotctl.integrations.ranks import least
+from spotctl.integrations.torch_state import least
 
 _GO = LeaseDecision(LeaseAct.GO)
 

@@ -20,7 +20,7 @@ from typing import cast
 from urllib.parse import quote
 
 from pricing_data.units import DAY
-from spotctl.home.private import make_private_file, make_private_folder
+from spotctl.home.paths import make_private_file, make_private_folder
 from spotctl.log import schema
 from spotctl.log.events import Event, RowsLost, RunBegan, RunEnded
 from spotctl.log.log_row import LogRow

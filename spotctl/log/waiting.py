@@ -13,8 +13,7 @@ import msgspec
 
 from pricing_data.atomic_write import atomic_write
 from spotctl.home.errors import BadRequest
-from spotctl.home.paths import Paths
-from spotctl.home.private import make_private_folder
+from spotctl.home.paths import Paths, make_private_folder
 from spotctl.log.store import is_running
 
 

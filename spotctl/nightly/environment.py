@@ -1,7 +1,11 @@
-"""The environment file of a nightly job: timers do not know the variables of a shell.
+"""The environment file of a nightly job, because timers do not know the variables of a shell, and its addresses.
 
-It has lines `NAME=value` and is readable by its owner only. Its values go into the environment of the run and are never
-written anywhere else.
+The environment file has lines `NAME=value` and is readable by its owner only. Its values go into the environment of the
+run and are never written anywhere else.
+
+The file of addresses says where nights are reported if the job file or the installation cannot be read, or Python does
+not start. It has lines `webhook=...` and `heartbeat=...`, and is readable by its owner only. `$NAME` stays `$NAME`: its
+value is in the environment file alone.
 """
 
 import os
@@ -9,8 +13,10 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
+from spotctl.files.job.spec import Notify
 from spotctl.home.errors import BadRequest
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -88,3 +94,33 @@ def only_in_shell(environ: Mapping[str, str], variables: Mapping[str, str]) -> l
         for name in environ
         if name.startswith(_CLOUD_PREFIXES) and name not in variables and name not in _NOT_NEEDED and environ[name]
     )
+
+
+def resolved_addresses(addresses: Notify, variables: Mapping[str, str]) -> Notify:
+    """The addresses with the values of variables that are known."""
+    known = {f"${name}": value for name, value in variables.items() if value}
+    webhook, heartbeat = addresses.webhook, addresses.heartbeat
+    return Notify(webhook and known.get(webhook, webhook), heartbeat and known.get(heartbeat, heartbeat))
+
+
+def read_addresses(path: Path) -> Notify | None:
+    """The addresses; None if there is no file that can be read."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    values = dict(line.split("=", 1) for line in lines if "=" in line)
+    return Notify(values.get("webhook"), values.get("heartbeat"))
+
+
+def keep_addresses(path: Path, addresses: Notify) -> None:
+    """Writes the addresses, unless they are there."""
+    if read_addresses(path) == addresses:
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.writelines(f"{name}={address}\n" for name, address in asdict(addresses).items() if address is not None)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.errors import BadRequest
-from spotctl.nightly import addresses, crontab, environment, systemd
+from spotctl.nightly import crontab, environment, systemd
 from spotctl.nightly.crontab import Crontab
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
@@ -152,7 +152,10 @@ def install(
     try:
         timers.add(nightly, state_dir.home, now)
     except BadRequest:
-        _undo(state_dir, before)
+        if before is None:
+            state_dir.uninstall()
+        else:
+            state_dir.install(before)
         raise
     done = "unchanged" if was_there and before == nightly else "changed" if before is not None else "installed"
     variables = environment.read_file(state_dir.environment)
@@ -207,7 +210,7 @@ def _supervise(state_dir: StateDir, nightly: Installed) -> None:
     new.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
     new.replace(state_dir.supervisor)
     state_dir.starts.create()
-    addresses.keep(state_dir.addresses, Notify(nightly.webhook, nightly.heartbeat))
+    environment.keep_addresses(state_dir.addresses, Notify(nightly.webhook, nightly.heartbeat))
 
 
 def _is_current(supervisor: Path) -> bool:
@@ -222,13 +225,6 @@ def _variables(spec: JobSpec) -> tuple[str, ...]:
     addresses = (spec.notify.webhook, spec.notify.heartbeat)
     named = (address[1:] for address in addresses if address is not None and address.startswith("$"))
     return tuple(dict.fromkeys((*spec.secrets, *named)))
-
-
-def _undo(state_dir: StateDir, before: Installed | None) -> None:
-    if before is None:
-        state_dir.uninstall()
-    else:
-        state_dir.install(before)
 
 
 def _check_startup(home: Path) -> None:

@@ -122,15 +122,18 @@ def night_message(
     if spent is None and figures is not None:
         # For a run that has not ended, the ledger has the cost so far.
         spent, on_demand = figures["total_usd"], figures["on_demand_usd"]
-    model = _model(runs)
+    model = runs[-1].ended.facts.get("model") if runs and runs[-1].ended else None
+    attempts = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
+    so_far = " so far" if totals.spent is None and spent is not None else ""
+    cost = f"{cost_text(spent, on_demand, replayed=totals.replayed)}{so_far}"
     lines = {
-        "What happened": _happened(result, runs),
-        "Cost": _cost(totals, spent, on_demand) if runs else "nothing; no machines were rented",
+        "What happened": f"{result.message or 'the job is done'}{attempts}",
+        "Cost": cost if runs else "nothing; no machines were rented",
         "Spent on": "" if figures is None else figures["in_short"],
         "Evictions": str(totals.evictions) if runs else "",
         "Still running": _still_running(totals.alive, paths.name),
         "What to do": _advice(result, totals, paths),
-        "Model": model or "",
+        "Model": "" if model is None else str(model),
         "Report": paths.report or "",
         "Log": paths.log,
     }
@@ -146,7 +149,7 @@ def night_message(
         "replayed": totals.replayed,
         "evictions": totals.evictions,
         "left_running": totals.alive,
-        "model": model,
+        "model": None if model is None else str(model),
         "log": paths.log,
         "report": paths.report,
         "cost_report": None if figures is None else dict(figures),
@@ -184,16 +187,6 @@ def _title(name: str, day: date, outcome: str) -> str:
     return f"{name}, night of {day:%a %d %b %Y}: {_TITLES.get(outcome, outcome)}"
 
 
-def _happened(result: NightResult, runs: Sequence[RunState]) -> str:
-    attempts = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
-    return f"{result.message or 'the job is done'}{attempts}"
-
-
-def _cost(totals: NightTotals, spent: float | None, on_demand: float | None) -> str:
-    so_far = " so far" if totals.spent is None and spent is not None else ""
-    return cost_text(spent, on_demand, replayed=totals.replayed) + so_far
-
-
 def _still_running(alive: int, name: str) -> str:
     if not alive:
         return "nothing"
@@ -210,8 +203,3 @@ def _total(runs: Sequence[RunState], fact: str) -> int | None:
     facts = [run.ended.facts.get(fact) if run.ended else None for run in runs]
     known = [int(value) for value in facts if value is not None]
     return sum(known) if len(known) == len(facts) else None
-
-
-def _model(runs: Sequence[RunState]) -> str | None:
-    model = runs[-1].ended.facts.get("model") if runs and runs[-1].ended else None
-    return None if model is None else str(model)

@@ -118,7 +118,7 @@ explain() {
         why="killed by signal $(($2 - 128)) ($(kill -l $(($2 - 128)) 2>/dev/null)); the next start resumes the run"
         ;;
     *)
-        why=$("$1" -P -c 'import spotctl.cli.app, spotctl.nightly.tonight' 2>&1 | tail -n 1)
+        why=$("$1" -P -c 'import spotctl.cli.app, spotctl.nightly.night_runner' 2>&1 | tail -n 1)
         why="exit status $2${why:+: $why}"
         ;;
     esac

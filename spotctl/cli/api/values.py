@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 
 from pricing_data.units import to_datetime
-from spotctl.home.missing_extras import requiring_extras
+from spotctl.home.errors import requiring_extras
 from spotctl.log.ledger.uses import final_figures
 from spotctl.planning.forecast import finish_by
 from spotctl.show.costs import answers, page, tables

@@ -163,7 +163,7 @@ def _scheduler() -> Finding:
 
 
 def _nights(home: Path, now: int) -> Iterator[Finding]:
-    from spotctl.nightly.check import check
+    from spotctl.nightly.health import check
     from spotctl.nightly.hours import local_zone
     from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import state_dirs

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
-from spotctl.home.errors import BadRequest
-from spotctl.home.missing_extras import require_plots
+from spotctl.home.errors import BadRequest, require_plots
 
 if TYPE_CHECKING:
     from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
-from spotctl.home.missing_extras import require_plots
+from spotctl.home.errors import require_plots
 
 if TYPE_CHECKING:
     from bidbrain.gavel.simulator.engine import ReportFinished

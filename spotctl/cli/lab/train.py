@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
-from spotctl.home.errors import BadRequest, Interrupted
-from spotctl.home.missing_extras import require_plots
+from spotctl.home.errors import BadRequest, Interrupted, require_plots
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration

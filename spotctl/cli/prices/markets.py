@@ -256,7 +256,7 @@ def sql(
     from pricing_data.query import QueryLimits, query as run
     from pricing_data.units import SECOND, parse_duration
     from spotctl.files.job.forms import SIZE
-    from spotctl.home.memory_ceiling import memory_ceiling
+    from spotctl.home.process_memory import memory_ceiling
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
     from spotctl.show.prices import answers

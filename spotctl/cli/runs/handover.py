@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from spotctl.cli.boundary import DONE
-from spotctl.home.paths import Paths
-from spotctl.home.private import make_private_folder
+from spotctl.home.paths import Paths, make_private_folder
 from spotctl.log.store import is_running
 from spotctl.run.start.runs import request_stop
 

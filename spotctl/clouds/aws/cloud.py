@@ -7,7 +7,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.aws.region_names import REGIONS
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, UsedReservations
-from spotctl.home.setting_forms import text
+from spotctl.home.cloud_settings import text
 
 
 def _region_of_zone(zone: str) -> str:

@@ -6,7 +6,7 @@ from pricing_data.known_clouds import CloudMarkets
 from spotctl.clouds.azure.region_names import REGIONS, spelled
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, UsedReservations
-from spotctl.home.setting_forms import flag, text
+from spotctl.home.cloud_settings import flag, text
 
 CLOUD = Cloud(
     name="azure",

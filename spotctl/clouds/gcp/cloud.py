@@ -15,7 +15,7 @@ from spotctl.home.cloud import (
     OptionalPackage,
     UsedReservations,
 )
-from spotctl.home.setting_forms import text
+from spotctl.home.cloud_settings import text
 
 CLOUD = Cloud(
     name="gcp",

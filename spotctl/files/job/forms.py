@@ -25,7 +25,7 @@ from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
 from spotctl.files.job.reservations import read_reservation, reservation_schema, reservation_text
 from spotctl.files.job.values import ACCELERATOR_SPEEDS, CLOSE, CPU, RAY, TRACKERS, Objective, ProgramKind
-from spotctl.home import tags
+from spotctl.home import cloud_settings
 from spotctl.home.cloud import rented_clouds
 
 _STORES = sorted(clouds_by_scheme().items(), key=lambda store: rented_clouds().index(store[1]))
@@ -150,8 +150,8 @@ CONTAINER = _text(
     r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",
     "a container image such as ghcr.io/me/train:1, or python:3.12 for one of Docker Hub",
 )
-TAG_NAME = _text(tags.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
-TAG_VALUE = _text(tags.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
+TAG_NAME = _text(cloud_settings.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
+TAG_VALUE = _text(cloud_settings.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
 VARIABLE = _text(conversions.VARIABLE_PATTERN, "the name of an environment variable", conversions.read_variable)
 VARIABLE_VALUE = Form(conversions.read_variable_value, "text", {"type": ["string", "number", "boolean"]})
 KEYWORD = _text(r"[A-Za-z_]\w*", "the name of a Python argument")

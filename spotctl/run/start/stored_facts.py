@@ -20,7 +20,7 @@ from spotctl.files.model_files import profiles_of
 from spotctl.home import account_quotas
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.config import Settings
-from spotctl.home.garbage import without_garbage_collection
+from spotctl.home.process_memory import without_garbage_collection
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs

@@ -7,7 +7,7 @@ from pathlib import Path
 from pricing_data.atomic_write import WriteFailed, atomic_write
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
-from spotctl.home.garbage import without_garbage_collection
+from spotctl.home.process_memory import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
 from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.grouping import Grouping, check_tags

@@ -42,7 +42,11 @@ _MOST_REJECTED = 20
 def plan_view(
     plan: JobPlan, width: int, *, explain: bool, pace: Sequence[PacePoint] = (), ways: Sequence[Way] = ()
 ) -> RenderableType:
-    parts: list[RenderableType] = [_heading(plan), pairs_table(summary(plan))]
+    heading, restart = Text(plan.job.spec.name, style="bold"), restart_words(plan)
+    if restart:
+        # What evictions cost a job that saves nothing.
+        heading.append(f": no checkpoint, so {restart}")
+    parts: list[RenderableType] = [heading, pairs_table(summary(plan))]
     if not explain:
         return Group(*parts, Text("spotctl plan --explain shows why", style="dim"), Text())
     reasons = pairs_table([*_reasons(plan), *(("pace", _pace(point)) for point in pace)])
@@ -53,12 +57,6 @@ def plan_view(
     if plan.rejected:
         parts += [Text(), _rejected(plan, width)]
     return Group(*parts, Text())
-
-
-def _heading(plan: JobPlan) -> Text:
-    """The job's name, and what evictions cost it if it saves nothing."""
-    restart = restart_words(plan)
-    return Text(plan.job.spec.name, style="bold").append(f": no checkpoint, so {restart}" if restart else "")
 
 
 def _choices(plan: JobPlan, width: int) -> Table:
@@ -128,7 +126,10 @@ def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
     ):
         yield "bids", bids
     yield "work", _work(plan)
-    yield "speed", _sources(plan)
+    rates = plan.fleet.rates.values()
+    measured = ", ".join(dict.fromkeys(rate.source for rate in rates))
+    is_known = all(rate.in_units for rate in rates)
+    yield "speed", measured if is_known else "estimated from vCPUs (no measured throughput yet)"
     if plan.decision.checkpoints is not None:
         yield "checkpoints", _checkpoints(plan.decision.checkpoints)
     if plan.reliable_reason:
@@ -149,12 +150,6 @@ def _work(plan: JobPlan) -> str:
     if job.hours is None:
         return f"{span} of compute, from `hours` in the job file"
     return f"{span} of compute, {'from --hours' if job.hours_from == SPECIFIED else job.hours_from}"
-
-
-def _sources(plan: JobPlan) -> str:
-    if not all(rate.in_units for rate in plan.fleet.rates.values()):
-        return "estimated from vCPUs (no measured throughput yet)"
-    return ", ".join(dict.fromkeys(rate.source for rate in plan.fleet.rates.values()))
 
 
 def _checkpoints(interval: CheckpointInterval) -> str:
@@ -249,12 +244,11 @@ def _rejected(plan: JobPlan, width: int) -> RenderableType:
         for rejection in named:
             table.add_row(market_name(rejection.market), Text(plan.demand.worded(rejection.why)))
         return Group(table, *_more(more))
-    lines = (_rejected_line(rejection.market, plan.demand.worded(rejection.why)) for rejection in named)
+    lines = [
+        market_name(rejection.market).append(f": {plan.demand.worded(rejection.why)}", style="default")
+        for rejection in named
+    ]
     return Group(Text("rejected", style="bold"), *lines, *_more(more))
-
-
-def _rejected_line(market: Market, why: str) -> Text:
-    return market_name(market).append(f": {why}", style="default")
 
 
 def _more(count: int) -> list[Text]:

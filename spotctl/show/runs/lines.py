@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
 from pricing_data.units import HOUR, counted, usd, usd_text
-from spotctl.log.events import FINISH, BudgetExceeded, LoginAwaited, RunEnded
+from spotctl.log.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.log.ledger.uses import final_figures
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
@@ -110,14 +110,24 @@ def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
     lines = _milestone(before, after) + _new_checkpoint(before, after)
     if after.login != before.login:
-        lines.append("the login works again" if after.login is None else login_text(after.login))
+        awaited = after.login
+        lines.append(
+            "the login works again"
+            if awaited is None
+            else f"waiting for a login until {moment(awaited.until)}: {awaited.message}"
+        )
     lines += _refused_reservation(before, after)
     if after.stopping is not None and before.stopping is None and after.alive:
         lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
     for allocation in after.allocations.values():
         lines += _changes(before, after, allocation)
     if after.ended is not None and before.ended is None:
-        lines.append(_end_text(after, after.ended))
+        outcome = "Finished" if after.ended.outcome == DONE else after.ended.outcome.capitalize()
+        rest = "All machines returned" if after.machines else "No machines were rented"
+        # That all were returned is said only once no machine of the run is left.
+        if after.alive:
+            rest = f"{counted(len(after.alive), 'machine')} still running"
+        lines.append(f"{outcome}. {rest}.")
     return lines
 
 
@@ -157,14 +167,6 @@ def _endings(ended: Sequence[Held], allocation: Allocation) -> list[str]:
     return lines
 
 
-def _end_text(state: RunState, ended: RunEnded) -> str:
-    """`Finished. All machines returned.`: said only once no machine of the run is left."""
-    outcome = "Finished" if ended.outcome == DONE else ended.outcome.capitalize()
-    if state.alive:
-        return f"{outcome}. {counted(len(state.alive), 'machine')} still running."
-    return f"{outcome}. {'All machines returned' if state.machines else 'No machines were rented'}."
-
-
 def _milestone(before: RunState, after: RunState) -> list[str]:
     """A line each time the loss passes a power of two."""
     old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
@@ -183,11 +185,6 @@ def _new_checkpoint(before: RunState, after: RunState) -> list[str]:
 
 def _halvings(loss: float) -> int | None:
     return floor(log2(loss)) if loss > 0 else None
-
-
-def login_text(awaited: LoginAwaited) -> str:
-    """A message that a run waits for the user to sign in, and until when."""
-    return f"waiting for a login until {moment(awaited.until)}: {awaited.message}"
 
 
 def short_budget(exceeded: BudgetExceeded) -> str:

@@ -54,11 +54,13 @@ def follow(timeline: Timeline, rows: Iterable[LogRow]) -> Timeline:
 
 def _after(timeline: Timeline, row: LogRow) -> Timeline:
     state = folding.after(timeline.state, row)
-    event = _event(timeline.state, row)
+    event, losses = _event(timeline.state, row), timeline.losses
+    if isinstance(row.event, ev.Progressed) and row.event.loss is not None:
+        losses = (*losses, (row.event.clock, row.event.loss))
     return Timeline(
         state,
         _footprint(timeline, state, row),
-        _losses(timeline.losses, row.event),
+        losses,
         timeline.events if event is None else _merged(timeline.events, event),
     )
 
@@ -75,12 +77,6 @@ def _footprint(timeline: Timeline, state: RunState, row: LogRow) -> tuple[Machin
     # Events are logged after they happened, so their times may go backwards; the order is that of the log.
     at = max([at, *(count.at for count in timeline.footprint[-1:])])
     return (*timeline.footprint, MachineCount(at, reliable, len(state.alive) - reliable))
-
-
-def _losses(losses: tuple[tuple[int, float], ...], event: ev.Event) -> tuple[tuple[int, float], ...]:
-    if not isinstance(event, ev.Progressed) or event.loss is None:
-        return losses
-    return (*losses, (event.clock, event.loss))
 
 
 def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[TimelineEvent, ...]:

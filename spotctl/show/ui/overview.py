@@ -41,6 +41,10 @@ _NIGHT_HEADS = (
     ColumnHead("last night", is_text=True),
     ColumnHead("cost"),
 )
+_FIRST_STEPS = fragment(
+    paragraph("Write a job file for your script, and launch it. This page will show the run."),
+    el("pre", "spotctl init train.py\nspotctl launch job.yaml"),
+)
 
 
 def overview_page(
@@ -57,12 +61,14 @@ def overview_page(
     ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
     shown = ended if whole else ended[:MOST_ENDED]
     title = _title(len(active), len(ended), len(waits))
+    # The commands that help runs which do not run as they should.
+    advice = [ways_on(view) for view in active if view.status != RUNNING]
     parts = [
         el("nav", el("a", "Costs", href="costs")),
         el("h1", title),
         *(paragraph(text, "notice") for text in notices),
-        *([] if views or waits else [_first_steps()]),
-        _runs("Now", _ACTIVE_HEADS, [_active_row(view) for view in active], _advice(active)),
+        *([] if views or waits else [_FIRST_STEPS]),
+        _runs("Now", _ACTIVE_HEADS, [_active_row(view) for view in active], advice),
         _waiting(waits),
         _runs("Ended", _ENDED_HEADS, [_ended_row(view) for view in shown]),
     ]
@@ -78,22 +84,10 @@ def _title(active: int, ended: int, waiting: int) -> str:
     return f"{counted(active, 'active run')}{waits}" if active or waiting else "Nothing is running"
 
 
-def _first_steps() -> Html:
-    return fragment(
-        paragraph("Write a job file for your script, and launch it. This page will show the run."),
-        el("pre", "spotctl init train.py\nspotctl launch job.yaml"),
-    )
-
-
 def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...]], advice: Sequence[str] = ()) -> Html:
     if not rows:
         return Html()
     return section(title, table(heads, rows), *(paragraph(line, "lead after") for line in advice))
-
-
-def _advice(active: Sequence[RunView]) -> list[str]:
-    """The commands that help runs which do not run as they should."""
-    return [ways_on(view) for view in active if view.status != RUNNING]
 
 
 def _active_row(view: RunView) -> tuple[str, ...]:

@@ -59,9 +59,10 @@ def run_page(run: WatchedRun, output: Sequence[str]) -> str:
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
     money = view.money
+    on_demand = _UNKNOWN if money.on_demand is None else usd_text(usd(money.on_demand))
     return [
         ("Spent", spent_text(view), "" if money.budget is None else f"{percent(money.used)} of the budget"),
-        ("Saved", percent(money.saved), f"of {_usd(money.on_demand)} on demand for the same work"),
+        ("Saved", percent(money.saved), f"of {on_demand} on demand for the same work"),
         ("Machines", str(len(view.machines)), _kinds(view)),
         ("Evictions", str(view.evictions), f"{counted(view.warned, 'machine')} warned" if view.warned else ""),
         ("Progress", *_progress(view)),
@@ -97,21 +98,15 @@ def _cost(run: WatchedRun) -> Html:
     amounts.append(("Budget", None if money.budget is None else usd(money.budget), "reliable"))
     known = [(name, amount, class_) for name, amount, class_ in amounts if amount is not None]
     most = max((amount for _, amount, _ in known), default=0.0) or 1.0
-    parts = [
-        part
-        for name, amount, class_ in known
-        for part in (
+    parts = list[Html]()
+    for name, amount, class_ in known:
+        bar = el("rect", width=f"{max(100 * amount / most, 0.4):.2f}%", height=14, rx=3, class_=class_)
+        parts += [
             el("dt", name),
-            el("dd", _bar(amount / most, class_)),
+            el("dd", el("svg", bar, aria_hidden="true")),
             el("dd", usd_text(amount), class_="amount"),
-        )
-    ]
+        ]
     return section("Cost", el("dl", *parts, class_="versus"))
-
-
-def _bar(share: float, class_: str) -> Html:
-    rect = el("rect", width=f"{max(100 * share, 0.4):.2f}%", height=14, rx=3, class_=class_)
-    return el("svg", rect, aria_hidden="true")
 
 
 def _machines(run: WatchedRun) -> Html:
@@ -200,7 +195,3 @@ def _events(run: WatchedRun) -> Html:
     latest = run.events[: -_MOST_EVENTS - 1 : -1]
     rows = zip(times([event.at for event in latest]), map(str, latest), strict=True)
     return section("Events", table(heads, list(rows)))
-
-
-def _usd(amount: int | None) -> str:
-    return _UNKNOWN if amount is None else usd_text(usd(amount))

@@ -24,7 +24,7 @@ from spotctl.log.waiting import waiting_jobs
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.markup import Html, el
+from spotctl.show.costs.markup import el
 from spotctl.show.costs.page_parts import paragraph
 from spotctl.show.runs.latest import latest_views
 from spotctl.show.runs.reading import Watcher
@@ -60,13 +60,6 @@ class _WatchedRun:
     run: str = ""
     output: RunOutput | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_OUTPUT_LINES))
-
-
-def _others(job: str, since: str) -> Html:
-    """The link from costs to the run whose costs they are, or to those of another time."""
-    if job:
-        return el("a", job, href=f"run/{quote(job, safe='')}")
-    return el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
 
 
 class HomePages:
@@ -122,7 +115,11 @@ class HomePages:
     def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
         job = query.get("job", [""])[0]
         since = "" if job or "all" in query else _RECENT
-        links = el("nav", el("a", "All runs", href="./"), _others(job, since))
+        if job:
+            other = el("a", job, href=f"run/{quote(job, safe='')}")
+        else:
+            other = el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
+        links = el("nav", el("a", "All runs", href="./"), other)
         return page.html(self._costs(job, since), el("style", LINKS), links)
 
     def _run(self, job: str) -> str:

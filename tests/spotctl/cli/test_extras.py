@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spotctl.home.missing_extras import EXTRAS, missing_extra, requiring_extras
+from spotctl.home.errors import EXTRAS, missing_extra, requiring_extras
 
 ROOT = Path(__file__).parents[3]
 _WITHOUT = """

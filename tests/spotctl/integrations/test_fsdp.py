@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent.processes import MARK, kill_marked
-from spotctl.integrations.gang_settings import SECRET_VARIABLE
-from spotctl.integrations.saves import METADATA, grouped
+from spotctl.integrations.gang_saves import METADATA, SECRET_VARIABLE, grouped
 from tests.samples import LONG_RUN
 from tests.waiting import eventually
 

@@ -18,9 +18,7 @@ from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import TcpAddress
 from spotctl.agent.data_transfer import listing
 from spotctl.integrations import gang
-from spotctl.integrations.gang_settings import GangSettings
-from spotctl.integrations.peer_store import Peers, PeerServer
-from spotctl.integrations.saves import METADATA, SaveName, Saves
+from spotctl.integrations.gang_saves import METADATA, GangSettings, Peers, PeerServer, SaveName, Saves
 
 SECRET = b"the secret of a gang in a test"
 

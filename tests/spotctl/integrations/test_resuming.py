@@ -15,7 +15,7 @@ from spotctl.agent.data_transfer import listing
 from spotctl.agent.job_lease import JobLease
 from spotctl.agent.lease import LeaseAct, LeaseGrantor, LeaseHolder
 from spotctl.integrations.published import PublishedCheckpoints, link_tree
-from spotctl.integrations.resumable_loader import ResumableLoader
+from spotctl.integrations.torch_state import ResumableLoader
 
 
 def test_a_checkpoint_is_copied_only_once_it_is_whole(tmp_path: Path) -> None:

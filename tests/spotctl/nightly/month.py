@@ -29,9 +29,9 @@ from spotctl.log.state import RunState
 from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, moment_of
-from spotctl.nightly.reporter import NightReporter
+from spotctl.nightly.night_runner import NightRunner
+from spotctl.nightly.reporting import NightReporter
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.nightly.tonight import NightRunner
 from spotctl.run.start import runs
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import Hook, hook

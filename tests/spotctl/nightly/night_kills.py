@@ -36,7 +36,7 @@ from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.nightly.addresses import keep
+from spotctl.nightly.environment import keep_addresses
 from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
@@ -94,7 +94,7 @@ def job(home: Path, receiver: Hook, secret: str) -> StateDir:
     days_ago = (datetime.now(UTC) - timedelta(days=2)).timestamp()
     os.utime(state_dir.folder / "installed.json", (days_ago, days_ago))
     state_dir.starts.create()
-    keep(state_dir.addresses, Notify(receiver.url, f"{receiver.url}/beat"))
+    keep_addresses(state_dir.addresses, Notify(receiver.url, f"{receiver.url}/beat"))
     return state_dir
 
 

@@ -16,8 +16,7 @@ from time import time
 import pytest
 
 from spotctl.nightly.install import CRON_ENVIRONMENT
-from spotctl.nightly.starts import NightStart
-from spotctl.nightly.state_dir import StateDir
+from spotctl.nightly.state_dir import NightStart, StateDir
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook

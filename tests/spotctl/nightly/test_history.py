@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND, to_micros
 from spotctl.log.store import JobLock
 from spotctl.nightly.health import latest_end, problems
 from spotctl.nightly.hours import Hours
-from spotctl.nightly.starts import SLOTS, NightStart
-from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
+from spotctl.nightly.state_dir import SLOTS, Installed, NightRecord, NightStart, StateDir
 
 NIGHT = to_micros(datetime(2026, 6, 1, 2, tzinfo=UTC))
 WITH_DEADLINE, WITHOUT = Hours(time(2), time(6)), Hours(time(2))
@@ -123,7 +123,8 @@ def test_earlier_failures_stay_until_they_are_reported(job: StateDir) -> None:
     ended(job, NIGHT, 60)
     (unsaid,) = said(job, HOUR)
     assert "the start of Sun 2026-05-31 02:00 failed after 5 s: no route, and no message could be sent" in unsaid
-    job.starts.mark_reported(job.starts.read()[0])
+    for start in job.starts.read()[0]:
+        job.starts.write(replace(start, reported=True))
     assert said(job, HOUR) == []
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from datetime import UTC, date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 from spotctl.home.paths import KEPT_DAYS
-from spotctl.nightly.night_log import MOST_BYTES, NightLog, delete_old
+from spotctl.nightly.reporting import MOST_BYTES, NightLog
+from spotctl.nightly.state_dir import NightStart, StateDir
 
 DAY = date(2026, 5, 1)
 
@@ -32,11 +33,16 @@ def test_a_full_log_is_not_continued(tmp_path: Path) -> None:
 def test_files_of_old_nights_are_deleted_unless_their_failure_was_not_reported(tmp_path: Path) -> None:
     today = DAY + timedelta(days=KEPT_DAYS)
     days = [DAY - timedelta(days=1), DAY - timedelta(days=2), DAY, today]
+    state_dir = StateDir(tmp_path, "small")
+    state_dir.logs.mkdir(parents=True)
     for day in days:
-        (tmp_path / f"{day.isoformat()}.log").touch()
-    (tmp_path / "2020-99-99.log").touch()
-    delete_old(tmp_path, today, {days[1]})
-    kept = {path.stem for path in tmp_path.iterdir()}
+        (state_dir.logs / f"{day.isoformat()}.log").touch()
+    (state_dir.logs / "2020-99-99.log").touch()
+    state_dir.starts.create()
+    began = datetime.combine(days[1], time(12), UTC)
+    state_dir.starts.write(NightStart(1, round(began.timestamp()), 1, round(began.timestamp()), 1))
+    state_dir.delete_old(today, UTC)
+    kept = {path.stem for path in state_dir.logs.iterdir()}
     assert kept == {"2020-99-99", *(day.isoformat() for day in days[1:])}
 
 

@@ -32,9 +32,9 @@ from spotctl.log.state import RunState
 from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly.hours import Hours, Night, local_zone
 from spotctl.nightly.install import CRON_ENVIRONMENT
+from spotctl.nightly.night_runner import NightRunner
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME
-from spotctl.nightly.tonight import NightRunner
 from spotctl.run.start import runs
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl

@@ -14,7 +14,7 @@ import pytest
 
 from spotctl.files.job.spec import Notify
 from spotctl.home.wall_clock import wall_us
-from spotctl.nightly.addresses import keep
+from spotctl.nightly.environment import keep_addresses
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.install import Timers
 from spotctl.nightly.state_dir import Installed, StateDir
@@ -51,7 +51,7 @@ def installed(home: Path, path: Path, receiver: Hook) -> StateDir:
     os.utime(state_dir.folder / "installed.json", (two_days_ago, two_days_ago))
     Timers.of_this_user().add(nightly, home, wall_us())
     state_dir.starts.create()
-    keep(state_dir.addresses, Notify(receiver.url, f"{receiver.url}/beat"))
+    keep_addresses(state_dir.addresses, Notify(receiver.url, f"{receiver.url}/beat"))
     return state_dir
 
 

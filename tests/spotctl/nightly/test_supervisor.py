@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.nightly.starts import SLOTS
+from spotctl.nightly.state_dir import SLOTS
 from spotctl.nightly.systemd import Units, service, timer
 from tests.spotctl.nightly.hooks import Hook, hook
 from tests.spotctl.nightly.timers import Supervised, program, without

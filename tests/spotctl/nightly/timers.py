@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotctl.nightly.install import CRON_ENVIRONMENT
-from spotctl.nightly.starts import NightStart
-from spotctl.nightly.state_dir import StateDir
+from spotctl.nightly.state_dir import NightStart, StateDir
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "spotctl" / "nightly" / "supervise.sh"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pricing_data.known_clouds import CloudMarkets
 from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys
-from spotctl.home.setting_forms import text
+from spotctl.home.cloud_settings import text
 from toycloud.settings import ToySettings
 
 CLOUD = Cloud(

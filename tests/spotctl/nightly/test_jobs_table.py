@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spotctl.nightly.check import jobs_table
+from spotctl.nightly.health import jobs_table
 from tests.spotctl.show.runs.made_up_run import text
 
 JOBS: list[dict[str, Any]] = [

@@ -12,7 +12,7 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import ByClock, JobSpec, Within
 from spotctl.nightly.hours import Night
-from spotctl.nightly.tonight import for_tonight
+from spotctl.nightly.night_runner import with_night_deadline
 
 SIX = 1_780_034_400_000_000  # 2026-05-29 06:00 UTC
 NIGHT = Night(date(2026, 5, 29), SIX - 4 * HOUR, SIX)
@@ -35,15 +35,15 @@ def job(cloud: str) -> JobSpec:
     ],
 )
 def test_the_earlier_deadline_applies(own: Within | ByClock | None, expected: Within | ByClock) -> None:
-    assert for_tonight(replace(job("aws"), deadline=own), NIGHT, NOW, UTC).deadline == expected
+    assert with_night_deadline(replace(job("aws"), deadline=own), NIGHT, NOW, UTC).deadline == expected
 
 
 def test_on_the_local_market_the_deadline_is_in_market_time() -> None:
     spec = job("local")
-    assert for_tonight(spec, NIGHT, NOW, UTC).deadline == Within(round(REMAINING * spec.local.speed))
+    assert with_night_deadline(spec, NIGHT, NOW, UTC).deadline == Within(round(REMAINING * spec.local.speed))
     own = replace(spec, deadline=Within(HOUR))
-    assert for_tonight(own, NIGHT, NOW, UTC) == own
+    assert with_night_deadline(own, NIGHT, NOW, UTC) == own
 
 
 def test_without_a_deadline_the_job_is_unchanged() -> None:
-    assert for_tonight(job("aws"), replace(NIGHT, deadline=None), NOW, UTC) == job("aws")
+    assert with_night_deadline(job("aws"), replace(NIGHT, deadline=None), NOW, UTC) == job("aws")

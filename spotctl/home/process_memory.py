@@ -1,5 +1,6 @@
-"""A ceiling for the memory of this process."""
+"""The memory of this process: a ceiling, and a pause of Python's cyclic garbage collection."""
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -31,3 +32,15 @@ def memory_ceiling(more_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (before, most))
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Collecting would visit the values again and again, and take up to as long as reading them."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

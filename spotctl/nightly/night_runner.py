@@ -31,7 +31,6 @@ from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly import environment
 from spotctl.nightly.health import failure_text, unreported
 from spotctl.nightly.hours import Night, clock_text
-from spotctl.nightly.night_log import NightLog
 from spotctl.nightly.night_message import (
     MISSED,
     SKIPPED,
@@ -41,27 +40,16 @@ from spotctl.nightly.night_message import (
     night_message,
     with_earlier,
 )
-from spotctl.nightly.reporter import NightReporter
+from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
 from spotctl.run.notify.messages import notify_of_alarm, secret_values
-from spotctl.run.notify.webhook import Message
 from spotctl.run.start import runs
 from spotctl.run.start.machine_packages import check_machine_packages
 from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics.text import NightFigures
 from spotctl.show.runs import lines as run_lines
-
-
-@dataclass(frozen=True, slots=True)
-class StartReport:
-    """How a start ended; `message` is None if there was nothing to report."""
-
-    result: NightResult
-    message: Message | None
-    log: Path
-    delivered: bool = True
 
 
 @dataclass
@@ -105,8 +93,12 @@ class NightRunner:
         state = self._state()
         step = next_step(state, night, self.clock(), scheduled=self.scheduled)
         if step is NightStep.REPORT:
-            report = self._report_ended(state)
-            if not self.scheduled or (state.record is not None and state.record.begin >= night.begin):
+            # An earlier start was killed after its run had ended.
+            ended = state.runs_of_night[-1].ended
+            assert state.record is not None
+            assert ended is not None
+            report = self._report(NightResult(ended.outcome, ended.message), state.record)
+            if not self.scheduled or state.record.begin >= night.begin:
                 return report
             state = self._state()
             step = next_step(state, night, self.clock(), scheduled=self.scheduled)
@@ -207,18 +199,15 @@ class NightRunner:
         runs.check_launchable(spec)
         check_machine_packages(spec, self.settings)
         self.log.write([f"launching {self.nightly.file}"])
-        spec = for_tonight(spec, night, self.clock(), self.zone)
+        spec = with_night_deadline(spec, night, self.clock(), self.zone)
         return self._log_end(runs.launch(spec, self.settings, self._observer(night)))
 
     def _resume(self, night: Night, stop: StopRequested | None = None) -> RunEnded:
-        if stop is None:
-            self._check_secrets(self._secrets_of_run())
-        observer = self._observer(night, self._runs()[-1])
-        return self._log_end(runs.resume(self.name, self.settings, observer, stop))
-
-    def _secrets_of_run(self) -> tuple[str, ...]:
         latest = self._runs()[-1]
-        return tuple(latest.began.spec.get("secrets", ())) if latest.began is not None else ()
+        if stop is None and latest.began is not None:
+            self._check_secrets(tuple(latest.began.spec.get("secrets", ())))
+        observer = self._observer(night, latest)
+        return self._log_end(runs.resume(self.name, self.settings, observer, stop))
 
     def _log_end(self, ending: RunEnd) -> RunEnded:
         state, ended = ending
@@ -271,13 +260,6 @@ class NightRunner:
 
     # -- report -------------------------------------------------------------------------------------------------------
 
-    def _report_ended(self, state: NightState) -> StartReport:
-        """Reports a night whose start was killed after its run had ended."""
-        ended = state.runs_of_night[-1].ended
-        assert state.record is not None
-        assert ended is not None
-        return self._report(NightResult(ended.outcome, ended.message), state.record)
-
     def _report(self, result: NightResult, record: NightRecord) -> StartReport:
         """Logs and posts the message, then records that: a message sent twice is better than none."""
         runs = runs_since(self._runs(), record.since)
@@ -295,7 +277,8 @@ class NightRunner:
         self.reporter.send(message, "" if result.outcome == DONE else "/fail")
         self._record_end(result, record, NightTotals.of(runs))
         if self.reporter.delivered:
-            self.state_dir.starts.mark_reported(earlier)
+            for start in earlier:
+                self.state_dir.starts.write(replace(start, reported=True))
         self._publish_night(running=False)
         return StartReport(result, message, self.log.path, self.reporter.delivered)
 
@@ -332,7 +315,7 @@ class NightRunner:
             return None, None
 
 
-def for_tonight(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> JobSpec:
+def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> JobSpec:
     """The job with the deadline of the night, unless its own is earlier.
 
     On the local market the job's own deadline is in market time, and is kept.

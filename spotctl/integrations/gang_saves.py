@@ -1,0 +1,294 @@
+"""The saves of a gang: its settings, the stores on its machines, and complete saves with their files."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agileml.errors import AgileMLError, BadInput
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.blob_link import BLOB_MESSAGES, LinkedBlobStore
+from agileml.runtime.blob_server import BlobServer
+from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces
+from agileml.transport import Endpoint, Identity, Lost, Received, TcpAddress, TransportSettings, new_instance
+from agileml.transport.buckets import BUCKET, Assembly, split
+from agileml.transport.certificates import tls_of
+from agileml.transport.codec import Codec
+from agileml.transport.framing import FrameLimits
+from spotctl.agent.interval import CHECKPOINT_VARIABLE
+
+_PEERS, _MACHINE, _FOLDER = "SPOTCTL_GANG_PEERS", "SPOTCTL_GANG_MACHINE", "SPOTCTL_GANG_FOLDER"
+SECRET_VARIABLE = "GANG_SECRET"  # noqa: S105 - the name of a variable
+"""Belongs under `secrets:` in the job file, so that spotctl passes the secret on and never stores it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangSettings:
+    """The addresses of all machines' stores, the number of this machine, and its folder for saves.
+
+    `checkpoints` is the folder that spotctl copies to the job's checkpoint place; None if there is none.
+    """
+
+    peers: tuple[str, ...]
+    machine: int
+    folder: Path
+    secret: bytes = field(repr=False)
+    checkpoints: Path | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> GangSettings:
+        """The settings in an environment. BadInput: `python -m spotctl.integrations.gang` did not start the process."""
+        if _PEERS not in environment:
+            raise BadInput("start the script with python -m spotctl.integrations.gang SCRIPT (in place of torchrun)")
+        checkpoints = environment.get(CHECKPOINT_VARIABLE)
+        return cls(
+            tuple(environment[_PEERS].split(",")),
+            int(environment[_MACHINE]),
+            Path(environment[_FOLDER]),
+            secret_of(environment),
+            Path(checkpoints) if checkpoints else None,
+        )
+
+    def variables(self) -> dict[str, str]:
+        """The inverse of `of`, in addition to the environment with the secret."""
+        return {_PEERS: ",".join(self.peers), _MACHINE: str(self.machine), _FOLDER: str(self.folder)}
+
+
+def secret_of(environment: Mapping[str, str]) -> bytes:
+    """The gang's secret. BadInput: its variable is not set."""
+    if not (secret := environment.get(SECRET_VARIABLE)):
+        raise BadInput(
+            f"${SECRET_VARIABLE} is not set: export {SECRET_VARIABLE}=$(openssl rand -hex 32), and name it under"
+            " secrets: in the job file"
+        )
+    return secret.encode()
+
+
+VERSION = "gang-1"
+PATIENCE_SECONDS = 2.0
+"""The time to reach a machine of the gang; a machine that has not answered by then counts as gone."""
+
+_TURN_SECONDS = 0.5
+
+
+class PeerServer:
+    """Serves this machine's store to the others, in a thread of its own."""
+
+    def __init__(self, store: BlobStore, secret: bytes, listen: TcpAddress) -> None:
+        """Starts serving. Raises BadAddress if the address cannot be used."""
+        self._limits = FrameLimits()
+        settings = TransportSettings(self._limits, tls=tls_of(secret))
+        self._endpoint = Endpoint(Identity(CONTROLLER, new_instance(), VERSION), secret, settings)
+        self._blobs = BlobServer(store, self._endpoint.wake)
+        self._codec, self._parts = Codec(BLOB_MESSAGES), dict[str, Assembly]()
+        self._closing = threading.Event()
+        self.address = self._endpoint.listen(listen)
+        self._thread = threading.Thread(target=self._run, name="peer store", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread and all links."""
+        self._closing.set()
+        self._endpoint.wake()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            for event in self._endpoint.poll(_TURN_SECONDS):
+                if isinstance(event, Received):
+                    self._receive(event)
+                elif isinstance(event, Lost):
+                    self._parts.pop(event.peer, None)
+                    self._blobs.drop(event.peer)
+            for client, answer in self._blobs.answers():
+                if client in self._endpoint.peers:
+                    for frame in split(self._codec.encode(answer), self._limits):
+                        self._endpoint.send(client, *frame)
+        self._endpoint.close()
+
+    def _receive(self, event: Received) -> None:
+        message = event.kind, event.header, event.arrays
+        if event.kind == BUCKET:
+            whole = self._parts.setdefault(event.peer, Assembly(self._limits)).add(event.header, event.arrays)
+            if whole is None:
+                return
+            message = whole
+        self._blobs.handle(event.peer, self._codec.decode(*message))
+
+
+class Peers:
+    """The stores of all machines of a gang. Stores that do not answer are skipped."""
+
+    def __init__(self, addresses: Sequence[TcpAddress], own: int, secret: bytes, folder: Path) -> None:
+        self._links = [LinkedBlobStore(address, secret, VERSION, PATIENCE_SECONDS) for address in addresses]
+        self._stores: list[BlobStore] = [*self._links]
+        self._stores[own] = FileBlobStore(folder)
+        self.addresses, self._own, self._folder = addresses, own, folder
+        self.scratch = folder.parent / "scratch"
+
+    def close(self) -> None:
+        """Closes the links to other machines."""
+        for link in self._links:
+            link.close()
+
+    def holders(self, copies: int) -> list[BlobStore]:
+        """This machine's store, and those of the next `copies` machines."""
+        count = len(self._stores)
+        return [self._stores[(self._own + step) % count] for step in range(min(copies + 1, count))]
+
+    def put(self, name: str, path: Path, copies: int) -> int:
+        """Stores a file here and on `copies` other machines; returns how many of these answered."""
+        reached = 0
+        for store in self.holders(copies):
+            with suppress(AgileMLError, OSError):
+                store.put(name, file_pieces(path))
+                reached += store is not self._stores[self._own]
+        return reached
+
+    def names(self) -> dict[str, list[BlobStore]]:
+        """The files of all machines that answer, each with the stores that have it, this machine's first."""
+        holders: dict[str, list[BlobStore]] = {}
+        for store in self.holders(len(self._stores)):
+            with suppress(AgileMLError, OSError):
+                for name in store.list():
+                    holders.setdefault(name, []).append(store)
+        return holders
+
+    def drop_before(self, prefix: str) -> None:
+        """Removes this machine's files whose names sort before a prefix."""
+        own = self._stores[self._own]
+        for name in own.list():
+            if name < prefix:
+                own.delete(name)
+                # After its last file, a folder is empty; thousands of empty folders would slow down each look.
+                with suppress(OSError):
+                    (self._folder / name).parent.rmdir()
+
+
+def fetch(name: str, stores: Iterable[BlobStore], path: Path) -> bool:
+    """Copies a file from the first store that still has a whole copy; returns whether there was one."""
+    for store in stores:
+        with suppress(AgileMLError, OSError):
+            fetch_file(store, name, path)
+            return True
+    return False
+
+
+METADATA = ".metadata"
+"""The file that PyTorch writes when all ranks have written: a save without this file is not complete."""
+
+_ROOT, _STORED_METADATA = "saves", "metadata"
+_CHECKPOINT = "gang-"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SaveName:
+    """A save: the number of steps that are done, and the token of the gang's start that wrote it."""
+
+    step: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.step:010d}-{self.token}"
+
+    @classmethod
+    def parse(cls, text: str) -> SaveName:
+        """The inverse of `str`."""
+        step, _, token = text.partition("-")
+        return cls(int(step), token)
+
+
+def grouped(names: Iterable[str]) -> dict[SaveName, set[str]]:
+    """The files of each save, from the names of blobs."""
+    saves: dict[SaveName, set[str]] = {}
+    for name in names:
+        root, save, file = name.split("/")
+        if root == _ROOT:
+            saves.setdefault(SaveName.parse(save), set()).add(METADATA if file == _STORED_METADATA else file)
+    return saves
+
+
+def files_of(metadata: Path) -> set[str]:
+    """The files that a save's metadata refers to. The metadata comes from a holder of the gang's secret."""
+    with metadata.open("rb") as file:
+        content = pickle.load(file)  # noqa: S301
+    return {info.relative_path for info in content.storage_data.values()}
+
+
+class Saves:
+    """Saves on this machine, with copies on `copies` others, and in the folder of checkpoints, if there is one."""
+
+    def __init__(self, peers: Peers, copies: int, checkpoints: Path | None) -> None:
+        self._peers, self._copies, self._checkpoints = peers, copies, checkpoints
+
+    def store(self, name: SaveName, folder: Path) -> None:
+        """Stores the files that one rank has written, the metadata last."""
+        for path in sorted(folder.iterdir(), reverse=True):
+            self._peers.put(_blob(name, path.name), path, self._copies)
+
+    def drop_before(self, name: SaveName) -> None:
+        """Removes older saves from this machine."""
+        self._peers.drop_before(f"{_ROOT}/{name}")
+
+    def newest(self) -> SaveName | None:
+        """The newest complete save."""
+        checkpoint = max(self._kept(), default=None)
+        holders = self._peers.names()
+        for name, files in sorted(grouped(holders).items(), reverse=True):
+            if checkpoint is not None and name <= checkpoint:
+                break
+            if METADATA in files and self._is_complete(name, files, holders):
+                return name
+        return checkpoint
+
+    def gather(self, name: SaveName, folder: Path) -> None:
+        """Copies all files of a save into a new folder. AgileMLError: a file is gone, with the machines that had it."""
+        shutil.rmtree(folder, ignore_errors=True)
+        if name in self._kept():
+            shutil.copytree(self._checkpoint_of(name), folder)
+            (folder / _STORED_METADATA).rename(folder / METADATA)
+            return
+        folder.mkdir(parents=True)
+        holders = self._peers.names()
+        for file in grouped(holders).get(name, ()):
+            blob = _blob(name, file)
+            if not fetch(blob, holders[blob], folder / file):
+                raise AgileMLError(f"{file} of the save at step {name.step} is gone, with the machines that had it")
+
+    def checkpoint(self, name: SaveName) -> None:
+        """Replaces the save in the folder that spotctl copies to the job's checkpoint place."""
+        if self._checkpoints is None or name in self._kept():
+            return
+        earlier, new = self._kept(), self._checkpoint_of(name)
+        part = new.with_name(f".{new.name}")
+        self.gather(name, part)
+        # Hidden files are not part of a checkpoint that spotctl copies.
+        (part / METADATA).rename(part / _STORED_METADATA)
+        part.rename(new)
+        for save in earlier:
+            shutil.rmtree(self._checkpoint_of(save))
+
+    def _is_complete(self, name: SaveName, files: set[str], holders: Mapping[str, list[BlobStore]]) -> bool:
+        path = self._peers.scratch / METADATA
+        blob = _blob(name, METADATA)
+        return fetch(blob, holders[blob], path) and files_of(path) <= files
+
+    def _kept(self) -> list[SaveName]:
+        """The saves in the folder of checkpoints."""
+        if self._checkpoints is None:
+            return []
+        paths = self._checkpoints.glob(f"{_CHECKPOINT}*/{_STORED_METADATA}")
+        return [SaveName.parse(path.parent.name.removeprefix(_CHECKPOINT)) for path in paths]
+
+    def _checkpoint_of(self, name: SaveName) -> Path:
+        assert self._checkpoints is not None
+        return self._checkpoints / f"{_CHECKPOINT}{name}"
+
+
+def _blob(name: SaveName, file: str) -> str:
+    return f"{_ROOT}/{name}/{_STORED_METADATA if file == METADATA else file}"

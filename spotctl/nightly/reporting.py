@@ -1,0 +1,162 @@
+"""How nights are logged and reported, however much of a job's files can be read.
+
+A scheduled start cannot fail silently: `run_watched` records and reports its begin, its end and every failure.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, tzinfo
+from pathlib import Path
+
+from pricing_data.units import to_datetime
+from spotctl.files.job.reader import load
+from spotctl.files.job.spec import JobSpec, Notify
+from spotctl.home.errors import BadRequest
+from spotctl.log.outcomes import DONE, STOPPED, AlreadyRunning
+from spotctl.nightly import environment
+from spotctl.nightly.hours import day_of
+from spotctl.nightly.night_message import NightResult, failure_message
+from spotctl.nightly.state_dir import Installed, StateDir
+from spotctl.run.notify.messages import secret_values
+from spotctl.run.notify.webhook import Message, beat, post
+
+MOST_BYTES = 1 << 20
+
+_FULL = "this log is full; see the event log (spotctl status, spotctl report) for the rest"
+
+
+class NightLog:
+    """Appends to the log of a night, which all starts of the same night share.
+
+    A night is not lost because its log cannot be written.
+    """
+
+    def __init__(self, folder: Path, day: date, zone: tzinfo, clock: Callable[[], int]) -> None:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path = folder / f"{day.isoformat()}.log"
+        self._zone = zone
+        self._clock = clock
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Appends lines with the current time."""
+        now = f"{to_datetime(self._clock()).astimezone(self._zone):%Y-%m-%d %H:%M:%S %Z}"
+        with suppress(OSError):
+            for line in lines:
+                text = f"{now}  {line}\n".encode()
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                with os.fdopen(descriptor, "ab") as file:
+                    size = file.tell()
+                    if size + len(text) <= MOST_BYTES:
+                        file.write(text)
+                    elif size <= MOST_BYTES:
+                        # The last line exceeds the limit, so that no further line is written.
+                        file.write(f"{_FULL}\n".encode().ljust(MOST_BYTES - size + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """How a start ended; `message` is None if there was nothing to report."""
+
+    result: NightResult
+    message: Message | None
+    log: Path
+    delivered: bool = True
+
+
+@dataclass
+class NightReporter:
+    """Logs and posts messages, and tells the health check how nights begin and end.
+
+    `nightly` is None if the installation cannot be read. `delivered` is false after a message that could not be sent.
+    """
+
+    state_dir: StateDir
+    nightly: Installed | None
+    log: NightLog
+    delivered: bool = True
+
+    def send(self, message: Message, signal: str) -> None:
+        """Logs and posts a message, and tells the health check how the night ended."""
+        self.log.write(message.text.splitlines())
+        webhook = self._addresses().webhook
+        if webhook is not None:
+            delivery = post(message, webhook)
+            self.log.write([delivery.text])
+            self.delivered = self.delivered and not delivery.failure
+        # A health check alone has to hear of it; with a webhook, the message suffices.
+        heard = self.beat(signal)
+        self.delivered = self.delivered and (webhook is not None or heard)
+
+    def beat(self, signal: str) -> bool:
+        """Whether the health check, if there is one, was told."""
+        heartbeat = self._addresses().heartbeat
+        if heartbeat is None:
+            return True
+        delivery = beat(heartbeat, signal)
+        self.log.write([f"{delivery.text} (health check{signal})"])
+        return not delivery.failure
+
+    def job(self) -> JobSpec | None:
+        """The job file; None if it cannot be read."""
+        try:
+            return None if self.nightly is None else load(self.nightly.file)
+        except BadRequest:
+            return None
+
+    def _addresses(self) -> Notify:
+        """The addresses of the job file, or those that were last read from it."""
+        spec, path = self.job(), self.state_dir.addresses
+        if spec is not None:
+            known = spec.notify
+            with suppress(OSError):
+                environment.keep_addresses(path, known)
+        else:
+            installed = self.nightly and Notify(self.nightly.webhook, self.nightly.heartbeat)
+            known = environment.read_addresses(path) or installed or Notify()
+        return environment.resolved_addresses(known, {**environment.readable(self.state_dir.environment), **os.environ})
+
+
+def run_watched(
+    state_dir: StateDir, night: Callable[[], StartReport], clock: Callable[[], int], zone: tzinfo
+) -> StartReport:
+    """Runs a night. A start that the script supervises has its line in the record already."""
+    number = supervised = int(os.environ.pop("SPOTCTL_NIGHT_START", "0"))
+
+    def end(*, reported: bool, good: bool, why: str = "") -> None:
+        # A supervised start has ended when the script sees its process end.
+        status = None if supervised else int(not good)
+        state_dir.starts.note(number, clock(), status, reported=reported, why=why)
+
+    try:
+        if not supervised:
+            number = state_dir.starts.begin(clock()).number
+        report = night()
+        end(reported=report.delivered, good=report.result.outcome in (DONE, STOPPED))
+    except AlreadyRunning:
+        end(reported=True, good=False)
+        raise
+    except Exception as error:
+        delivered, why = _report(state_dir, NightResult.of_error(error, began=False), clock, zone)
+        # The error is what the caller has to see, also if it cannot be recorded.
+        with suppress(OSError, BadRequest):
+            end(reported=delivered, good=False, why=why)
+        raise
+    return report
+
+
+def _report(state_dir: StateDir, result: NightResult, clock: Callable[[], int], zone: tzinfo) -> tuple[bool, str]:
+    """Sends the message about a failure. Returns whether it was delivered, and its text without secrets."""
+    nightly = None
+    with suppress(BadRequest, OSError):
+        nightly = state_dir.installed
+    day = day_of(clock(), zone)
+    log = NightLog(state_dir.logs, day, zone, clock)
+    reporter = NightReporter(state_dir, nightly, log)
+    message = failure_message(state_dir.name, day, result, str(log.path))
+    if (spec := reporter.job()) is not None:
+        message = message.without(secret_values(spec, os.environ))
+    reporter.send(message, "/fail")
+    return reporter.delivered, message.lines["What happened"]
