@@ -70,10 +70,16 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     A request without an answer, even one that is no longer repeated, may have succeeded, until a list of the provider
     shows its outcome.
     """
-    later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
-    requested = sum(_requested(state, intent, now, tariff, teardown) for intent in state.open.values())
-    unclear = sum(_unclear(state, state.orders[intent], tariff, teardown) for intent in state.unclear)
-    return spent(state, now, tariff) + later + requested + unclear
+    amount = spent(state, now, tariff)
+    for held in state.alive:
+        amount += _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(state, held, now, tariff)
+    for intent in state.open.values():
+        amount += _requested(state, intent, now, tariff, teardown)
+    for number in state.unclear:
+        # Machines of an abandoned order that were not found so far.
+        order, known = state.orders[number], sum(held.allocation == number for held in state.machines.values())
+        amount += _ordered(state, order, order.machines - known, tariff, teardown)
+    return amount
 
 
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
@@ -102,12 +108,6 @@ def _requested(state: RunState, intent: Intended, now: int, tariff: Tariff, tear
             return renewed(state, intent.machines, intent.lease_until, now, tariff, teardown)
         case ReturnIntended():
             return 0
-
-
-def _unclear(state: RunState, order: RentIntended, tariff: Tariff, teardown: int) -> int:
-    """The possible cost of machines of an abandoned order that were not found so far."""
-    known = sum(held.allocation == order.intent for held in state.machines.values())
-    return _ordered(state, order, order.machines - known, tariff, teardown)
 
 
 def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
@@ -150,10 +150,6 @@ def sent_amount(sent: Sent) -> int:
 def _extra(state: RunState, held: Held, end: int) -> int:
     allocation = state.allocations[held.allocation]
     return (allocation.disk + allocation.address) * seconds_of(held, end)
-
-
-def _to_lease_end(state: RunState, held: Held, now: int, tariff: Tariff, teardown: int) -> int:
-    return _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(state, held, now, tariff)
 
 
 def _gone_at(held: Held, now: int, teardown: int) -> int:

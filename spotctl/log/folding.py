@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE
-from spotctl.log import attempts, events as ev
+from spotctl.log import events as ev
 from spotctl.log.events import Event, Intended
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog
-from spotctl.log.state import EVICTED, MOST_PACES, Allocation, BackOff, Held, RefusedOrder, RunState
+from spotctl.log.state import EVICTED, MOST_PACES, Allocation, AttemptSpan, BackOff, Held, RefusedOrder, RunState
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 20 * MINUTE
 """The back-off of a market after a refusal or an eviction: it doubles each time. A refused order costs nothing, but a
@@ -231,8 +231,39 @@ def _turned(held: Held, at: int, *, works: bool) -> Held:
     return held if works == worked else _changed(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
 
 
-def _worked(state: RunState, event: Event, at: int) -> RunState:
-    return _changed(state, work=attempts.STEPS[type(event)](state.work, event, at))
+def _attempt_began(state: RunState, event: ev.AttemptBegan, at: int) -> RunState:
+    work = state.work
+    lost = 0 if work.stopped is None else max(work.until(work.stopped_at) - work.safe, 0)
+    return _worked(state, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
+
+
+def _attempt_stopped(state: RunState, event: ev.AttemptStopped, at: int) -> RunState:
+    work = state.work
+    spells = (*work.spells, AttemptSpan(work.since, at, work.safe - work.base, work.share))
+    moves = work.moves + 1 if event.by_program else 0
+    failures = work.failures
+    if event.code is not None:
+        failures = {**failures, event.code: failures.get(event.code, 0) + 1}
+    return _worked(state, stopped=event, stopped_at=at, spells=spells, moves=moves, failures=failures)
+
+
+def _checkpointed(state: RunState, event: ev.Checkpointed, at: int) -> RunState:
+    work = state.work
+    if event.rank:
+        return state
+    if event.attempt != work.number:
+        return _worked(state, checkpoint=event, checkpointed_at=at)
+    # A checkpoint stored after the stop was written at the stop.
+    until = at if work.stopped is None else min(at, work.stopped_at)
+    safe = max(work.safe, work.until(until))
+    spells = work.spells
+    if work.stopped is not None:
+        spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
+    return _worked(state, checkpoint=event, checkpointed_at=at, safe=safe, spells=spells)
+
+
+def _worked(state: RunState, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
+    return _changed(state, work=replace(state.work, **changes))
 
 
 def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
@@ -301,7 +332,10 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.MachineListedAgain: lambda state, event, _: _machine(state, event.id, ended=None, end_reason=""),
     ev.Sent: lambda state, event, _: _changed(state, sent=(*state.sent, event)),
     ev.Progressed: _progressed,
-    **dict.fromkeys(attempts.STEPS, _worked),
+    ev.AttemptBegan: _attempt_began,
+    ev.AttemptStopped: _attempt_stopped,
+    ev.Checkpointed: _checkpointed,
+    ev.SetupFailed: lambda state, *_: _worked(state, setups_failed=state.work.setups_failed + 1),
     ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
     ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
     ev.LoginWorks: lambda state, *_: _changed(state, login=None),

@@ -1,4 +1,4 @@
-"""Reads the ledger: events from the log under the home, and prices for runs that are not settled."""
+"""Reads the ledger: events from the log under the home, prices for runs that are not settled, and their present."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import format_time
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
 from spotctl.log.budget import Tariff
 from spotctl.log.event_json import job_of, log_rows
@@ -20,7 +21,6 @@ from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewI
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import Ledger, project_run
 from spotctl.log.log_row import LogRow
-from spotctl.log.present import present_of
 from spotctl.log.schema import StoredRow
 from spotctl.log.state import RunState
 
@@ -54,10 +54,11 @@ def read_from(
     """The runs with these rows; to those `elsewhere`, a runner on another computer attends."""
     tariff = stored_prices(settings)
     for rows in runs:
-        events = log_rows(_that_count(rows))
+        has_ended = any(row[3] == RunEnded.__name__ for row in rows)
+        events = log_rows([row for row in rows if not (has_ended and row[3] in _NO_COSTS)])
         state = fold(events)
-        present = present_of(state, settings, elsewhere)
-        ledger = project_run(state, tariff, present.now, attended=present.attended)
+        now, attended = present_of(state, settings, elsewhere)
+        ledger = project_run(state, tariff, now, attended=attended)
         yield RunRead(tuple(events), state, ledger)
 
 
@@ -65,10 +66,23 @@ _NO_COSTS = frozenset(kind.__name__ for kind in (Decided, QuotasShared, RenewInt
 """Events that change nothing about what a run that has ended did and cost: a third of a long log."""
 
 
-def _that_count(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
-    if RunEnded.__name__ not in [row[3] for row in rows]:
-        return rows
-    return [row for row in rows if row[3] not in _NO_COSTS]
+def present_of(state: RunState, settings: Settings, elsewhere: Collection[str] = ()) -> tuple[int, bool]:
+    """The present of a run: until when, by the provider's clock, it is charged, and whether a process attends to it.
+
+    Without a process, the leases of its machines are not renewed, and they end by themselves. To those `elsewhere`, a
+    runner on another computer attends. A run that has ended stays at its end.
+    """
+    if state.began is None or state.ended is not None:
+        return state.at, False
+    attended = state.run in elsewhere or store.is_running(Paths(settings.home).locks, state.began.job)
+    now = wall_us()
+    if state.is_replayed:
+        from spotctl.clouds.base import now_of
+        from spotctl.clouds.wiring import provider_of
+        from spotctl.files.job.reader import restored
+
+        now = now_of(provider_of(settings, restored(state.began.spec, settings.home)), state.at)
+    return max(now, state.at), attended
 
 
 def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: int) -> list[tuple[LogRow, ...]]:

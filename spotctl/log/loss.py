@@ -61,16 +61,8 @@ class Loss:
     kinds: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> int:
-        return len(self.positions)
-
-    @property
     def first(self) -> int:
         return self.positions[0]
-
-    @property
-    def last(self) -> int:
-        return self.positions[-1]
 
 
 def rows_written(rows: Sequence[LogRow]) -> int:
@@ -144,13 +136,11 @@ def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
             of_run.setdefault(owner[position], []).append(position)
     known.update(owner)
     kind_of = {row.id: row.kind for row in unusable if row.kind in KINDS}
-    losses = [_loss(run, sorted(positions), kind_of) for run, positions in of_run.items()]
+    losses = list[Loss]()
+    for run, positions in of_run.items():
+        kinds = dict.fromkeys(kind_of[position] for position in sorted(positions) if position in kind_of)
+        losses.append(Loss(run, sorted(positions), tuple(kinds)))
     return [*losses, *_gaps(raw, [position for position in free if position not in known], end)]
-
-
-def _loss(run: str, positions: Sequence[int], kind_of: Mapping[int, str]) -> Loss:
-    kinds = tuple(dict.fromkeys(kind_of[position] for position in positions if position in kind_of))
-    return Loss(run, positions, kinds)
 
 
 def _owners(raw: RawLog, unusable: Sequence[RawRow]) -> dict[int, str]:
@@ -227,7 +217,10 @@ def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list
     for row in usable:
         runs.setdefault(row.run, []).append(row)
     whole = list(usable)
-    for run, first in _without_beginning(runs, losses):
+    # The number that a beginning would have had, of the runs whose first row is lost.
+    first_of = {run: rows[0].id for run, rows in runs.items() if run and rows[0].kind != RunBegan.__name__}
+    first_of |= {loss.run: loss.first for loss in losses if loss.run and loss.run not in runs}
+    for run, first in first_of.items():
         whole.append(_beginning(run, first, runs.get(run, ()), usable))
     whole.sort(key=lambda row: (row.id, row.kind != RunBegan.__name__))
     at_end = marks(usable, losses, now)
@@ -243,33 +236,21 @@ def marks(usable: Sequence[RawRow], losses: Iterable[Loss], now: int) -> list[Ra
     return [_mark(loss, run, runs.get(run, ()), usable, now) for loss in losses for run in _runs_of(loss, usable)]
 
 
-def _without_beginning(runs: Mapping[str, Sequence[RawRow]], losses: Iterable[Loss]) -> Iterator[tuple[str, int]]:
-    """Runs whose first row is lost, and the number that a beginning would have had."""
-    for run, rows in runs.items():
-        if run and rows[0].kind != RunBegan.__name__:
-            yield run, rows[0].id
-    for loss in losses:
-        if loss.run and loss.run not in runs:
-            yield loss.run, loss.first
-
-
 def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[RawRow]) -> RawRow:
     """A beginning that says what the other rows show: the name of the job, and on which clouds the run rented."""
     named = _RUN.fullmatch(run)
     job = named[1] if named else run
     markets = [json.loads(row.body)["market"] for row in rows if row.kind == RentIntended.__name__]
-    clouds = list(dict.fromkeys(market.partition("/")[0] for market in markets)) or _clouds_of_others(job, usable)
+    clouds = list(dict.fromkeys(market.partition("/")[0] for market in markets))
+    if not clouds:
+        # Those of another run, of the same job if there is one; a run without orders has rented nothing anyway.
+        others = [json.loads(row.body) for row in usable if row.kind == RunBegan.__name__]
+        others.sort(key=lambda began: began["job"] == job)
+        clouds = others[-1]["provider"].split("+") if others else ["local"]
     spec = {"name": job, "kind": "command", "run": _UNKNOWN_PROGRAM, "resources": {"clouds": clouds}}
     at = rows[0].at if rows else _wall(usable, first)[0]
     wall = _wall(rows or usable, first)[0] if is_replayed(clouds[0]) or not rows else at
     return _raw(run, at, RunBegan(job, "+".join(clouds), spec, "", wall), first)
-
-
-def _clouds_of_others(job: str, usable: Iterable[RawRow]) -> list[str]:
-    """The clouds of another run, of the same job if there is one; a run without orders has rented nothing anyway."""
-    others = [json.loads(row.body) for row in usable if row.kind == RunBegan.__name__]
-    others.sort(key=lambda began: began["job"] == job)
-    return others[-1]["provider"].split("+") if others else ["local"]
 
 
 def _runs_of(loss: Loss, usable: Iterable[RawRow]) -> list[str]:
@@ -292,10 +273,10 @@ def _mark(loss: Loss, run: str, rows: Sequence[RawRow], usable: Sequence[RawRow]
         at = until
     else:
         before = [row.at for row in rows if row.id < loss.first]
-        later = [row.at for row in rows if row.id > loss.last]
+        later = [row.at for row in rows if row.id > loss.positions[-1]]
         at = max([row.at for row in rows], default=_wall(usable, loss.first)[0])
         since, until = max(before, default=min(later, default=at)), min(later, default=at)
-    return _raw(run, at, RowsLost(loss.rows, loss.first, loss.last, since, until, loss.kinds))
+    return _raw(run, at, RowsLost(len(loss.positions), loss.first, loss.positions[-1], since, until, loss.kinds))
 
 
 def _ends(lossy: Iterable[str], whole: Sequence[RawRow]) -> Iterator[RawRow]:

@@ -97,7 +97,8 @@ def salvage(path: Path) -> Salvaged:
     if not losses and raw.rows and raw.last != raw.rows[-1].id:
         damage.append(Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}"))
     runs.pop("", None)
-    damage += [Damage("the row with which the run began is lost", None, run) for run in _without_begin(usable)]
+    headless = [run for run, state in runs.items() if state.began is None]
+    damage += [Damage("the row with which the run began is lost", None, run) for run in headless]
     return Salvaged(tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped))
 
 
@@ -177,13 +178,6 @@ def _read(path: Path) -> RawLog:
             again = raw_log(copy)
         return replace(again, failure=f"{raw.failure}; its first page was restored") if again.rows else raw
     return raw
-
-
-def _without_begin(usable: Iterable[RawRow]) -> list[str]:
-    first = dict[str, str]()
-    for row in usable:
-        first.setdefault(row.run, row.kind)
-    return [run for run, kind in first.items() if run and kind != RunBegan.__name__]
 
 
 FIRST_PAGE = 4096

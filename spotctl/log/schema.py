@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
@@ -140,23 +141,21 @@ def chain_end(db: sqlite3.Connection, run: str) -> ChainEnd | None:
     """The end of a run's chain; None if rows of the run have no number. ValueError: it is damaged."""
     if db.execute("SELECT 1 FROM events WHERE run = ? AND number IS NULL LIMIT 1", (run,)).fetchone():
         return None
-    found = db.execute(f"{_ENDS} WHERE run = ?", (run,)).fetchone()
+    found = chain_ends(db, run).get(run)
     if found is None and db.execute("SELECT 1 FROM events WHERE run = ? LIMIT 1", (run,)).fetchone():
         raise ValueError(f"the number of rows of run {run} is lost")
-    return ChainEnd(run) if found is None else _checked_end(found)
+    return ChainEnd(run) if found is None else found
 
 
-def chain_ends(db: sqlite3.Connection) -> dict[str, ChainEnd]:
-    """The ends of all chains. ValueError: one is damaged."""
-    return {end.run: end for end in map(_checked_end, db.execute(_ENDS))}
-
-
-def _checked_end(stored: tuple[str, str, int, int, int, int]) -> ChainEnd:
-    run, job, first, rows, link, expected = stored
-    end = ChainEnd(run, job, first, rows, link)
-    if _digest(end) != expected:
-        raise ValueError(f"the number of rows of run {run} was changed")
-    return end
+def chain_ends(db: sqlite3.Connection, of: str | None = None) -> dict[str, ChainEnd]:
+    """The ends of all chains, or that `of` a run. ValueError: one is damaged."""
+    ends = dict[str, ChainEnd]()
+    for *values, expected in db.execute(_ENDS) if of is None else db.execute(f"{_ENDS} WHERE run = ?", (of,)):
+        end = ChainEnd(*values)
+        if _digest(end) != expected:
+            raise ValueError(f"the number of rows of run {end.run} was changed")
+        ends[end.run] = end
+    return ends
 
 
 def put_ends(db: sqlite3.Connection | sqlite3.Cursor, ends: Iterable[ChainEnd]) -> None:
@@ -202,18 +201,20 @@ def must_be_upgraded(db: sqlite3.Connection | sqlite3.Cursor) -> bool:
     return db.execute("SELECT 1 FROM events WHERE number IS NULL LIMIT 1").fetchone() is not None
 
 
-def add_checksums(db: sqlite3.Cursor) -> None:
-    """Makes room for checksums in a log of a very early version, whose rows have none."""
-    if not any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)").fetchall()):
-        db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
-
-
-def upgrade(db: sqlite3.Cursor) -> None:
-    """Numbers and chains rows that have no number, within the transaction that is going on.
+def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
+    """Makes room for checksums in a log of a very early version, whose rows have none; and, with `numbers`, numbers and
+    chains rows that have no number. All within the transaction that is going on.
 
     A log that lacks rows, or has rows that were changed, is left as it is: a repair writes it anew.
     """
-    if not _is_whole(db):
+    if not any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)").fetchall()):
+        db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
+    if not numbers:
+        return
+    counts = db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
+    written = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
+    is_whole = set(counts) == set(written) and all(map(is_as_written, chain.from_iterable(_unnumbered(db))))
+    if not is_whole:
         return
     is_new = not has_chains(db)
     if is_new:
@@ -222,23 +223,16 @@ def upgrade(db: sqlite3.Cursor) -> None:
         db.execute("DROP TRIGGER IF EXISTS no_update")
     ends = {} if is_new else chain_ends(db.connection)
     for portion in _unnumbered(db):
-        numbers = []
+        chained = []
         for position, run, at, kind, body, stored, *_ in portion:
             content = checksum(run, at, kind, body) if stored is None else stored
             ends[run] = end = ends.get(run, ChainEnd(run)).with_row(position, kind, body, content)
-            numbers.append((end.rows, end.link, position))
-        db.executemany("UPDATE events SET number = ?, link = ? WHERE id = ?", numbers)
+            chained.append((end.rows, end.link, position))
+        db.executemany("UPDATE events SET number = ?, link = ? WHERE id = ?", chained)
     if is_new:
         for statement in (_TRIGGER, *_ADDED):
             db.execute(statement)
     put_ends(db, ends.values())
-
-
-def _is_whole(db: sqlite3.Cursor) -> bool:
-    """Whether all rows that were written are there, and those without a number are as they were written."""
-    counts = db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
-    written = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
-    return set(counts) == set(written) and all(is_as_written(row) for portion in _unnumbered(db) for row in portion)
 
 
 def _unnumbered(db: sqlite3.Cursor) -> Iterator[list[StoredRow]]:

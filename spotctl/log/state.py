@@ -1,4 +1,8 @@
-"""The state of a run, as `folding` computes it from the events."""
+"""The state of a run, as `folding` computes it from the events.
+
+The work of a command is counted in time on all nodes: on half of the nodes, the same work takes twice as long. Work
+done before the newest checkpoint is safe; later work is done again.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +12,6 @@ from bidbrain.billing import highest_price
 from pricing_data.market import Market
 from spotctl.home.cloud import is_replayed
 from spotctl.log import events as ev
-from spotctl.log.attempts import CommandWork
 from spotctl.log.events import Intended
 
 EVICTED, LEASE_ENDED, BROKE = "evicted", "lease ended", "failed"
@@ -115,6 +118,79 @@ class RefusedOrder:
 
     at: int
     machines: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSpan:
+    """An attempt that is over, the part of the planned speed that it had, and how much of its work checkpoints kept."""
+
+    begin: int
+    end: int
+    kept: int
+    share: float = 1.0
+
+    @property
+    def worked(self) -> int:
+        """The work that the attempt did, kept or not."""
+        return round((self.end - self.begin) * self.share)
+
+    @property
+    def lasting(self) -> int:
+        """The time in which the attempt did the work that checkpoints kept."""
+        return round(self.kept / self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWork:
+    """The newest attempt (None before the first) and its start; its stop, if it was stopped, and when.
+
+    `safe` is the work, in microseconds of the provider's clock on all nodes, that checkpoints hold; `base` is what they
+    held when the attempt began, and `lost` what had been done beyond that. `checkpoint` is the newest of the first
+    node, which became known at `checkpointed_at`.
+    `moves` counts stops in a row that the program itself asked for, `failures` those after it had failed, by status.
+    """
+
+    attempt: ev.AttemptBegan | None = None
+    since: int = 0
+    stopped: ev.AttemptStopped | None = None
+    stopped_at: int = 0
+    base: int = 0
+    lost: int = 0
+    safe: int = 0
+    checkpoint: ev.Checkpointed | None = None
+    checkpointed_at: int = 0
+    spells: tuple[AttemptSpan, ...] = ()
+    setups_failed: int = 0
+    moves: int = 0
+    failures: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> bool:
+        """Whether an attempt is running."""
+        return self.attempt is not None and self.stopped is None
+
+    @property
+    def number(self) -> int:
+        """The newest attempt's number, 0 before the first."""
+        return 0 if self.attempt is None else self.attempt.attempt
+
+    @property
+    def share(self) -> float:
+        """The part of the planned speed that the newest attempt has."""
+        return 1.0 if self.attempt is None else float(self.attempt.share)
+
+    def until(self, moment: int) -> int:
+        """The work that was done by a moment of the newest attempt."""
+        return self.base + round((moment - self.since) * self.share)
+
+    def done(self, now: int) -> int:
+        """Work that is not lost, if nothing is evicted now."""
+        return self.until(now) if self.runs else self.safe
+
+    def redone(self, now: int) -> tuple[ev.Stretch, ...]:
+        """The time in which the newest attempt repeated work that had been lost before."""
+        span = round(self.lost / self.share)
+        return (ev.Stretch(self.since, min(self.since + span, now)),) if span else ()
 
 
 @dataclass(frozen=True)
@@ -241,3 +317,12 @@ class RunState:
         """When a machine is to be returned, alone or with its allocation; None if that is not planned."""
         planned = (held.leaves_at, self.allocations[held.allocation].leaves_at)
         return min((at for at in planned if at is not None), default=None)
+
+
+def status_word(state: RunState, *, attended: bool) -> str:
+    """The outcome of a run that has ended; else interrupted, stopping or running."""
+    if state.ended is not None:
+        return state.ended.outcome
+    if not attended:
+        return "interrupted"
+    return "running" if state.stopping is None else "stopping"

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -56,7 +56,7 @@ _TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQ
 """Errors of the disk or of another process. Any other one means that the file is damaged."""
 
 
-class EventLog:
+class EventLog(AbstractContextManager["EventLog"]):
     """The log of all runs."""
 
     def __init__(self, path: Path) -> None:
@@ -78,9 +78,6 @@ class EventLog:
                 self._db.close()
                 raise
 
-    def __enter__(self) -> "EventLog":
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
@@ -96,7 +93,8 @@ class EventLog:
         kind, body = type(event).__name__, to_json(event)
         content = checksum(run, at, kind, body)
         with self._transaction() as cursor:
-            end = self._end_of(run)
+            # Without tables for chains, or after rows without a number, the row gets no number either.
+            end = schema.chain_end(self._db, run) if self._has_chains else None
             if end is None:
                 position = cursor.execute(schema.INSERT_UNNUMBERED, (run, at, kind, body, content)).lastrowid
             else:
@@ -142,10 +140,6 @@ class EventLog:
                 raise
         else:
             schema.put_final(cursor, "final_costs", found)
-
-    def _end_of(self, run: str) -> ChainEnd | None:
-        """The end of a run's chain, which its next row follows; None if its next row gets no number either."""
-        return schema.chain_end(self._db, run) if self._has_chains else None
 
     def _next_position(self) -> int:
         (last,) = self._db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()
@@ -337,19 +331,24 @@ class EventLog:
         self._db.execute("PRAGMA synchronous = FULL")
         with self._transaction() as cursor:
             (version,) = cursor.execute("PRAGMA user_version").fetchone()
-            if version == 0 and not begun_marker(self._path).exists():
+            has_begun = begun_marker(self._path).exists()
+            if version == 0 and not has_begun:
                 for statement in schema.CREATE:
                     cursor.execute(statement)
         if version == schema.FORMAT and schema.must_be_upgraded(self._db):
             # A log that cannot be written is read as it is.
             with suppress(LogFailed), self._transaction() as cursor:
-                schema.add_checksums(cursor)
-                if not is_used_elsewhere(self._path.with_name("locks")):
-                    schema.upgrade(cursor)
-        if version == 0 and begun_marker(self._path).exists():
-            raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
+                schema.upgrade(cursor, numbers=not is_used_elsewhere(self._path.with_name("locks")))
+        lost = BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
+        if version == 0 and has_begun:
+            raise lost
         if version == schema.FORMAT:
-            self._check_begun(self._db.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None)
+            # Of a log that was emptied, machines may run that the log does not name any more.
+            has_rows = self._db.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None
+            if has_begun and not has_rows:
+                raise lost
+            if has_rows and not has_begun:
+                self._mark_begun()
         if version not in (0, schema.FORMAT):
             raise BrokenLog(
                 f"event log {self._path} has format {version}, but this version reads {schema.FORMAT}; upgrade spotctl"
@@ -367,14 +366,6 @@ class EventLog:
                 time.sleep(_LOCKED_PAUSE)
             else:
                 return
-
-    def _check_begun(self, has_rows: bool) -> None:
-        """Refuses a log that was emptied: machines may run that the log does not name any more."""
-        begun = begun_marker(self._path).exists()
-        if begun and not has_rows:
-            raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
-        if has_rows and not begun:
-            self._mark_begun()
 
     def _mark_begun(self) -> None:
         # Without the marker, an emptied log cannot be told from a new one, and nothing else is lost.
@@ -421,7 +412,7 @@ def exists(path: Path) -> bool:
     return path.exists() or begun_marker(path).exists()
 
 
-class JobLock:
+class JobLock(AbstractContextManager["JobLock"]):
     """Held by the process that runs a job. The system releases it when the process ends, by whatever signal."""
 
     def __init__(self, folder: Path, job: str) -> None:
@@ -435,9 +426,6 @@ class JobLock:
             raise AlreadyRunning(f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)")
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
-
-    def __enter__(self) -> "JobLock":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         os.close(self._descriptor)

@@ -203,15 +203,16 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
 
 
 def _runs(settings: Settings) -> Iterator[Finding]:
-    from spotctl.log.present import present_of, status_word
+    from spotctl.log.ledger_reader import present_of
+    from spotctl.log.state import RunState, status_word
     from spotctl.log.statuses import read_log
     from spotctl.run.orphans import orphans
 
     try:
-        words = [
-            (state, status_word(state, attended=present_of(state, settings).attended))
-            for state in read_log(settings).latest
-        ]
+        words = list[tuple[RunState, str]]()
+        for state in read_log(settings).latest:
+            _, attended = present_of(state, settings)
+            words.append((state, status_word(state, attended=attended)))
         searched = list(orphans(settings))
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")

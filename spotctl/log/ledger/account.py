@@ -267,7 +267,11 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
     Rows of time at work share all of the cost, in proportion to their list prices; starting, waiting and repeating were
     not needed.
     """
-    weights = list(map(_weight, rows))
+    weights = list[int]()
+    for row in rows:
+        useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
+        # Machines that are paid for already may have no known list price.
+        weights.append(max(row.listed, 1) * (row.end - row.begin) if useful else 0)
     whole, total = run.same_work.amount, sum(weights) or 1
     costed, so_far, before = list[LedgerRow](), 0, 0
     for row, weight in zip(rows, weights, strict=True):
@@ -276,12 +280,6 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         costed.append(row._replace(on_demand=upto - before))
         before = upto
     return costed
-
-
-def _weight(row: LedgerRow) -> int:
-    useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
-    # Machines that are paid for already may have no known list price.
-    return max(row.listed, 1) * (row.end - row.begin) if useful else 0
 
 
 _KINDS, _USES = {kind.value: kind for kind in ChargeKind}, {use.value: use for use in Use}

@@ -221,8 +221,10 @@ class _Page:
     _spans: tuple[UseSpan, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        life = life_of(self.held, self.now)
-        cut = _by_day(use_spans(self.state, self.held, life.end))
+        life, cut = life_of(self.held, self.now), list[UseSpan]()
+        for begin, end, use in use_spans(self.state, self.held, life.end):
+            midnights = range((begin // DAY + 1) * DAY, end, DAY)
+            cut += [(since, until, use) for since, until in pairwise((begin, *midnights, end))]
         object.__setattr__(self, "_spans", tuple(cut))
 
     def computing(self, bill: Bill) -> Iterator[LedgerRow]:
@@ -285,13 +287,6 @@ class _Page:
         return -(-(at - self.held.started) // SECOND)
 
 
-def _by_day(whole: Iterable[UseSpan]) -> Iterator[UseSpan]:
-    for begin, end, use in whole:
-        midnights = range((begin // DAY + 1) * DAY, end, DAY)
-        for since, until in pairwise((begin, *midnights, end)):
-            yield since, until, use
-
-
 # -- other rows -------------------------------------------------------------------------------------------------------
 
 
@@ -334,13 +329,12 @@ def _job(state: RunState) -> str:
 
 def charged(state: RunState, now: int) -> RunState:
     """The state with an end, at the latest now, for each machine of which the log has none."""
-    machines = {held.id: _ended(state, held, now) for held in state.alive}
-    return replace(state, machines={**state.machines, **machines})
-
-
-def _ended(state: RunState, held: Held, now: int) -> Held:
-    end = known_until(state, held) if state.lost else max(held.lease_until, held.started)
-    return replace(held, ended=min(end, now), end_reason=LEASE_ENDED) if end <= now else held
+    machines = dict(state.machines)
+    for held in state.alive:
+        end = known_until(state, held) if state.lost else max(held.lease_until, held.started)
+        if end <= now:
+            machines[held.id] = replace(held, ended=end, end_reason=LEASE_ENDED)
+    return replace(state, machines=machines)
 
 
 def known_until(state: RunState, held: Held) -> int:

@@ -8,10 +8,9 @@ as the plan chose them; they start up, and are billed by their provider's rule, 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from math import exp, inf
+from math import exp
 
 import numpy as np
 
@@ -30,17 +29,9 @@ _UNMEASURED_SPREAD = 0.5
 _QUANTILES = (0.5, 0.25, 0.75)
 
 
-@dataclass(frozen=True, slots=True)
-class _Needed:
-    """Time of machines at work, weighted with their speed (microseconds times nu).
-
-    `whole` is all of this time, `middle` the part that the work needs, with the interval `low` to `high`.
-    """
-
-    whole: float
-    middle: float
-    low: float
-    high: float
+_Needed = tuple[float, float, float, float]
+"""Time of machines at work, weighted with their speed (microseconds times nu): all of this time, the part that the work
+needs, and the interval of this part."""
 
 
 def same_work(state: RunState, now: int) -> SameWork:
@@ -50,14 +41,12 @@ def same_work(state: RunState, now: int) -> SameWork:
     offer = _offer(state)
     if not working or offer is None:
         return SameWork()
-    needed = _needed(state, working, now, offer)
-    if not needed.middle:
+    whole, needed, least, most = _needed(state, working, now, offer)
+    if not needed:
         return SameWork()
     spread = _spread(state, offer)
-    middle, low, high = (
-        _cost(offer, span) for span in (needed.middle, needed.low * exp(-spread), needed.high * exp(spread))
-    )
-    useful = Fraction(min(needed.middle / needed.whole, 1.0))
+    middle, low, high = (_cost(offer, span) for span in (needed, least * exp(-spread), most * exp(spread)))
+    useful = Fraction(min(needed / whole, 1.0))
     return SameWork(middle, min(low, middle), max(high, middle), useful)
 
 
@@ -78,13 +67,13 @@ def _working(state: RunState, now: int) -> Iterator[_Working]:
 def _needed(state: RunState, working: Sequence[_Working], now: int, offer: OnDemandOffer) -> _Needed:
     whole = sum((end - begin) * nu for begin, end, nu in working)
     if state.work.attempt is None:
-        return _of_clocks(state, working, whole, offer) if state.paces else _Needed(whole, 0.0, 0.0, 0.0)
+        return _of_clocks(state, working, whole, offer) if state.paces else (whole, 0.0, 0.0, 0.0)
     until = now if state.stopped is None else state.stopped
     spells = sum(spell.worked for spell in state.work.spells)
     tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
     kept = whole * min(state.work.done(until) / tried, 1.0) if tried > 0 else 0.0
     needed = kept if offer.work is None else min(kept, offer.work)
-    return _Needed(whole, needed, needed, kept)
+    return whole, needed, needed, kept
 
 
 def _of_clocks(state: RunState, working: Sequence[_Working], whole: float, offer: OnDemandOffer) -> _Needed:
@@ -100,16 +89,10 @@ def _of_clocks(state: RunState, working: Sequence[_Working], whole: float, offer
     ]
     middle, low, high = _quantiles([span for span in spans if span[0] > 0] or [(opening / max(clock, 1), clock)])
     clocks = sum(count for _, count in spans) + min(float(clock), opening / middle if middle else 0.0)
-    known = _known_clock(offer)
-    each = (middle, low, high) if middle <= known[0] else (known[0], min(low, known[1]), min(high, known[2]))
-    return _Needed(whole, *(min(clocks * time, whole) for time in each))
-
-
-def _known_clock(offer: OnDemandOffer) -> tuple[float, float, float]:
-    """The time of a clock as the plan knew it, with its interval; infinite if the plan knew no speed in clocks."""
-    if offer.spread is None:
-        return inf, inf, inf
-    return float(HOUR), HOUR * exp(-offer.spread), HOUR * exp(offer.spread)
+    if offer.spread is not None and middle > HOUR:
+        # Weighted with the speed that the plan knew, a clock takes an hour of a machine.
+        middle, low, high = float(HOUR), min(low, HOUR * exp(-offer.spread)), min(high, HOUR * exp(offer.spread))
+    return whole, min(clocks * middle, whole), min(clocks * low, whole), min(clocks * high, whole)
 
 
 def _until(working: Sequence[_Working], moments: Sequence[int]) -> list[float]:

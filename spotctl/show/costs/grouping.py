@@ -109,15 +109,11 @@ class Subject:
         charged = self.what.kind if isinstance(self.what, LedgerRow) else ChargeKind.COMPUTE
         if charged is ChargeKind.COMPUTE:
             return f"{self.pricing} machines"
-        return f"{_KINDS[charged]}{self._destination}"
-
-    @property
-    def _destination(self) -> str:
-        """How far traffic went, which decides its price; empty for other rows, and where the log does not say."""
         if not isinstance(self.what, LedgerRow) or not self.what.target:
-            return ""
+            return _KINDS[charged]
+        # How far traffic went decides its price.
         cloud = self.what.target.partition("/")[0]
-        return " to another region" if cloud == self.market.cloud else " to another cloud"
+        return f"{_KINDS[charged]} to another {'region' if cloud == self.market.cloud else 'cloud'}"
 
 
 _KINDS = {

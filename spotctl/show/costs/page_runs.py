@@ -177,15 +177,14 @@ def _plan_text(ended: Sequence[RunCost], word: str) -> str:
     if planned:
         text += f", {abs(paid / planned - 1):.0%} {'more' if paid > planned else 'less'}"
     if len(ended) > 1:
-        text += f"; {sum(map(_is_within_plan, ended))} of {len(ended)} runs fell inside the predicted range"
+        inside = 0
+        for cost in ended:
+            low, high = cost.timeline.expected.usd_low, cost.timeline.expected.usd_high
+            inside += low is not None and high is not None and low <= usd(cost.figures.total) <= high
+        text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
     if any(cost.timeline.expected.assumed for cost in ended):
         text += ". Where the job length was unknown, the plan assumed one"
     return text + "."
-
-
-def _is_within_plan(run_cost: RunCost) -> bool:
-    low, high = run_cost.timeline.expected.usd_low, run_cost.timeline.expected.usd_high
-    return low is not None and high is not None and low <= usd(run_cost.figures.total) <= high
 
 
 def _plan_table(run_cost: RunCost, digits: int) -> Html:
@@ -299,7 +298,14 @@ def runs_section(report: Report) -> Html:
         *heads_of(HTML_RUNS, report, wide_only="machine_hours evictions on_demand_usd"),
     ]
     foot = ["total", "", "", "", *texts(HTML_RUNS, report.whole, digits)]
-    parts = [table(heads, [_run_row(cost, digits) for cost in listed], foot)]
+    rows = list[list[str]]()
+    for cost in listed:
+        run = cost.timeline
+        name, began = run.run + (fmt.RUNNING_MARK if run.is_running else ""), fmt.minute(run.wall_began)
+        span = fmt.span(run.until - run.began)
+        figures = texts(HTML_RUNS, cost.figures, digits)
+        rows.append([name, began.removesuffix(" UTC"), span, fmt.outcome(run), *figures])
+    parts = [table(heads, rows, foot)]
     if len(newest) > len(listed):
         more = len(newest) - len(listed)
         parts.append(paragraph(f"Only the latest {len(listed)} are listed; the total includes {more:,} more.", "lead"))
@@ -307,14 +313,3 @@ def runs_section(report: Report) -> Html:
     unsuccessful.sort(key=lambda run: -run.wall_began)
     parts += [paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MOST_MESSAGES]]
     return section("All runs", *parts, is_long=True)
-
-
-def _run_row(run_cost: RunCost, digits: int) -> list[str]:
-    run = run_cost.timeline
-    return [
-        run.run + (fmt.RUNNING_MARK if run.is_running else ""),
-        fmt.minute(run.wall_began).removesuffix(" UTC"),
-        fmt.span(run.until - run.began),
-        fmt.outcome(run),
-        *texts(HTML_RUNS, run_cost.figures, digits),
-    ]

@@ -43,21 +43,18 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
             if final:
                 log.keep("final_views", [(end, (json.encode(view, enc_hook=str).decode(), "")) for end, view in final])
     except (BrokenLog, LogFailed) as error:
-        return _salvaged(settings, elsewhere, str(error))
+        from spotctl.log.statuses import read_log
+        from spotctl.show.runs.reading import RunViews
+
+        read, views = read_log(settings), RunViews(settings)
+        damage = read.damage or (str(error),)
+        return LatestRuns([views.listed(state, elsewhere) for state in read.latest], damage, read.lost)
     known = {
         run: json.decode(content, type=RunView, dec_hook=lambda kind, text: kind(text))
         for run, (content, _) in kept.items()
     }
     known |= {run: view for run, (view, _) in made.items()}
     return LatestRuns([known[run] for run in newest], (), lost)
-
-
-def _salvaged(settings: Settings, elsewhere: Collection[str], found: str) -> LatestRuns:
-    from spotctl.log.statuses import read_log
-    from spotctl.show.runs.reading import RunViews
-
-    read, views = read_log(settings), RunViews(settings)
-    return LatestRuns([views.listed(state, elsewhere) for state in read.latest], read.damage or (found,), read.lost)
 
 
 def _from_rows(

@@ -26,8 +26,7 @@ from spotctl.log.events import Planned
 from spotctl.log.ledger.project import recorded, spending
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.ledger.same_work import same_work
-from spotctl.log.ledger_reader import stored_prices
-from spotctl.log.present import present_of
+from spotctl.log.ledger_reader import present_of, stored_prices
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
@@ -56,13 +55,14 @@ class RunViews:
 
         To runs `elsewhere`, a runner on another computer attends.
         """
-        present = present_of(state, self.settings, elsewhere)
-        spent = spending(state, self._stored, present.now, attended=present.attended)
-        return run_view(state, present.now, attended=present.attended, money=Money(spent))
+        now, attended = present_of(state, self.settings, elsewhere)
+        spent = spending(state, self._stored, now, attended=attended)
+        return run_view(state, now, attended=attended, money=Money(spent))
 
     def of(self, state: RunState, *, attended: bool = True) -> RunView:
         """A run now; at its end, if it has ended. `attended`: a process renews its leases."""
-        return self.at(state, present_of(state, self.settings).now, attended=attended)
+        now, _ = present_of(state, self.settings)
+        return self.at(state, now, attended=attended)
 
     def at(self, state: RunState, now: int, *, attended: bool = True) -> RunView:
         """A run in a state, at a moment of its clock."""
@@ -143,8 +143,8 @@ class Watcher:
 
     def _watched(self, timeline: Timeline) -> WatchedRun:
         state = timeline.state
-        present = present_of(state, self._settings, self._elsewhere)
-        view = self._views.at(state, present.now, attended=present.attended)
+        now, attended = present_of(state, self._settings, self._elsewhere)
+        view = self._views.at(state, now, attended=attended)
         tariff, prices = self._views.terms(state)[2], dict[Market, PriceSeries]()
         for line in view.markets:
             with suppress(NotFound, PricingDataError):

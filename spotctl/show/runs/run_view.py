@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.log.ledger.rows import CostSoFar
-from spotctl.log.present import status_word
 
 if TYPE_CHECKING:
-    from spotctl.log.state import Allocation, Held, RunState
+    from spotctl.log.state import Allocation, Held, RunState, status_word
 
 
 @dataclass(frozen=True, slots=True)

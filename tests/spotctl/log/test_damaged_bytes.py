@@ -17,7 +17,7 @@ import pytest
 
 from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
-from spotctl.log import present
+from spotctl.log import ledger_reader
 from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.gather import gather
 from spotctl.show.costs.grouping import By
@@ -39,7 +39,7 @@ FINAL = ("final_costs", "final_views")
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The log of an ended and of an interrupted run, with what was kept when it was read."""
-    monkeypatch.setattr(present, "wall_us", lambda: NOW)
+    monkeypatch.setattr(ledger_reader, "wall_us", lambda: NOW)
     home = tmp_path / "home"
     home.mkdir()
     write_log([ended(OTHER, "tune"), interrupted()], home)

@@ -16,7 +16,7 @@ from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
-from spotctl.log import events as ev, present
+from spotctl.log import events as ev, ledger_reader
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import priced
 from spotctl.log.log_row import LogRow
@@ -107,7 +107,7 @@ class Story:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(LOGS))
 def test_what_is_kept_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(present, "wall_us", lambda: NOW)
+    monkeypatch.setattr(ledger_reader, "wall_us", lambda: NOW)
     story = Story(tmp_path / "home", seed)
     story.home.mkdir()
     for _ in range(STEPS):

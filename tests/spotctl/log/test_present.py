@@ -14,7 +14,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, usd
 from spotctl.home import config
 from spotctl.home.config import Settings
-from spotctl.log import budget, events as ev, present
+from spotctl.log import budget, events as ev, ledger_reader
 from spotctl.log.budget import Tariff
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import spending, unrecorded
@@ -59,7 +59,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock(NIGHT + 90 * MINUTE)
-    monkeypatch.setattr(present, "wall_us", made)
+    monkeypatch.setattr(ledger_reader, "wall_us", made)
     return made
 
 

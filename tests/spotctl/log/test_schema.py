@@ -361,7 +361,7 @@ def test_a_number_that_no_row_can_have_is_damage_and_not_a_count(log: Path, what
             _counted(db, 2**32)
     salvaged = salvage(log)
     assert salvaged.damage
-    assert sum(loss.rows for loss in salvaged.losses) < log.stat().st_size
+    assert sum(len(loss.positions) for loss in salvaged.losses) < log.stat().st_size
     assert spotctl("log", "check").code == 1
     # A report refuses, or says that rows are lost, or is right.
     found = spotctl("report", "cost", "--json")
