@@ -279,7 +279,14 @@ class EventLog(AbstractContextManager["EventLog"]):
             return
         with self.snapshot():
             self.verify()
-            self._check_chains()
+            last = dict[str, tuple[int, int]]()
+            for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
+                for run, rows in groupby(portion, itemgetter(1)):
+                    last[run] = self._followed(rows, *last.get(run, (0, 0)))
+            for run, end in self.ends().items():
+                number, link = last.get(run, (0, 0))
+                if (number, link) != (end.rows, end.link):
+                    raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
         if self._has_chains:
             with suppress(LogFailed), self._transaction() as cursor:
                 cursor.execute("DELETE FROM checks")
@@ -294,15 +301,6 @@ class EventLog(AbstractContextManager["EventLog"]):
                 (chained,) = self._db.execute(_CHAINED).fetchone()
         if {*counts, chained} != set(written):
             raise BrokenLog(self.damaged(f"{counts[0]} of {written[0]} rows are there"))
-
-    def _check_chains(self) -> None:
-        found = dict[str, tuple[int, int]]()
-        for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
-            for run, rows in groupby(portion, itemgetter(1)):
-                found[run] = self._followed(rows, *found.get(run, (0, 0)))
-        for run, end in self.ends().items():
-            if found.get(run) != (end.rows, end.link):
-                raise BrokenLog(self.damaged(f"row {found.get(run, (0, 0))[0] + 1} of run {run} is missing"))
 
     def _stored(self, clause: str, *values: object) -> Iterator[list[StoredRow]]:
         """Rows in portions, each row checked by its checksum if it has one."""

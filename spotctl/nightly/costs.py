@@ -53,5 +53,5 @@ def write_report(settings: Settings, job: str, since: int, now: int, path: Path)
         report = gather(settings, (job,), period, (By.RUN,), now, local=True)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write(path, [page.html(report)])
-    summary = answers.cost_summary(report, path)
-    return {**answers.as_json(report), "in_short": summary.in_short, "markdown": summary.markdown}
+    in_short, markdown = answers.cost_summary(report, path)
+    return {**answers.as_json(report), "in_short": in_short, "markdown": markdown}

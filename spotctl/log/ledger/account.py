@@ -62,14 +62,6 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class StageChange:
-    """The AgileML stage of the job from a moment on."""
-
-    at: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class Expected:
     """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess."""
 
@@ -103,7 +95,8 @@ class RunTimeline:
     work: int | None
     evictions: tuple[Eviction, ...] = ()
     mixes: tuple[MachineMix, ...] = ()
-    stages: tuple[StageChange, ...] = ()
+    stages: tuple[tuple[int, int], ...] = ()
+    """The AgileML stage of the job from each of some moments on."""
     expected: Expected = field(default_factory=Expected)
     same_work: SameWork = field(default_factory=SameWork)
     samples: int | None = None

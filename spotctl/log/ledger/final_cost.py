@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
-from spotctl.log.ledger.account import Eviction, Expected, MachineMix, RunPart, RunTimeline, StageChange
+from spotctl.log.ledger.account import Eviction, Expected, MachineMix, RunPart, RunTimeline
 from spotctl.log.ledger.project import RECORDED_ONLY, is_settled, project_run
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.log_row import LogRow
@@ -26,10 +26,10 @@ def final_account(rows: Sequence[LogRow]) -> RunPart | None:
 def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_least: bool = False) -> RunTimeline:
     """The timeline of one run from its log rows, and the state that follows from them; `is_least` says whether there
     are costs that no row has."""
-    state, stages = state or fold(rows), list[StageChange]()
+    state, stages = state or fold(rows), list[tuple[int, int]]()
     for row in rows:
-        if isinstance(row.event, ev.Progressed) and (not stages or stages[-1].number != row.event.stage):
-            stages.append(StageChange(row.at, row.event.stage))
+        if isinstance(row.event, ev.Progressed) and (not stages or stages[-1][1] != row.event.stage):
+            stages.append((row.at, row.event.stage))
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
     tags = began.spec.get("tags")

@@ -5,9 +5,9 @@ record the prices and billing rules of its machines (`Priced`): every projection
 gives the same rows. So they are stored nowhere else, and cannot differ from the log.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from pricing_data.units import DAY, SECOND
 from spotctl.home.errors import SpotctlError
 from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, seconds_of, sent_amount
 from spotctl.log.events import Priced, RentIntended, Sent
-from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
 from spotctl.log.ledger.uses import UseSpan, replacements, use_spans
-from spotctl.log.log_row import LogRow
 from spotctl.log.state import LEASE_ENDED, Held, RunState
 
 _MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)
@@ -45,19 +43,6 @@ class Ledger:
     def amount(self) -> int:
         """The total, in nano-dollar-seconds."""
         return sum(row.amount for row in self.rows)
-
-
-def project(events: Iterable[LogRow], tariff: Tariff, now: int | None = None) -> Ledger:
-    """The ledger of the runs that the events belong to.
-
-    `tariff` prices what is not settled. The rows of an active run end at its last event, or at `now`.
-    """
-    rows, is_least = list[LedgerRow](), False
-    for _, of_run in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
-        ledger = project_run(fold(of_run), tariff, now)
-        rows += ledger.rows
-        is_least |= ledger.is_least
-    return Ledger(tuple(rows), is_least)
 
 
 def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, attended: bool = True) -> Ledger:
@@ -209,23 +194,15 @@ RECORDED_ONLY = Tariff(lambda market: rule_of_cloud(market.cloud), _unrecorded)
 # -- one machine -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class _Page:
     """The rows of one machine."""
 
-    state: RunState
-    held: Held
-    now: int
-    replaces: bool
-    settled: bool
-    _spans: tuple[UseSpan, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        life, cut = life_of(self.held, self.now), list[UseSpan]()
-        for begin, end, use in use_spans(self.state, self.held, life.end):
+    def __init__(self, state: RunState, held: Held, now: int, *, replaces: bool, settled: bool) -> None:
+        self.state, self.held, self.now, self.replaces, self.settled = state, held, now, replaces, settled
+        self._spans = list[UseSpan]()
+        for begin, end, use in use_spans(state, held, life_of(held, now).end):
             midnights = range((begin // DAY + 1) * DAY, end, DAY)
-            cut += [(since, until, use) for since, until in pairwise((begin, *midnights, end))]
-        object.__setattr__(self, "_spans", tuple(cut))
+            self._spans += [(since, until, use) for since, until in pairwise((begin, *midnights, end))]
 
     def computing(self, bill: Bill) -> Iterator[LedgerRow]:
         """The bill cut into parts: a second belongs to the part, and to the day, in which it began.

@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,23 +178,9 @@ def escaped(text: str) -> str:
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
-@dataclass(frozen=True, slots=True)
-class CostSummary:
-    """A title, the uses of the money in one sentence, and lines with a name and its text."""
-
-    title: str
-    in_short: str
-    lines: tuple[tuple[str, str], ...]
-
-    @property
-    def markdown(self) -> str:
-        """The summary as Markdown; text from outside is escaped."""
-        lines = [f"- {escaped(name)}: {escaped(text)}" for name, text in self.lines]
-        return "\n".join([f"**{escaped(self.title)}**", "", *lines])
-
-
-def cost_summary(report: Report, page: Path | None = None) -> CostSummary:
-    """The report for a message; `page` is the path of its HTML, if that was written."""
+def cost_summary(report: Report, page: Path | None = None) -> tuple[str, str]:
+    """The report for a message: the uses of the money in one sentence, and Markdown with a title and a line for each
+    figure. `page` is the path of the report's HTML, if that was written."""
     whole, digits = report.whole, fmt.digits_of(report)
     in_short, paid = _uses(whole, digits), fmt.total(whole, digits)
     if whole.running:
@@ -216,7 +201,8 @@ def cost_summary(report: Report, page: Path | None = None) -> CostSummary:
         lines.append(("replayed", remark))
     if page is not None:
         lines.append(("report", str(page)))
-    return CostSummary(fmt.headline(report), in_short, tuple(lines))
+    listed = (f"- {escaped(name)}: {escaped(text)}" for name, text in lines)
+    return in_short, "\n".join([f"**{escaped(fmt.headline(report))}**", "", *listed])
 
 
 def _uses(whole: Figures, digits: int) -> str:

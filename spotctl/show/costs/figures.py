@@ -77,10 +77,6 @@ class Figures:
         """Paid for time in which machines did not work."""
         return sum(self.uses.get(use, 0) for use in WAITING)
 
-    def step(self, name: str) -> int:
-        """The amount that a step has saved; negative if it cost money."""
-        return dict(self.steps).get(name, 0)
-
     @property
     def saved(self) -> int:
         """The on-demand cost of the same work minus the total; negative if more was paid."""

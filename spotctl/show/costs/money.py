@@ -76,14 +76,9 @@ def _market(market: Market, rows: Sequence[LedgerRow], rank: int, count: int, ev
         sum(row.on_demand for row in rows),
         micros,
         None if not seconds else paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR,
-        listed_price(charged),
+        next((row.listed / 1e9 for row in charged if row.listed), None),
         evictions,
     )
-
-
-def listed_price(rows: Iterable[LedgerRow]) -> float | None:
-    """The on-demand price in dollars per hour, from the first row that has it."""
-    return next((row.listed / 1e9 for row in rows if row.listed), None)
 
 
 def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], str]:

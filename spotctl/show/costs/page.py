@@ -164,7 +164,7 @@ def _tiles(report: Report) -> Html:
 
 def _tile_of_step(report: Report, name: str) -> tuple[str, str, str]:
     """The tile of a step from on demand to paid, with the amount of that step."""
-    cost, whole, share = -report.whole.step(name), report.whole.total, ""
+    cost, whole, share = -dict(report.whole.steps)[name], report.whole.total, ""
     if whole > 0:
         share = "under 0.1% of the total" if 0 < cost / whole < 0.0005 else f"{cost / whole:.1%} of the total"
     return name.capitalize(), fmt.money(cost, fmt.digits_of(report)), share

@@ -101,8 +101,8 @@ def _layers(run: RunTimeline) -> list[Layer]:
 def _stages(run: RunTimeline) -> list[StageBand]:
     if not run.stages:
         return []
-    ends = [*(later.at for later in run.stages[1:]), max(run.until, run.stages[-1].at)]
-    return [(stage.at, end, min(max(stage.number, 1), 3)) for stage, end in zip(run.stages, ends, strict=True)]
+    ends = [*(later for later, _ in run.stages[1:]), max(run.until, run.stages[-1][0])]
+    return [(at, end, min(max(number, 1), 3)) for (at, number), end in zip(run.stages, ends, strict=True)]
 
 
 def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
@@ -163,7 +163,14 @@ def plan_section(report: Report) -> Html:
     latest = planned[-1]
     parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
     if len(planned) > 1:
-        dots = [_planned_dot(cost) for cost in planned[-MOST_TREND:]]
+        dots = list[Dot]()
+        for cost in planned[-MOST_TREND:]:
+            run, expected, paid = cost.timeline, cost.timeline.expected, usd(cost.figures.total)
+            tooltip = f"{run.run}: {usd_text(paid, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
+            low, high = expected.usd_low, expected.usd_high
+            dots.append(
+                Dot(fmt.short_day(run.wall_began), tooltip, paid, is_running=run.is_running, low=low, high=high)
+            )
         alt = f"Cost of {len(dots)} runs with their planned ranges"
         keys = (("plan", "planned range"), ("s0", "actual cost"))
         parts.append(figure(for_both_widths(lambda canvas: dot_chart(canvas, alt, dots)), keys))
@@ -221,14 +228,6 @@ def _against(
     return [name, text(planned), predicted, text(actual), difference]
 
 
-def _planned_dot(run_cost: RunCost) -> Dot:
-    run, expected = run_cost.timeline, run_cost.timeline.expected
-    cost = usd(run_cost.figures.total)
-    tooltip = f"{run.run}: {usd_text(cost, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
-    label = fmt.short_day(run.wall_began)
-    return Dot(label, tooltip, cost, is_running=run.is_running, low=expected.usd_low, high=expected.usd_high)
-
-
 # -- trend -------------------------------------------------------------------------------------------------------------
 
 
@@ -252,20 +251,17 @@ def _trend(report: Report, job: str) -> Html:
         return Html()
     usual = median(_trend_value(cost, by_work=by_work) for cost in ended[:-1])
     reported = {run.run for run in report.runs}
-    dots = [_trend_dot(cost, by_work=by_work, is_reported=cost.timeline.run in reported) for cost in runs]
+    dots = list[Dot]()
+    for cost in runs:
+        run, value, label = cost.timeline, _trend_value(cost, by_work=by_work), fmt.short_day(cost.timeline.wall_began)
+        tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
+        dots.append(Dot(label, tooltip, value, run.run in reported, run.is_running))
     unit = "dollars per clock" if by_work else "dollars per run"
     alt = f"{job}: {unit} of {len(runs)} runs"
     picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
     last = _trend_value(ended[-1], by_work=by_work)
     text = _trend_text(last, usual, len(ended) - 1)
     return fragment(subheading(job, unit), paragraph(text), figure(picture))
-
-
-def _trend_dot(run_cost: RunCost, *, by_work: bool, is_reported: bool) -> Dot:
-    run, value = run_cost.timeline, _trend_value(run_cost, by_work=by_work)
-    label = fmt.short_day(run.wall_began)
-    tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
-    return Dot(label, tooltip, value, is_reported, run.is_running)
 
 
 def _trend_value(run_cost: RunCost, *, by_work: bool) -> float:

@@ -25,7 +25,7 @@ from spotctl.log.event_json import to_json
 from spotctl.log.events import Event
 from spotctl.log.folding import fold
 from spotctl.log.ledger.final_cost import timeline_of
-from spotctl.log.ledger.project import Ledger, priced, project
+from spotctl.log.ledger.project import Ledger, priced
 from spotctl.log.ledger.rows import ChargeKind, Use, micro_dollars
 from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
@@ -36,7 +36,7 @@ from tests.spotctl.log.ledger import seconds
 from tests.spotctl.log.ledger.histories import JOB, nights
 from tests.spotctl.log.ledger.random_runs import RandomRun
 from tests.spotctl.log.ledger.recount import differences, recounted
-from tests.spotctl.show.costs.made import in_order, parts
+from tests.spotctl.show.costs.made import in_order, parts, project
 
 RUNS = 400
 SMALL = Market.parse("local/sim-east/a/c4.xlarge")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
+from spotctl.log.folding import fold
 from spotctl.log.ledger.account import RunPart, RunTimeline
 from spotctl.log.ledger.final_cost import timeline_of
-from spotctl.log.ledger.project import project
+from spotctl.log.ledger.project import Ledger, project_run
 from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog
@@ -42,6 +43,19 @@ ON_DEMAND = {
     "c4.2xlarge": 400_000_000,
 }
 _RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}
+
+
+def project(events: Iterable[LogRow], tariff: Tariff, now: int | None = None) -> Ledger:
+    """The ledger of the runs that the events belong to.
+
+    `tariff` prices what is not settled. The rows of an active run end at its last event, or at `now`.
+    """
+    rows, is_least = list[LedgerRow](), False
+    for _, of_run in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
+        ledger = project_run(fold(of_run), tariff, now)
+        rows += ledger.rows
+        is_least |= ledger.is_least
+    return Ledger(tuple(rows), is_least)
 
 
 @dataclass
