@@ -19,7 +19,6 @@ from spotctl.clouds.base import MachineState
 from spotctl.clouds.replayed import Replayed
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
-from spotctl.log.ledger.project import project
 from spotctl.log.ledger.rows import ChargeKind, micro_dollars
 from spotctl.planning.decider import roaming_of
 from spotctl.planning.facts import OVERHEADS, transfer_time
@@ -27,6 +26,7 @@ from spotctl.run.work import command_workload
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.gangs import GangRun
 from tests.spotctl.run.worlds import ROUND_SECONDS, RULE, START, flat
+from tests.spotctl.show.costs.made import project
 
 EAST, WEST = (Market("local", f"sim-{side}", f"sim-{side}-a", "c4.xlarge") for side in ("east", "west"))
 OFFERS = tuple(Offer(market, 4.0, 200_000_000) for market in (EAST, WEST))

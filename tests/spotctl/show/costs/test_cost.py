@@ -272,7 +272,7 @@ def test_timeline_of_a_run() -> None:
         (3, 1, 8),
         (4, 1, 5),
     ]
-    assert [one.number for one in found.stages] == [1, 2]
+    assert [number for _, number in found.stages] == [1, 2]
     assert found.expected.budget_usd == 25.0
     assert (found.expected.usd, found.expected.usd_low, found.expected.hours) == (4.0, 3.2, 5.0)
     made.finish(NIGHT + 6 * HOUR, clocks=400)
