@@ -317,12 +317,3 @@ class RunState:
         """When a machine is to be returned, alone or with its allocation; None if that is not planned."""
         planned = (held.leaves_at, self.allocations[held.allocation].leaves_at)
         return min((at for at in planned if at is not None), default=None)
-
-
-def status_word(state: RunState, *, attended: bool) -> str:
-    """The outcome of a run that has ended; else interrupted, stopping or running."""
-    if state.ended is not None:
-        return state.ended.outcome
-    if not attended:
-        return "interrupted"
-    return "running" if state.stopping is None else "stopping"

@@ -204,9 +204,10 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
 
 def _runs(settings: Settings) -> Iterator[Finding]:
     from spotctl.log.ledger_reader import present_of
-    from spotctl.log.state import RunState, status_word
+    from spotctl.log.state import RunState
     from spotctl.log.statuses import read_log
     from spotctl.run.orphans import orphans
+    from spotctl.show.runs.run_view import status_word
 
     try:
         words = list[tuple[RunState, str]]()

@@ -16,7 +16,7 @@ from pricing_data.units import HOUR
 from spotctl.log.ledger.rows import CostSoFar
 
 if TYPE_CHECKING:
-    from spotctl.log.state import Allocation, Held, RunState, status_word
+    from spotctl.log.state import Allocation, Held, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,15 @@ def run_view(
         kinds=tuple(dict.fromkeys(map(_kind, state.allocations.values()))),
         markets=_markets(state),
     )
+
+
+def status_word(state: RunState, *, attended: bool) -> str:
+    """The outcome of a run that has ended; else interrupted, stopping or running."""
+    if state.ended is not None:
+        return state.ended.outcome
+    if not attended:
+        return "interrupted"
+    return "running" if state.stopping is None else "stopping"
 
 
 def _command(state: RunState) -> CommandProgress | None:
