@@ -132,7 +132,7 @@ def resume(
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
     from spotctl.home.paths import Paths
-    from spotctl.log.waiting import left_behind
+    from spotctl.log.jobs import left_behind
     from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.reading import RunViews
 

@@ -175,13 +175,13 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
-    from spotctl.log import waiting
+    from spotctl.log.jobs import remove_waiting, waiting_jobs
     from spotctl.log.ledger.uses import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_jobs
 
     # First, so that none begins when those before it have ended.
     paths = Paths(session.settings.home)
-    waits = {job.name: waiting.remove(paths, job.name) for job in waiting.waiting_jobs(paths)}
+    waits = {job.name: remove_waiting(paths, job.name) for job in waiting_jobs(paths)}
     withdrawn = [job for job, is_removed in waits.items() if is_removed]
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], json_=json_)
@@ -207,10 +207,10 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
-    from spotctl.log import waiting
+    from spotctl.log.jobs import remove_waiting
     from spotctl.log.outcomes import BrokenLog, LogFailed
 
-    if waiting.remove(Paths(session.settings.home), job):
+    if remove_waiting(Paths(session.settings.home), job):
         finish_withdrawn(session, job, json_=json_)
     asked = wall_us()
     try:

@@ -41,7 +41,7 @@ def status(
         _watch(context.obj, job)
         return
     from spotctl.cli.runs import remote_runner
-    from spotctl.log.waiting import waiting_jobs
+    from spotctl.log.jobs import waiting_jobs
     from spotctl.show.runs import status as run_status
     from spotctl.show.runs.latest import latest_views
 
@@ -108,7 +108,7 @@ def _active_jobs(session: Session) -> list[str]:
 
 def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoReturn:
     """Shows what can be read of a damaged log, and the machines that the providers list."""
-    from spotctl.log.waiting import waiting_jobs
+    from spotctl.log.jobs import waiting_jobs
     from spotctl.run.orphans import shown_machines
     from spotctl.show.columns import as_json
     from spotctl.show.runs.status import DAMAGED, status_answer, status_table, waiting_json

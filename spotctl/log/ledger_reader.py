@@ -19,6 +19,7 @@ from spotctl.log.budget import Tariff
 from spotctl.log.event_json import job_of, log_rows
 from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan, RunEnded
 from spotctl.log.folding import fold
+from spotctl.log.jobs import is_running
 from spotctl.log.ledger.project import Ledger, project_run
 from spotctl.log.log_row import LogRow
 from spotctl.log.schema import StoredRow
@@ -74,7 +75,7 @@ def present_of(state: RunState, settings: Settings, elsewhere: Collection[str] =
     """
     if state.began is None or state.ended is not None:
         return state.at, False
-    attended = state.run in elsewhere or store.is_running(Paths(settings.home).locks, state.began.job)
+    attended = state.run in elsewhere or is_running(Paths(settings.home).locks, state.began.job)
     now = wall_us()
     if state.is_replayed:
         from spotctl.clouds.base import now_of

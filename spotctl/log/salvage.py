@@ -19,6 +19,7 @@ from spotctl.log import schema, store
 from spotctl.log.event_json import from_json
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import after
+from spotctl.log.jobs import is_running
 from spotctl.log.log_row import LogRow
 from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, losses_of, marks, misnumbered_runs, repaired
 from spotctl.log.outcomes import AlreadyRunning, BrokenLog
@@ -140,7 +141,7 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     A run that lost rows, and has not ended, is not resumed, except to return its machines. AlreadyRunning: a process
     writes to the log.
     """
-    running = [lock.stem for lock in paths.locks.glob("*.lock") if store.is_running(paths.locks, lock.stem)]
+    running = [lock.stem for lock in paths.locks.glob("*.lock") if is_running(paths.locks, lock.stem)]
     if running:
         raise AlreadyRunning(f"job {running[0]} is running and writes to the log; 'spotctl stop {running[0]}' stops it")
     salvaged = salvage(paths.log)

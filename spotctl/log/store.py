@@ -2,11 +2,9 @@
 
 When `append` returns, the row is on disk and survives the process and the machine. Each row has a checksum, and the
 rows of a run are numbered and chained (`schema`). The end of a run is written together with what the run has cost.
-Other processes can read while a run writes. A job has one run at a time; the lock of a job belongs to a process and
-ends with it.
+Other processes can read while a run writes.
 """
 
-import fcntl
 import os
 import sqlite3
 import time
@@ -23,8 +21,9 @@ from pricing_data.units import DAY
 from spotctl.home.paths import make_private_file, make_private_folder
 from spotctl.log import schema
 from spotctl.log.events import Event, RowsLost, RunBegan, RunEnded
+from spotctl.log.jobs import is_used_elsewhere
 from spotctl.log.log_row import LogRow
-from spotctl.log.outcomes import AlreadyRunning, BrokenLog, LogFailed
+from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.log.schema import ChainEnd, StoredRow, checksum, link_of
 
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
@@ -408,62 +407,3 @@ def begun_marker(path: Path) -> Path:
 def exists(path: Path) -> bool:
     """Whether there is a log, or was one."""
     return path.exists() or begun_marker(path).exists()
-
-
-class JobLock(AbstractContextManager["JobLock"]):
-    """Held by the process that runs a job. The system releases it when the process ends, by whatever signal."""
-
-    def __init__(self, folder: Path, job: str) -> None:
-        make_private_folder(folder.parent)
-        make_private_folder(folder)
-        path = folder / f"{job}.lock"
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not any(_try_lock(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
-            holder = path.read_text().strip() or "unknown"
-            os.close(self._descriptor)
-            raise AlreadyRunning(f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)")
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, str(os.getpid()).encode())
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        os.close(self._descriptor)
-
-
-_PAUSES = (0.0, 0.02, 0.1)
-"""Seconds before attempts: a process that only checks the lock holds it for a moment."""
-
-
-def runner_of(folder: Path, job: str) -> int | None:
-    """The process that holds the lock of a job, or held it last; None if there was none."""
-    try:
-        return int((folder / f"{job}.lock").read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def is_running(folder: Path, job: str) -> bool:
-    """Whether a process holds the lock of a job."""
-    try:
-        descriptor = os.open(folder / f"{job}.lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return not _try_lock(descriptor, fcntl.LOCK_SH)
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool:
-    time.sleep(pause)
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def is_used_elsewhere(folder: Path) -> bool:
-    """Whether another process runs a job."""
-    own = os.getpid()
-    names = [lock.stem for lock in folder.glob("*.lock")]
-    return any(is_running(folder, name) and runner_of(folder, name) != own for name in names)

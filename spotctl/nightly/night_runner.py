@@ -25,9 +25,10 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import Alarm, RunEnded, StopRequested
 from spotctl.log.folding import fold
+from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE, NO_CAPACITY, AlreadyRunning
 from spotctl.log.state import RunState
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from spotctl.nightly import environment
 from spotctl.nightly.health import failure_text, unreported
 from spotctl.nightly.hours import Night, clock_text

@@ -22,7 +22,7 @@ from pricing_data.units import SECOND
 from spotctl.agent.files import replace_json, sync_folder
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import KEPT_DAYS
-from spotctl.log.store import is_running
+from spotctl.log.jobs import is_running
 from spotctl.nightly.hours import Hours, day_of
 
 SLOTS = 400

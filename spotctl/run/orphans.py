@@ -20,8 +20,8 @@ from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
+from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.statuses import read_log
-from spotctl.log.store import is_running, runner_of
 
 _NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
 

@@ -15,7 +15,8 @@ import pytest
 from agileml.runtime.attach import published_in
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.runtime.folders import NotPrivate
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.jobs import JobLock
+from spotctl.log.store import EventLog
 from spotctl.run.work import resume_state
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, killed_at

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from spotctl.cli.boundary import DONE
 from spotctl.home.paths import Paths, make_private_folder
-from spotctl.log.store import is_running
+from spotctl.log.jobs import is_running
 from spotctl.run.start.runs import request_stop
 
 if TYPE_CHECKING:

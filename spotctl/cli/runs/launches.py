@@ -12,7 +12,7 @@ from spotctl.cli.runs.live_runs import live_view
 from spotctl.cli.runs.run_end import finish, finish_all, finish_withdrawn
 from spotctl.cli.runs.run_lines import NO_LINES, RunLines
 from spotctl.home.paths import Paths
-from spotctl.log.waiting import left_behind
+from spotctl.log.jobs import left_behind
 from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.start import concurrent_runs, runs
 from spotctl.run.start.concurrent_runs import Launched

@@ -15,10 +15,10 @@ from pricing_data.units import SECOND, counted, format_time
 from spotctl.home.errors import Interrupted, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
+from spotctl.log.jobs import runner_of, waiting_jobs
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
-from spotctl.log.store import EventLog, runner_of
-from spotctl.log.waiting import waiting_jobs
+from spotctl.log.store import EventLog
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunObserver
 from spotctl.run.stop_signals import noticing, stop_signals

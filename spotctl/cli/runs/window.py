@@ -20,10 +20,10 @@ from spotctl.cli.runs.run_end import EXIT_CODES
 from spotctl.cli.runs.run_lines import NO_LINES, RunLines
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
+from spotctl.log.jobs import is_running, left_behind, runner_of, waiting_jobs
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
-from spotctl.log.store import EventLog, is_running, runner_of
-from spotctl.log.waiting import left_behind, waiting_jobs
+from spotctl.log.store import EventLog
 from spotctl.run.remote_runner.start import RunnerLost
 from spotctl.show.runs import lines as run_lines
 from spotctl.show.runs.lines import LiveLines

@@ -19,10 +19,11 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.events import Planned, RentIntended, StopRequested
+from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import FAILED, AlreadyRunning
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, RunEnvironment, secrets_of
 from spotctl.run.remote_runner import homes

@@ -14,10 +14,9 @@ from spotctl.files.job.spec import JobSpec, check_names, check_rents
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log import waiting
+from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_waiting, remove_waiting
 from spotctl.log.outcomes import WITHDRAWN
-from spotctl.log.store import EventLog, JobLock
-from spotctl.log.waiting import WaitingJob
+from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan, QuotaPart
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
@@ -73,8 +72,8 @@ def launch(
             begin_market(plans[0].job.spec, settings)
         paths = Paths(settings.home)
         for job in _waiting_jobs(plans, files):
-            waiting.add(paths, job)
-            locks.callback(waiting.remove, paths, job.name)
+            add_waiting(paths, job)
+            locks.callback(remove_waiting, paths, job.name)
             observer.on_remark(job.name, f"waits for {' and '.join(job.after)}")
         # From here on, each job's thread decides.
         locks.pop_all()
@@ -225,10 +224,10 @@ class _Together:
                 self.turns.end(plan)
 
     def _is_withdrawn(self, plan: JobPlan) -> bool:
-        is_left = not plan.share.turn.begin or waiting.is_waiting(self.paths, plan.job.spec.name)
+        is_left = not plan.share.turn.begin or is_waiting(self.paths, plan.job.spec.name)
         return self.observer.is_stopped() or not is_left
 
     def _claim(self, plan: JobPlan) -> bool:
         """Whether a job may begin, and was not withdrawn at the last moment."""
-        is_left = not plan.share.turn.begin or waiting.remove(self.paths, plan.job.spec.name)
+        is_left = not plan.share.turn.begin or remove_waiting(self.paths, plan.job.spec.name)
         return is_left and not self.observer.is_stopped()

@@ -9,11 +9,10 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log import waiting
+from spotctl.log.jobs import JobLock, WaitingJob, is_running, is_waiting, remove_waiting
 from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.statuses import not_ended
-from spotctl.log.store import EventLog, JobLock, is_running
-from spotctl.log.waiting import WaitingJob
+from spotctl.log.store import EventLog
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunEnd, RunObserver
 
@@ -31,10 +30,10 @@ def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> Ru
             if line != said:
                 observer.on_remark(job.name, said := line)
             time.sleep(_LOOK_SECONDS)
-            if observer.is_stopped() or not waiting.is_waiting(paths, job.name):
+            if observer.is_stopped() or not is_waiting(paths, job.name):
                 break
         # The last word: `spotctl stop` removes it, too.
-        if not waiting.remove(paths, job.name) or observer.is_stopped():
+        if not remove_waiting(paths, job.name) or observer.is_stopped():
             observer.on_remark(job.name, WITHDRAWN)
             return None
         return runs.launch_locked(spec, settings, observer)
@@ -58,7 +57,7 @@ def _awaited(job: WaitingJob, paths: Paths) -> str:
     for name in job.after:
         if is_running(paths.locks, name):
             lines.append(name)
-        elif name in unfinished or waiting.is_waiting(paths, name):
+        elif name in unfinished or is_waiting(paths, name):
             lines.append(
                 f"{name}, which no process attends to ('spotctl resume {name}' continues it, 'spotctl stop {name}' ends"
                 " it)"

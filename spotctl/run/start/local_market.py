@@ -13,9 +13,10 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
+from spotctl.log.jobs import is_running
 from spotctl.log.state import RunState
 from spotctl.log.statuses import not_ended
-from spotctl.log.store import EventLog, is_running
+from spotctl.log.store import EventLog
 
 
 def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, ...]]:

@@ -10,9 +10,10 @@ from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
+from spotctl.log.jobs import is_running
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_runs
-from spotctl.log.store import EventLog, is_running
+from spotctl.log.store import EventLog
 from spotctl.planning.quotas import grown_parts
 
 

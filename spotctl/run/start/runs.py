@@ -30,14 +30,14 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
-from spotctl.log import waiting
 from spotctl.log.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
+from spotctl.log.jobs import JobLock, is_running, remove_waiting
 from spotctl.log.observed import availability_of
 from spotctl.log.outcomes import DONE, STOPPED, AlreadyRunning
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
-from spotctl.log.store import EventLog, JobLock, is_running
+from spotctl.log.store import EventLog
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import on_demand_price
 from spotctl.planning.values import JobPlan
@@ -101,7 +101,7 @@ def launch_locked(
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
         check_ended(spec.name, log)
-        waiting.remove(paths, spec.name)
+        remove_waiting(paths, spec.name)
         check_checkpoint_is_free(spec, log)
         spec = store_data(spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped)
         prepare_checkpoints(spec, fresh=fresh)

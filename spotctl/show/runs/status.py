@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from spotctl.home.paths import Paths
     from spotctl.log.events import RowsLost
+    from spotctl.log.jobs import WaitingJob
     from spotctl.log.ledger.rows import CostSoFar
-    from spotctl.log.waiting import WaitingJob
     from spotctl.show.runs.run_view import CommandProgress, HeldMachine, RunView
 
 

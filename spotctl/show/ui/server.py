@@ -20,7 +20,7 @@ from spotctl.files.job.reader import restored
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
-from spotctl.log.waiting import waiting_jobs
+from spotctl.log.jobs import waiting_jobs
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report

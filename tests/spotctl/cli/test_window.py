@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.home.paths import Paths
+from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.state import RunState
-from spotctl.log.store import is_running, runner_of
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
 from tests.spotctl.terminals import CTRL_C, terminal

@@ -17,8 +17,9 @@ from spotctl.home.config import Settings
 from spotctl.log import budget, events as ev, ledger_reader
 from spotctl.log.budget import Tariff
 from spotctl.log.folding import fold
+from spotctl.log.jobs import JobLock
 from spotctl.log.ledger.project import spending, unrecorded
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing
 from spotctl.show.runs.latest import latest_views
 from spotctl.show.runs.reading import Watcher

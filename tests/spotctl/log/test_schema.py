@@ -153,7 +153,7 @@ def test_two_processes_upgrade_a_log_once(log: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from spotctl.log.store import JobLock
+from spotctl.log.jobs import JobLock
 lock = JobLock(Path(sys.argv[1]), "train")
 print("held", flush=True)
 time.sleep(60)

@@ -1,4 +1,4 @@
-"""The event log: rows stay, other processes can read, and a job runs once."""
+"""The event log: rows stay, and other processes can read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hypothesis import given, strategies as st
 from spotctl.log import events as ev
 from spotctl.log.event_json import all_from_json, from_json, to_json
 from spotctl.log.events import KINDS, Event
-from spotctl.log.outcomes import AlreadyRunning, BrokenLog
-from spotctl.log.store import EventLog, JobLock, is_running
+from spotctl.log.outcomes import BrokenLog
+from spotctl.log.store import EventLog
 from tests.spotctl.run.worlds import MARKETS
 
 
@@ -174,33 +174,6 @@ def test_a_log_of_a_later_format_is_refused(path: Path) -> None:
     other.close()
     with pytest.raises(BrokenLog, match="has format 9, but this version reads 1"):
         EventLog(path)
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from spotctl.log.store import JobLock
-lock = JobLock(Path(sys.argv[1]), "job")
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
-def test_a_job_runs_once_and_its_lock_ends_with_its_process(tmp_path: Path) -> None:
-    assert not is_running(tmp_path, "job")
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        assert is_running(tmp_path, "job")
-        with pytest.raises(AlreadyRunning, match=f"job job is already running as process {holder.pid}"):
-            JobLock(tmp_path, "job")
-        with JobLock(tmp_path, "other"):
-            pass
-        os.kill(holder.pid, signal.SIGKILL)
-        holder.wait()
-    assert not is_running(tmp_path, "job")
-    with JobLock(tmp_path, "job"):
-        assert is_running(tmp_path, "job")
 
 
 WRITE = """

@@ -24,9 +24,10 @@ from spotctl.files.job.reader import load as load_job, written
 from spotctl.home.config import load
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.folding import fold
+from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import AlreadyRunning
 from spotctl.log.state import RunState
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, moment_of
 from spotctl.nightly.night_runner import NightRunner

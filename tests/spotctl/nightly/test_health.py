@@ -13,7 +13,7 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE, to_micros
 from spotctl.home.errors import BadRequest
-from spotctl.log.store import JobLock
+from spotctl.log.jobs import JobLock
 from spotctl.nightly.crontab import block, supervised
 from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, local_zone

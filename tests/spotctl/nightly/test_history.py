@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, to_micros
-from spotctl.log.store import JobLock
+from spotctl.log.jobs import JobLock
 from spotctl.nightly.health import latest_end, problems
 from spotctl.nightly.hours import Hours
 from spotctl.nightly.state_dir import SLOTS, Installed, NightRecord, NightStart, StateDir

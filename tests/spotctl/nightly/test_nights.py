@@ -27,9 +27,10 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import load
 from spotctl.log.events import RunBegan, RunEnded, StopRequested
 from spotctl.log.folding import fold
+from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE, NO_CAPACITY
 from spotctl.log.state import RunState
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from spotctl.nightly.hours import Hours, Night, local_zone
 from spotctl.nightly.install import CRON_ENVIRONMENT
 from spotctl.nightly.night_runner import NightRunner

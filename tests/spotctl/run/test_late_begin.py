@@ -14,10 +14,9 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log import waiting
 from spotctl.log.events import RunBegan, RunEnded
-from spotctl.log.store import EventLog, JobLock
-from spotctl.log.waiting import WaitingJob
+from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_waiting, left_behind, remove_waiting, waiting_jobs
+from spotctl.log.store import EventLog
 from spotctl.run.start import late_begin, runs
 from spotctl.run.start.late_begin import begin_late
 from spotctl.run.start.observing import RunEnd, RunObserver
@@ -46,7 +45,7 @@ class Late:
         return Paths(self.settings.home)
 
     def begins(self) -> RunEnd | None:
-        (job,) = waiting.waiting_jobs(self.paths)
+        (job,) = waiting_jobs(self.paths)
         observer = RunObserver(on_remark=lambda _, line: self.lines.append(line), is_stopped=self.stopped.is_set)
         return begin_late(job, self.settings, observer)
 
@@ -56,10 +55,10 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Late:
     made, file = Late(Settings(home=tmp_path / "home")), tmp_path / "jobb.yaml"
     made.settings.home.mkdir()
     file.write_text(JOB.format("jobb"))
-    waiting.add(made.paths, WaitingJob("jobb", ("joba",), None, str(file)))
+    add_waiting(made.paths, WaitingJob("jobb", ("joba",), None, str(file)))
 
     def launched(spec: JobSpec, _settings: Settings, _observer: RunObserver) -> None:
-        assert not waiting.is_waiting(made.paths, spec.name)
+        assert not is_waiting(made.paths, spec.name)
         made.begun.append(spec.name)
 
     monkeypatch.setattr(runs, "launch_locked", launched)
@@ -100,34 +99,34 @@ def test_it_waits_for_a_run_that_was_interrupted(late: Late) -> None:
 
 
 def test_it_waits_for_another_job_that_waits(late: Late) -> None:
-    waiting.add(late.paths, WaitingJob("joba", (), None, "joba.yaml"))
-    job = next(job for job in waiting.waiting_jobs(late.paths) if job.name == "jobb")
+    add_waiting(late.paths, WaitingJob("joba", (), None, "joba.yaml"))
+    job = next(job for job in waiting_jobs(late.paths) if job.name == "jobb")
     assert "joba, which no process attends to" in late_begin._awaited(job, late.paths)
-    waiting.remove(late.paths, "joba")
+    remove_waiting(late.paths, "joba")
     assert not late_begin._awaited(job, late.paths)
 
 
 @pytest.mark.parametrize("by_stop", [True, False])
 def test_it_is_withdrawn_by_a_stop_and_by_the_end_of_its_process(late: Late, by_stop: bool) -> None:
     with JobLock(late.paths.locks, "joba"):
-        while_it_waits(late, lambda: waiting.remove(late.paths, "jobb") if by_stop else late.stopped.set())
+        while_it_waits(late, lambda: remove_waiting(late.paths, "jobb") if by_stop else late.stopped.set())
     assert late.begun == []
     assert late.lines[-1] == "withdrawn before it began; nothing was rented"
-    assert not waiting.is_waiting(late.paths, "jobb")
+    assert not is_waiting(late.paths, "jobb")
 
 
 def test_a_file_that_describes_another_job_now_is_refused(late: Late) -> None:
-    (job,) = waiting.waiting_jobs(late.paths)
+    (job,) = waiting_jobs(late.paths)
     Path(job.file).write_text(JOB.format("jobc"))
     with pytest.raises(BadRequest, match="now describes job jobc, not jobb"):
         late.begins()
-    assert waiting.is_waiting(late.paths, "jobb")
+    assert is_waiting(late.paths, "jobb")
 
 
 def test_only_a_job_without_a_launcher_is_left_behind(late: Late) -> None:
-    assert waiting.left_behind(late.paths, "joba") is None
-    left = waiting.left_behind(late.paths, "jobb")
+    assert left_behind(late.paths, "joba") is None
+    left = left_behind(late.paths, "jobb")
     assert left is not None
     assert left.name == "jobb"
     with JobLock(late.paths.locks, "jobb"), pytest.raises(BadRequest, match="has not begun"):
-        waiting.left_behind(late.paths, "jobb")
+        left_behind(late.paths, "jobb")

@@ -16,8 +16,9 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan
 from spotctl.log.folding import fold
+from spotctl.log.jobs import JobLock
 from spotctl.log.state import RunState
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from spotctl.run.start.local_market import begin_market, continue_market, market_now, on_one_market
 
 

@@ -15,8 +15,9 @@ from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.log import events as ev
+from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.start.launch_plans import plan_of_run, stored_plans
 from spotctl.run.start.local_market import begin_market, market_start

@@ -12,7 +12,7 @@ from subprocess import Popen
 
 import pytest
 
-from spotctl.log.store import runner_of
+from spotctl.log.jobs import runner_of
 from tests.samples import LONG_RUN
 from tests.spotctl.cli.test_ctrl_c import started
 from tests.spotctl.command_line import spotctl

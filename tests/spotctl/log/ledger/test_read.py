@@ -14,8 +14,9 @@ from pricing_data.units import DAY, HOUR, MINUTE, parse_time
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
+from spotctl.log.jobs import JobLock
 from spotctl.log.ledger_reader import events_of, read, stored
-from spotctl.log.store import EventLog, JobLock
+from spotctl.log.store import EventLog
 from tests.spotctl.log.ledger.histories import JOB, nights
 
 MARKET = Market.parse("local/sim-east/sim-east-a/c4.xlarge")

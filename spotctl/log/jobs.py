@@ -1,0 +1,143 @@
+"""Which process runs a job, and which jobs wait for their turn.
+
+A job has one run at a time: the lock of a job belongs to a process and ends with it. A job that was launched and has
+not begun has a file, as long as it may still begin. Only one process can remove this file, and so decide: the launcher,
+which begins the job, or `spotctl stop`, which withdraws it. The files of a launcher that was killed remain.
+"""
+
+import fcntl
+import os
+import time
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from pricing_data.atomic_write import atomic_write
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths, make_private_folder
+from spotctl.log.outcomes import AlreadyRunning
+
+
+class JobLock(AbstractContextManager["JobLock"]):
+    """Held by the process that runs a job. The system releases it when the process ends, by whatever signal."""
+
+    def __init__(self, folder: Path, job: str) -> None:
+        make_private_folder(folder.parent)
+        make_private_folder(folder)
+        path = folder / f"{job}.lock"
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not any(_try_lock(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
+            holder = path.read_text().strip() or "unknown"
+            os.close(self._descriptor)
+            raise AlreadyRunning(f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)")
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, str(os.getpid()).encode())
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._descriptor)
+
+
+_PAUSES = (0.0, 0.02, 0.1)
+"""Seconds before attempts: a process that only checks the lock holds it for a moment."""
+
+
+def runner_of(folder: Path, job: str) -> int | None:
+    """The process that holds the lock of a job, or held it last; None if there was none."""
+    try:
+        return int((folder / f"{job}.lock").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def is_running(folder: Path, job: str) -> bool:
+    """Whether a process holds the lock of a job."""
+    try:
+        descriptor = os.open(folder / f"{job}.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool:
+    time.sleep(pause)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_used_elsewhere(folder: Path) -> bool:
+    """Whether another process runs a job."""
+    own = os.getpid()
+    names = [lock.stem for lock in folder.glob("*.lock")]
+    return any(is_running(folder, name) and runner_of(folder, name) != own for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job that has not begun, the jobs whose ends it waits for, when they are expected to have ended, by the market's
+    clock (None if that is unknown), and the job file."""
+
+    name: str
+    after: tuple[str, ...]
+    begins: int | None
+    file: str
+
+    def is_attended(self, paths: Paths) -> bool:
+        """Whether the launcher that will begin the job is at work."""
+        return is_running(paths.locks, self.name)
+
+    def awaited(self, paths: Paths) -> list[str]:
+        """The jobs that it still waits for."""
+        return [name for name in self.after if is_running(paths.locks, name)]
+
+
+def add_waiting(paths: Paths, job: WaitingJob) -> None:
+    """Adds a job; its launcher holds the job's lock."""
+    make_private_folder(paths.waiting)
+    with atomic_write(_file(paths, job.name)) as out:
+        out.write_bytes(msgspec.json.encode(job))
+
+
+def is_waiting(paths: Paths, name: str) -> bool:
+    """Whether a job may still begin."""
+    return _file(paths, name).exists()
+
+
+def remove_waiting(paths: Paths, name: str) -> bool:
+    """Removes a job, to begin or to withdraw it; False if it does not wait, or another process was faster."""
+    try:
+        _file(paths, name).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def waiting_jobs(paths: Paths) -> list[WaitingJob]:
+    """The jobs that have not begun, in the order in which they are expected to begin."""
+    jobs = dict[str, WaitingJob]()
+    for file in paths.waiting.glob("[!.]*.json"):
+        # Gone since then, or not written by spotctl.
+        with suppress(OSError, msgspec.MsgspecError):
+            jobs[file.stem] = msgspec.json.decode(file.read_bytes(), type=WaitingJob)
+    return sorted(jobs.values(), key=lambda job: (inf if job.begins is None else job.begins, job.name))
+
+
+def left_behind(paths: Paths, name: str) -> WaitingJob | None:
+    """A job that has not begun, and whose launcher is gone. BadRequest: its launcher is at work, and will begin it."""
+    job = next((job for job in waiting_jobs(paths) if job.name == name), None)
+    if job is not None and job.is_attended(paths):
+        raise BadRequest(f"job {name} has not begun, so it has no run yet ('spotctl status {name}' says why)")
+    return job
+
+
+def _file(paths: Paths, name: str) -> Path:
+    return paths.waiting / f"{name}.json"
