@@ -177,7 +177,7 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.log.jobs import remove_waiting, waiting_jobs
     from spotctl.log.ledger.uses import final_figures, without_run
-    from spotctl.log.statuses import read_log, unfinished_jobs
+    from spotctl.log.statuses import read_log, unfinished_runs
 
     # First, so that none begins when those before it have ended.
     paths = Paths(session.settings.home)
@@ -186,7 +186,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], json_=json_)
     endings, failure = list[tuple["RunState", "RunEnded"]](), None
-    for job in dict.fromkeys([*unfinished_jobs(session.settings), *(job for job in waits if job not in withdrawn)]):
+    for job in dict.fromkeys([*unfinished_runs(session.settings), *(job for job in waits if job not in withdrawn)]):
         try:
             endings.append(_stop_run(session, job))
         except SpotctlError as error:

@@ -98,12 +98,12 @@ def _watch(session: Session, job: str) -> None:
 def _active_jobs(session: Session) -> list[str]:
     """Active jobs, or the last one launched."""
     from spotctl.log.salvage import no_runs
-    from spotctl.log.statuses import job_names, unfinished_jobs
+    from spotctl.log.statuses import job_names, unfinished_runs
 
     names = job_names(session.settings)
     if not names:
         raise BadRequest(no_runs(Paths(session.settings.home)))
-    return unfinished_jobs(session.settings) or names[-1:]
+    return list(unfinished_runs(session.settings)) or names[-1:]
 
 
 def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoReturn:

@@ -269,18 +269,9 @@ class RunState:
         """Whether an order may still bring machines; open renewals and returns do not matter."""
         return bool(self.unclear) or any(isinstance(intent, ev.RentIntended) for intent in self.open.values())
 
-    @property
-    def spot_machines(self) -> Counter[Market]:
-        """Spot machines by market, with those of orders whose outcome is not known."""
-        return self._by_market(spot=True)
-
-    @property
-    def on_demand_machines(self) -> Counter[Market]:
-        """On-demand machines by market, with those of orders whose outcome is not known. Reserved ones count against no
-        quota of theirs."""
-        return self._by_market(spot=False)
-
-    def _by_market(self, *, spot: bool) -> Counter[Market]:
+    def by_market(self, *, spot: bool) -> Counter[Market]:
+        """Spot or on-demand machines by market, with those of orders whose outcome is not known. Reserved ones count
+        against no quota of theirs."""
         counts: Counter[Market] = Counter()
         for held in self.alive:
             allocation = self.allocations[held.allocation]

@@ -78,13 +78,8 @@ def job_names(settings: Settings) -> list[str]:
     return list(dict.fromkeys(event.job for event in began))
 
 
-def unfinished_jobs(settings: Settings) -> list[str]:
-    """Jobs whose latest run has not ended."""
-    return list(unfinished_runs(settings))
-
-
 def unfinished_runs(settings: Settings) -> dict[str, RunState]:
-    """Runs that have not ended, by job."""
+    """The latest runs of jobs that have not ended, by job."""
     path = Paths(settings.home).log
     if not store.exists(path):
         return {}

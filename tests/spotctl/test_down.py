@@ -27,7 +27,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         state = RunState(run=f"{job}-1", began=RunBegan(job, "local", {}, "", 0))
         return state, RunEnded(str(outcome), "", 0)
 
-    monkeypatch.setattr(statuses, "unfinished_jobs", lambda _: list(how))
+    monkeypatch.setattr(statuses, "unfinished_runs", lambda _: how)
     monkeypatch.setattr(runs, "stop", stop)
     return how
 

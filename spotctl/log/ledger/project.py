@@ -19,7 +19,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
 from spotctl.home.errors import SpotctlError
 from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, seconds_of, sent_amount
-from spotctl.log.events import Priced, RentIntended, Sent
+from spotctl.log.events import Priced, Sent
 from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
 from spotctl.log.ledger.uses import UseSpan, replacements, use_spans
 from spotctl.log.state import LEASE_ENDED, Held, RunState
@@ -68,8 +68,7 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
         rows += of_machine
     rows += [_egress(state, sent, settled=settled) for sent in state.sent]
     # An order without an answer may have brought machines that the log does not have.
-    is_open = bool(state.unclear) or any(isinstance(intent, RentIntended) for intent in state.open.values())
-    is_whole &= not state.lost and (watched or not is_open)
+    is_whole &= not state.lost and (watched or not state.has_open_order)
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if not is_whole and spent is not None:
         rows = [*(row._replace(doubtful=0) for row in rows), *_rest(state, spent - sum(row.amount for row in rows))]

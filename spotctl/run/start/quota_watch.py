@@ -40,18 +40,19 @@ class QuotaWatch:
             return None
         self._is_more = False
         parts, now = quotas_from(state.quotas), wall_us()
+        every = (*others.values(), state)
         spot = grown_parts(
             [part for part in parts if part.spot],
             account_quotas.known(self.settings, now),
             state.run,
-            {run: other.spot_machines for run, other in (others | {state.run: state}).items()},
+            {other.run: other.by_market(spot=True) for other in every},
             self._catalog,
         )
         on_demand = grown_parts(
             [part for part in parts if not part.spot],
             account_quotas.known(self.settings, now, spot=False),
             state.run,
-            {run: other.on_demand_machines for run, other in (others | {state.run: state}).items()},
+            {other.run: other.by_market(spot=False) for other in every},
             self._catalog,
         )
         text = ", ".join(map(str, (*spot, *on_demand)))

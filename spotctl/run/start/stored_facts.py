@@ -102,8 +102,8 @@ def read_account(settings: Settings, now: int) -> AccountQuotas:
     return AccountQuotas(
         spot,
         on_demand,
-        {job: state.spot_machines for job, state in running.items()},
-        {job: state.on_demand_machines for job, state in running.items()},
+        {job: state.by_market(spot=True) for job, state in running.items()},
+        {job: state.by_market(spot=False) for job, state in running.items()},
     )
 
 
