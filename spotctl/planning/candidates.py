@@ -1,6 +1,6 @@
 """Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
@@ -33,7 +33,7 @@ from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import PlanningFacts, remembered_of
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.offers import (
     Bools,
     Eligible,
@@ -75,17 +75,6 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _FittingKinds:
-    """A job with the kinds it may use: nu by kind, and the kinds worth examining."""
-
-    job: Job
-    eligible: Eligible
-    rates: Mapping[str, TypeSpeed]
-    nu: Floats
-    kinds: list[int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class KindColumns:
     """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, effective
     prices, the share of the paid time that evictions leave, and the quotas that the kinds count against."""
@@ -96,17 +85,6 @@ class KindColumns:
     usd_per_hour: Floats
     useful: Floats
     quotas: tuple[QuotaGroup, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KindPrices:
-    """By kind: dollars per hour in its best market, the share of the time that evictions leave there, and the standing
-    cost per hour (reliable machines, the value of time). Further, how long changes of machines take."""
-
-    usd_per_hour: Floats
-    useful: Floats
-    standing_usd_per_hour: Floats
-    overheads: Overheads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,16 +110,22 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     """
     snapshot = facts.snapshot
     usable = snapshot.usable & np.logical_or.reduce([in_zones(snapshot, job.spec.resources) for job in facts.jobs])
-    lowest = lowest_prices(snapshot, usable)
-    fitting = [_fitting_kinds(job, facts, usable, lowest) for job in facts.jobs]
-    wanted = sorted({kind for kinds in fitting for kind in kinds.kinds})
-    columns = columns_of(wanted, facts, usable)
-    return [(kinds.job, _demand(kinds, facts, columns)) for kinds in fitting], columns
+    lowest = snapshot.lowest_prices(usable)
+    matches = [eligible(snapshot, usable, job.spec) for job in facts.jobs]
+    fitting = [_fitting_kinds(job, facts, match, lowest) for job, match in zip(facts.jobs, matches, strict=True)]
+    examined = sorted({kind for _, _, kinds in fitting for kind in kinds})
+    columns = columns_of(examined, facts, usable)
+    return [
+        (job, _demand(job, facts, match, rates, nu[examined], columns))
+        for job, match, (rates, nu, _) in zip(facts.jobs, matches, fitting, strict=True)
+    ], columns
 
 
-def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) -> _FittingKinds:
+def _fitting_kinds(
+    job: Job, facts: PlanningFacts, matches: Eligible, lowest: Ints
+) -> tuple[dict[str, TypeSpeed], Floats, list[int]]:
+    """The speeds of the types that a job may use, nu by kind, and the kinds that are worth examining."""
     snapshot, spec = facts.snapshot, job.spec
-    matches = eligible(snapshot, usable, spec)
     kinds = matches.kinds.tolist()
     if job.place is not None:
         kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
@@ -159,26 +143,9 @@ def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) 
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
     most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
-    reserved = {
-        kind for kind in kinds if any(is_kind_of(named, snapshot.kinds[kind]) for named in _reserved(job, facts))
-    }
-    examined = {*_worth_examining(np.array(kinds), nu, lowest, most), *reserved}
-    return _FittingKinds(job, matches, speeds, nu, sorted(examined))
-
-
-def _reserved(job: Job, facts: PlanningFacts) -> Sequence[Reservation]:
-    return current(job.reservations, facts.snapshot.at)
-
-
-def _held_by_kind(
-    reservations: Sequence[Reservation], columns: KindColumns, together: Callable[[list[int]], int]
-) -> tuple[int, ...]:
-    """The machines that reservations hold of each kind; a gang is in one reservation."""
-    if not reservations:
-        return ()
-    return tuple(
-        together([0, *(named.machines for named in reservations if is_kind_of(named, kind))]) for kind in columns.kinds
-    )
+    named = current(job.reservations, snapshot.at)
+    reserved = (kind for kind in kinds if any(is_kind_of(each, snapshot.kinds[kind]) for each in named))
+    return speeds, nu, [*_worth_examining(np.array(kinds), nu, lowest, most), *reserved]
 
 
 def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, TypeSpeed] | None:
@@ -234,16 +201,24 @@ def _worth_examining(kinds: Ints, nu: Floats, lowest: Ints, most: int) -> list[i
     return numbers
 
 
-def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) -> Demand:
-    job, spec = fitting.job, fitting.job.spec
-    limits = spec.resources.machines
+def _demand(
+    job: Job,
+    facts: PlanningFacts,
+    matches: Eligible,
+    rates: Mapping[str, TypeSpeed],
+    nu: Floats,
+    columns: KindColumns,
+) -> Demand:
+    spec, limits = job.spec, job.spec.resources.machines
     most = max(limits.least, _MOST_MACHINES) if limits.most is None else limits.most
-    nu = fitting.nu[list(columns.numbers)]
     runs = np.flatnonzero(nu > 0)
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
-    gang = isinstance(spec.program, Command)
+    gang, named = isinstance(spec.program, Command), current(job.reservations, facts.snapshot.at)
+    # A gang is in one reservation.
+    together = max if gang else sum
+    held = [[each.machines for each in named if is_kind_of(each, kind)] for kind in columns.kinds if named]
     left = inf if job.deadline is None else (job.deadline - facts.snapshot.at - facts.overheads.startup) / HOUR
-    in_units = all(rate.in_units for rate in fitting.rates.values())
+    in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
     return Demand(
         name=spec.name,
@@ -257,11 +232,11 @@ def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) 
         budget_usd=job.budget_usd,
         gang=gang,
         roams=may_roam(spec) and not work.assumed,
-        reserved=_held_by_kind(_reserved(job, facts), columns, max if gang else sum),
+        reserved=tuple(together([0, *machines]) for machines in held),
         unit=_unit(spec) if in_units else "vCPU-hour",
-        rates=fitting.rates,
-        fitting=fitting.eligible.fitting,
-        unusable=tuple(fitting.eligible.unusable.tolist()),
+        rates=rates,
+        fitting=matches.fitting,
+        unusable=tuple(matches.unusable.tolist()),
     )
 
 
@@ -365,14 +340,6 @@ def useful_share(history: PriceSeries, hazard: Hazard | None, on_demand: int, ov
     return EvictionLoss(per_hour, startup_hours=overheads.startup / HOUR).useful_share
 
 
-def lowest_prices(snapshot: MarketSnapshot, usable: Bools) -> Ints:
-    """The lowest spot price by kind."""
-    rows = np.flatnonzero(usable)
-    lowest = np.full(len(snapshot.kinds), np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(lowest, snapshot.kind[rows], snapshot.price[rows])
-    return lowest
-
-
 def _cheapest_markets(facts: PlanningFacts, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
     """The rows of each kind's cheapest markets."""
     snapshot = facts.snapshot
@@ -389,19 +356,17 @@ def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tu
 
     Jobs that all use on-demand machines only are not compared by spot prices.
     """
-    listed = facts.snapshot.list_price(kind)
-    rents_spot = any(job.spec.strategy != ON_DEMAND for job in facts.jobs)
-    spot = (_effective_spot(facts, row, listed) for row in rows if rents_spot)
-    return min([(listed / NANOS_PER_DOLLAR, 1.0), *spot])
-
-
-def _effective_spot(facts: PlanningFacts, row: int, listed: int) -> tuple[float, float]:
-    market = facts.snapshot.history(row)
-    history = remembered_of(market, facts.snapshot.at)
-    hazard = in_force(market.market, facts.hazard_of(market.market), facts.snapshot.at)
-    share = useful_share(history, hazard, listed, facts.overheads)
-    usd = int(facts.snapshot.price[row]) / NANOS_PER_DOLLAR
-    return (effective_usd_per_hour(usd, share) if share > 0 else inf), share
+    snapshot, listed = facts.snapshot, facts.snapshot.list_price(kind)
+    best = listed / NANOS_PER_DOLLAR, 1.0
+    if all(job.spec.strategy == ON_DEMAND for job in facts.jobs):
+        return best
+    for row in rows:
+        history, market = snapshot.history(row), snapshot.markets[row]
+        hazard = in_force(market, facts.hazard_of(market), snapshot.at)
+        share = useful_share(history, hazard, listed, facts.overheads)
+        usd = effective_usd_per_hour(int(snapshot.price[row]) / NANOS_PER_DOLLAR, share) if share > 0 else inf
+        best = min(best, (usd, share))
+    return best
 
 
 def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> Floats:
@@ -444,11 +409,6 @@ def _why_never(named: Reservation, spec: JobSpec, rates: Mapping[str, TypeSpeed]
     return ""
 
 
-def _offer(snapshot: MarketSnapshot, row: int, rates: Mapping[str, TypeSpeed]) -> Offer:
-    market = snapshot.markets[row]
-    return Offer(market, rates[market.instance_type].nu, snapshot.list_price(int(snapshot.kind[row])))
-
-
 def reliable_machines(
     spec: JobSpec, rates: Mapping[str, TypeSpeed], home: int, snapshot: MarketSnapshot, columns: KindColumns
 ) -> Rent | None:
@@ -462,7 +422,8 @@ def reliable_machines(
     cheapest = min(usable, key=lambda j: snapshot.list_price(columns.numbers[j]))
     place = snapshot.markets[columns.rows[cheapest][0]]
     if wanted.type is None:
-        return Rent(_offer(snapshot, columns.rows[cheapest][0], rates), wanted.machines, None)
+        nu = rates[columns.kinds[cheapest].type].nu
+        return Rent(snapshot.offer(columns.rows[cheapest][0], nu), wanted.machines, None)
     market = Market(place.cloud, place.region, place.zone, wanted.type)
     try:
         vcpus = snapshot.catalog.instance_type(market.cloud, market.instance_type).vcpus
@@ -473,16 +434,15 @@ def reliable_machines(
 
 
 def machine_options(
-    job: Demand, share: JobShare, kinds: Sequence[MachineKind], prices: KindPrices, groups: Sequence[QuotaGroup]
+    job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
 ) -> list[MachineOption]:
     """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
-    enough."""
-    own = [replace(group, most=limit) for group, limit in zip(groups, share.amounts, strict=True)]
+    enough. `standing_usd` are the dollars that an hour costs with each kind besides its machines."""
     caps = np.array(share.caps)
     # Hours of work mean hours on the kind that they are counted in.
     in_hours = job.work.hours is not None and not job.work.assumed
     alone = job.gang or in_hours
-    chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, kinds, prices, own)
+    chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, columns, standing_usd, overheads)
     fallback = _cheapest_kind(job, share, caps)
     return [*chosen, *(option for option in fallback if option.home not in {option.home for option in chosen})]
 
@@ -497,22 +457,21 @@ def aim_of(job: Demand) -> Aim:
 
 
 def _mixtures(
-    job: Demand, share: JobShare, kinds: Sequence[MachineKind], prices: KindPrices, groups: Sequence[QuotaGroup]
+    job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
 ) -> list[MachineOption]:
     """The best mixture of each region, in the order of the job's aim."""
     ranked: list[tuple[tuple[float, ...], MachineOption]] = []
-    aim = aim_of(job)
-    lasting = replace(job, nu=job.nu * prices.useful)
-    for place in places(kinds):
-        terms = mixture_terms(lasting, place, np.array(share.caps), groups, prices.usd_per_hour)
-        mixing = Mixing(
-            aim, job.least, job.most, {}, {}, prices.overheads, float(prices.standing_usd_per_hour[place[0]])
-        )
+    aim, groups = aim_of(job), columns.quotas
+    own = [replace(group, most=limit) for group, limit in zip(groups, share.amounts, strict=True)]
+    lasting, usd_per_hour = replace(job, nu=job.nu * columns.useful), columns.usd_per_hour * columns.useful
+    for place in places(columns.kinds):
+        terms = mixture_terms(lasting, place, np.array(share.caps), own, usd_per_hour)
+        mixing = Mixing(aim, job.least, job.most, {}, {}, overheads, float(standing_usd[place[0]]))
         terms = replace(terms, usd_per_hour=mixing.usd_per_hour, change_hours=mixing.change_hours)
         schedule = _schedule(job, mixing, terms)
         if schedule is None:
             continue
-        ranked.append((_rank(job, schedule, aim), _option(job, terms, schedule, aim, groups)))
+        ranked.append((_rank(job, schedule, aim), _option(job, terms, schedule, aim, own)))
     return [option for _, option in sorted(ranked, key=lambda pair: pair[0])]
 
 

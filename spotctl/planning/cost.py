@@ -23,8 +23,8 @@ from spotctl.agent.interval import best_interval
 from spotctl.files.job.programs import Command
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import CHECKPOINT, with_local_starts, within_the_hour
-from spotctl.planning.forecast import RATE_HOURS, launch_times
+from spotctl.planning.facts import CHECKPOINT, launch_times, with_local_starts, within_the_hour
+from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import on_demand_limits
 from spotctl.planning.values import (
@@ -33,13 +33,12 @@ from spotctl.planning.values import (
     Choice,
     Demand,
     FirstDecision,
-    FleetPlan,
+    Fleet,
     Job,
     JobEstimate,
     OnDemand,
     PlanCost,
     PriceDate,
-    Term,
 )
 
 LONGEST_RUN = 366 * DAY
@@ -57,14 +56,6 @@ SYNTHETIC, STORED = "synthetic", "stored spot price"
 
 
 @dataclass(frozen=True, slots=True)
-class Todo:
-    """Work in machine-hours times nu, None for a job of fixed duration; and its longest duration."""
-
-    amount: float | None
-    longest_hours: float
-
-
-@dataclass(frozen=True, slots=True)
 class Conditions:
     """Billing, overheads and reliable machines of a job."""
 
@@ -72,22 +63,6 @@ class Conditions:
     application: Application
     startup: int
     reliable: Rent | None
-
-
-@dataclass(frozen=True, slots=True)
-class PricedRent:
-    """An allocation with a fixed price and beta."""
-
-    rent: Rent
-    price: int
-    beta: float
-    seconds_to_eviction: float | None
-
-    @classmethod
-    def of(cls, rent: Rent, price: int, beta: Estimate) -> "PricedRent":
-        """The allocation at its expected price and beta."""
-        paid = rent.offer.on_demand if rent.bid is None else price
-        return cls(rent, paid, beta.probability, beta.median_seconds_to_eviction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +80,14 @@ class OnDemandWork:
     ending: int
 
     @classmethod
-    def of(cls, allocated: AllocatedJob, fleet_plan: FleetPlan, todo: Todo) -> "OnDemandWork":
-        """The work of a planned job, with the checkpoints that it also writes on demand."""
+    def of(cls, allocated: AllocatedJob, fleet: Fleet, amount: float | None, longest_hours: float) -> "OnDemandWork":
+        """The work of a planned job in machine-hours times nu, with the checkpoints that it also writes on demand."""
         spec, times = allocated.job.spec, launch_times(allocated.job.spec)
-        startup = with_local_starts(fleet_plan.fleet.overheads, spec).startup
-        saved = checkpoints_of(allocated.job, (), fleet_plan.market_history) if allocated.job.saves else None
+        startup = with_local_starts(fleet.overheads, spec).startup
+        saved = checkpoints_of(allocated.job) if allocated.job.saves else None
         useful = 1.0 if saved is None else saved.useful_share
-        amount = None if todo.amount is None else todo.amount * HOUR / useful
-        return cls(amount, todo.longest_hours * HOUR, startup, times.order, times.ending)
+        lasting = None if amount is None else amount * HOUR / useful
+        return cls(lasting, longest_hours * HOUR, startup, times.order, times.ending)
 
     def on(self, rent: Rent) -> OnDemand:
         """The cost, by the rule of the machines' cloud, and the duration on some machines."""
@@ -126,25 +101,32 @@ class OnDemandWork:
 
 
 def estimate_cost(
-    allocated: AllocatedJob, fleet_plan: FleetPlan, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob, fleet: Fleet, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
 ) -> PlanCost:
     """The cost if the job keeps what it begins with; raises NotInTime if the machines make no progress."""
-    history = fleet_plan.market_history
-    prices = [fleet_plan.prices[rent.offer.market] for rent in first.rents]
-    betas = [beta_of(history, rent, price) for rent, price in zip(first.rents, prices, strict=True)]
-    parts = list(map(PricedRent.of, first.rents, prices, betas))
-    conditions, todo = conditions_of(fleet_plan, first.interval), _todo(allocated)
-    expected = estimate(parts, conditions, todo)
+    work = allocated.demand.work
+    amount = None if work.timed else allocated.demand.amount
+    rented = [_choice(fleet, rent) for rent in first.rents]
+    expected = estimate(rented, conditions_of(fleet, first.interval), amount, work.longest)
     _check_length(expected, allocated.demand, first)
     choice = tuple(
-        _choice(history, part, beta, usd_per_work(share))
-        for part, beta, share in zip(parts, betas, expected.first.shares, strict=False)
+        replace(chosen, usd_per_work=usd_per_work(share))
+        for chosen, share in zip(rented, expected.first.shares, strict=False)
     )
-    fallback = OnDemandWork.of(allocated, fleet_plan, todo).on(fleet_plan.instead)
-    on_demand = _cheapest_on_demand(allocated, fleet_plan, expected, todo, snapshot, columns)
-    rents = [*(chosen.rent for chosen in choice), fleet_plan.fleet.reliable, on_demand.rent]
+    own = OnDemandWork.of(allocated, fleet, amount, work.longest)
+    fallback, on_demand = own.on(fleet.instead), _cheapest_on_demand(allocated, fleet, expected, own, snapshot, columns)
+    rents = [*(chosen.rent for chosen in choice), fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
     return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
+
+
+def _choice(fleet: Fleet, rent: Rent) -> Choice:
+    """An allocation at its expected price and eviction probability."""
+    history, price = fleet.market_history, fleet.price(rent.offer)
+    beta = beta_of(history, rent, price)
+    hazard = None if rent.bid is None else history.hazards[rent.offer.market]
+    paid = rent.offer.on_demand if rent.bid is None else price
+    return Choice(rent, paid, beta, evidence="price" if hazard is None else hazard.kind)
 
 
 def _check_length(expected: JobEstimate, demand: Demand, first: FirstDecision) -> None:
@@ -160,32 +142,21 @@ def _check_length(expected: JobEstimate, demand: Demand, first: FirstDecision) -
         )
 
 
-def _choice(history: KnownPast, part: PricedRent, beta: Estimate, usd: float) -> Choice:
-    rent = part.rent
-    hazard = None if rent.bid is None else history.hazards[rent.offer.market]
-    return Choice(rent, part.price, beta, usd, "price" if hazard is None else hazard.kind)
-
-
-def _todo(allocated: AllocatedJob) -> Todo:
-    work = allocated.demand.work
-    return Todo(None if work.timed else allocated.demand.amount, work.longest)
-
-
-def conditions_of(fleet_plan: FleetPlan, kept: CheckpointInterval | None) -> Conditions:
+def conditions_of(fleet: Fleet, kept: CheckpointInterval | None) -> Conditions:
     """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work since the last one: on
     average half an interval."""
-    overheads = within_the_hour(fleet_plan.fleet.overheads)
+    overheads = within_the_hour(fleet.overheads)
     phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
     application = Application(phi, overheads.resize, overheads.eviction + lost)
-    cloud = fleet_plan.fleet.baseline.offer.market.cloud
-    return Conditions(rule_of_cloud(cloud), application, overheads.startup, fleet_plan.fleet.reliable)
+    cloud = fleet.baseline.offer.market.cloud
+    return Conditions(rule_of_cloud(cloud), application, overheads.startup, fleet.reliable)
 
 
 def _cheapest_on_demand(
     allocated: AllocatedJob,
-    fleet_plan: FleetPlan,
+    fleet: Fleet,
     expected: JobEstimate,
-    todo: Todo,
+    own: OnDemandWork,
     snapshot: MarketSnapshot,
     columns: KindColumns,
 ) -> OnDemand:
@@ -194,31 +165,24 @@ def _cheapest_on_demand(
     If the length of the job is unknown, they do what the plan does in the time that its forecast covers, and the result
     is per hour of that time.
     """
-    startup = fleet_plan.fleet.overheads.startup / HOUR
+    startup = fleet.overheads.startup / HOUR
     if not allocated.demand.work.assumed:
-        return _cheapest(
-            allocated,
-            fleet_plan,
-            OnDemandWork.of(allocated, fleet_plan, todo),
-            expected.hours - startup,
-            snapshot,
-            columns,
-        )
+        return _cheapest(allocated, fleet, own, expected.hours - startup, snapshot, columns)
     done = expected.first.work + (RATE_HOURS - 1) * expected.later.work
-    work = OnDemandWork.of(allocated, fleet_plan, Todo(done, inf))
-    fleet = _cheapest(allocated, fleet_plan, work, RATE_HOURS - startup, snapshot, columns)
-    return replace(fleet, usd=fleet.usd / (RATE_HOURS + (work.order + work.ending) / HOUR), hours=1.0)
+    work = OnDemandWork.of(allocated, fleet, done, inf)
+    rented = _cheapest(allocated, fleet, work, RATE_HOURS - startup, snapshot, columns)
+    return replace(rented, usd=rented.usd / (RATE_HOURS + (work.order + work.ending) / HOUR), hours=1.0)
 
 
 def _cheapest(
     allocated: AllocatedJob,
-    fleet_plan: FleetPlan,
+    fleet: Fleet,
     work: OnDemandWork,
     within_hours: float,
     snapshot: MarketSnapshot,
     columns: KindColumns,
 ) -> OnDemand:
-    own = fleet_plan.instead
+    own = fleet.instead
     best = work.on(own)
     # A job that ends after a fixed time needs as much work per hour instead.
     amount = own.machines * own.offer.nu if work.amount is None else work.amount
@@ -227,9 +191,9 @@ def _cheapest(
         if work.amount is not None and offer.on_demand / offer.nu * amount / HOUR / NANOS_PER_DOLLAR >= best.usd:
             break
         for machines in _counts(
-            allocated, fleet_plan, offer, snapshot, work, ceil(amount / (offer.nu * within) - _ROUNDING)
+            allocated, fleet, offer, snapshot, work, ceil(amount / (offer.nu * within) - _ROUNDING)
         ):
-            best = min(best, work.on(Rent(offer, machines, None)), key=lambda fleet: fleet.usd)
+            best = min(best, work.on(Rent(offer, machines, None)), key=lambda rented: rented.usd)
     return best
 
 
@@ -242,7 +206,7 @@ def _offers(allocated: AllocatedJob, snapshot: MarketSnapshot, columns: KindColu
 
 def _counts(
     allocated: AllocatedJob,
-    fleet_plan: FleetPlan,
+    fleet: Fleet,
     offer: Offer,
     snapshot: MarketSnapshot,
     work: OnDemandWork,
@@ -250,7 +214,7 @@ def _counts(
 ) -> Iterator[int]:
     """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour."""
     demand = allocated.demand
-    limits = on_demand_limits((offer,), fleet_plan.fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog)
+    limits = on_demand_limits((offer,), fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog)
     most = min(demand.most, limits.get(offer.market, demand.most))
     if demand.gang:
         yield from [demand.most] if fewest <= demand.most <= most else []
@@ -294,25 +258,25 @@ def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
     )
 
 
-def first_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
+def first_hour(parts: Sequence[Choice], conditions: Conditions) -> CostPerWork:
     """Cost and work of the first hour."""
     new = [_new(part, conditions) for part in parts]
     return evaluate([*new, *_reliable(conditions)], conditions.application)
 
 
-def later_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
+def later_hour(parts: Sequence[Choice], conditions: Conditions) -> CostPerWork:
     """Cost and work of any later hour, with evicted machines replaced."""
     held = [_replaced(part, conditions) for part in parts]
     return evaluate([*held, *_reliable(conditions)], conditions.application)
 
 
-def _new(part: PricedRent, conditions: Conditions) -> FootprintAllocation:
+def _new(part: Choice, conditions: Conditions) -> FootprintAllocation:
     return FootprintAllocation(
         market=part.rent.offer.market,
         machines=part.rent.machines,
         price=part.price,
         nu=part.rent.offer.nu,
-        beta=part.beta,
+        beta=part.beta.probability,
         eviction_after=_after(part),
         paid_seconds=_paid(part, conditions, 0),
         startup=conditions.startup,
@@ -320,35 +284,36 @@ def _new(part: PricedRent, conditions: Conditions) -> FootprintAllocation:
     )
 
 
-def _replaced(part: PricedRent, conditions: Conditions) -> FootprintAllocation:
+def _replaced(part: Choice, conditions: Conditions) -> FootprintAllocation:
     """An allocation whose evicted machines are replaced: a replacement is billed like a new machine, and starts up.
 
     If lives end at random with rate r and begin with a start-up s, the share exp(-r s) is work, as in
     `effective_price`.
     """
     rest = 1 - (_after(part) or HOUR) / HOUR
-    paid = _paid(part, conditions, HOUR) + part.beta * rest * _paid(part, conditions, 0)
+    paid = _paid(part, conditions, HOUR) + part.beta.probability * rest * _paid(part, conditions, 0)
     starting = -np.expm1(-_per_hour(part) * conditions.startup / HOUR)
-    after = HOUR if part.beta else None
+    after = HOUR if part.beta.probability else None
     return replace(
         _new(part, conditions), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
     )
 
 
-def _per_hour(part: PricedRent) -> float:
+def _per_hour(part: Choice) -> float:
     """The eviction rate per hour, taken as constant within the hour."""
-    return float(cumulative_hazard(np.float64(part.beta)))
+    return float(cumulative_hazard(np.float64(part.beta.probability)))
 
 
-def _after(part: PricedRent) -> float | None:
-    if not part.beta:
+def _after(part: Choice) -> float | None:
+    if not part.beta.probability:
         return None
-    return HOUR / 2 if part.seconds_to_eviction is None else part.seconds_to_eviction * SECOND
+    median = part.beta.median_seconds_to_eviction
+    return HOUR / 2 if median is None else median * SECOND
 
 
-def _paid(part: PricedRent, conditions: Conditions, age: int) -> float:
+def _paid(part: Choice, conditions: Conditions, age: int) -> float:
     """Billed seconds per hour."""
-    if part.rent.bid is None or not part.beta:
+    if part.rent.bid is None or not part.beta.probability:
         return 3600.0
     per_hour = _per_hour(part)
     return float(expected_seconds(conditions.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
@@ -364,28 +329,26 @@ def usd_per_work(share: CostShare) -> float:
     return share.cost_usd / share.work if share.work > 0 else inf
 
 
-def estimate(parts: Sequence[PricedRent], conditions: Conditions, todo: Todo) -> JobEstimate:
-    """The estimate if the footprint is kept to the end."""
+def estimate(
+    parts: Sequence[Choice], conditions: Conditions, amount: float | None, longest_hours: float = inf
+) -> JobEstimate:
+    """The estimate if the footprint is kept until some work (None for a job of fixed duration) is done."""
     first, later = first_hour(parts, conditions), later_hour(parts, conditions)
-    hours = _hours(first.work, later.work, conditions.startup / HOUR, todo)
+    hours = _hours(first.work, later.work, conditions.startup / HOUR, amount, longest_hours)
     terms = tuple(
-        Term(early.allocation.market, early.allocation.machines, _upto(early.cost_usd, late.cost_usd, hours))
+        early.cost_usd * hours if hours <= 1 else early.cost_usd + late.cost_usd * (hours - 1)
         for early, late in zip(first.shares, later.shares, strict=True)
     )
     return JobEstimate(hours, terms, first, later)
 
 
-def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
-    longest = startup + todo.longest_hours
-    if todo.amount is None:
+def _hours(first: float, later: float, startup: float, amount: float | None, longest_hours: float) -> float:
+    longest = startup + longest_hours
+    if amount is None:
         return longest
-    if todo.amount <= first:
-        return min(startup + (1 - startup) * todo.amount / first, longest)
-    return min(1 + (todo.amount - first) / later, longest) if later > 0 else longest
-
-
-def _upto(first: float, later: float, hours: float) -> float:
-    return first * hours if hours <= 1 else first + later * (hours - 1)
+    if amount <= first:
+        return min(startup + (1 - startup) * amount / first, longest)
+    return min(1 + (amount - first) / later, longest) if later > 0 else longest
 
 
 def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
@@ -404,9 +367,9 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
     return min(1 / (crossing + rent.machines * hazard.rate[0] / HOUR), hazard.longest_life * HOUR)
 
 
-def checkpoints_of(job: Job, rents: Sequence[tuple[Rent, int]], market_history: KnownPast) -> CheckpointInterval | None:
-    """The interval of a command for some allocations and their current prices, the shortest mean lifetime counts; None
-    for a training.
+def checkpoints_of(job: Job, lives: Iterable[float] = ()) -> CheckpointInterval | None:
+    """The interval of a command for allocations with some mean lives, of which the shortest counts; None for a
+    training.
 
     A checkpoint takes as long as in earlier runs. Without any, a program is assumed to save no more often than it can
     afford: an interval in the job file bounds the assumed cost.
@@ -414,7 +377,7 @@ def checkpoints_of(job: Job, rents: Sequence[tuple[Rent, int]], market_history: 
     program = job.spec.program
     if not isinstance(program, Command):
         return None
-    life = min((mean_life(market_history, rent, price) for rent, price in rents), default=inf)
+    life = min(lives, default=inf)
     every = None if program.checkpoint is None else program.checkpoint.every
     if every is None:
         taken = CHECKPOINT.write if job.save_time is None else job.save_time

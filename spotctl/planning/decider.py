@@ -1,6 +1,6 @@
 """Step 4 of a plan: the decision object of a job, on machines that are as good as one option. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -12,14 +12,13 @@ from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming, observed, regions_of
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.forecast.values import KnownPast
 from bidbrain.replay.pace import MOST_STARTS, PastJobs
 from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Look, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
-from bidbrain.strategies.names import DEADLINE, REGIONS, known, of_earlier_version
+from bidbrain.strategies.names import DEADLINE, ON_DEMAND, REGIONS, known, of_earlier_version
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.registry import default_for, set_up
 from bidbrain.values import Overheads
@@ -35,28 +34,25 @@ from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import (
     KindColumns,
     MachineOption,
-    _offer,
     reliable_machines,
     reserved_offers,
     usd_per_hour,
     useful_share,
 )
-from spotctl.planning.cost import checkpoints_of
+from spotctl.planning.cost import checkpoints_of, mean_life
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.facts import CHECKPOINT, PlanningFacts, declared_gb, past_of, transfer_time, within_the_hour
-from spotctl.planning.forecast import RATE_HOURS, launch_times
+from spotctl.planning.facts import CHECKPOINT, PlanningFacts, launch_times, past_of, transfer_time, within_the_hour
+from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones
-from spotctl.planning.quotas import check_on_demand, on_demand_limits, shared_quotas, spot_quotas
+from spotctl.planning.quotas import on_demand_limits, shared_quotas, spot_quotas, tightest
 from spotctl.planning.values import (
     AllocatedJob,
-    CheckpointInterval,
     ChosenStrategy,
     Demand,
     FirstDecision,
-    FleetPlan,
+    Fleet,
     JobShare,
     PlannedMixture,
-    RentableFleet,
 )
 
 _ROUNDING, _SAME_SPEED = 1e-9, 1e-6
@@ -84,36 +80,73 @@ _DEADLINE_REASON = (
 
 def rentable_fleet(
     allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
-) -> tuple[AllocatedJob, FleetPlan]:
+) -> tuple[AllocatedJob, Fleet]:
     """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
     to keep its deadline.
 
     Raises NotInTime if a strategy that needs on-demand machines gets too few.
     """
-    fleet_plan = _plan_fleet(allocated, option, facts, columns)
-    fleet, fallback = fleet_plan.fleet, fleet_plan.fallback
-    check_on_demand(allocated.job.spec, fallback, fleet, allocated.share.on_demand_quotas, facts.snapshot.catalog)
-    if allocated.demand.roams and 0 < fallback.machines < fleet.baseline.machines:
-        _check_may_stay(allocated, fleet_plan)
-        staying = replace(allocated, demand=replace(allocated.demand, roams=False))
-        return staying, _plan_fleet(staying, option, facts, columns)
-    return allocated, fleet_plan
+    spec, fleet = allocated.job.spec, _fleet(allocated, option, facts, columns)
+    needed, held = fleet.baseline, fleet.fallback
+    if spec.strategy in (ON_DEMAND, REGIONS) and not held.machines:
+        market, limits = needed.offer.market, allocated.share.on_demand_quotas
+        most, quota = tightest(limits, market, fleet.reliable, facts.snapshot.catalog)
+        raise NotInTime(
+            f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} on-demand machines"
+            f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it ('spotctl doctor' says"
+            " how), or choose fewer or smaller machines, or another region"
+        )
+    if not allocated.demand.roams or not 0 < held.machines < needed.machines:
+        return allocated, fleet
+    if spec.strategy == REGIONS:
+        raise NotInTime(
+            f"{spec.name}: strategy regions needs {needed.machines} machines of {needed.offer.market.instance_type} on"
+            f" demand near the deadline, but quotas allow {held.machines}; raise the quota ('spotctl doctor' says how),"
+            " or write strategy: auto"
+        )
+    staying = replace(allocated, demand=replace(allocated.demand, roams=False))
+    return staying, _fleet(staying, option, facts, columns)
 
 
 def build_decider(
-    allocated: AllocatedJob, fleet_plan: FleetPlan, option: MachineOption, columns: KindColumns, lists: ListPrices
+    allocated: AllocatedJob, fleet: Fleet, option: MachineOption, columns: KindColumns, catalog: Catalog
 ) -> tuple[ChosenStrategy, Decider]:
     """The job's strategy, kept within the job's machines, quotas and deadline, and its name with the reason for it."""
-    roams, known = allocated.demand.roams and fleet_plan.fallback.machines > 0, _strategy_inputs(allocated, fleet_plan)
-    named, strategy = _chosen_strategy(allocated, known, roams=roams)
+    spec, roams = allocated.job.spec, allocated.demand.roams and fleet.fallback.machines > 0
+    inputs = _strategy_inputs(allocated, fleet, catalog)
+    named = allocated.strategy or strategy_for(spec, fleet.baseline.offer.market.cloud, roams=roams)
+    # Where `regions` decides, this strategy only serves the deadline's safety net.
+    made = set_up("on-demand" if roams else named.name, inputs)
+    strategy, deadline, roaming = made.strategy, _last_moment(allocated), None
+    if made.note:
+        named = replace(named, reason=f"{named.reason}; {made.note}")
     if option.schedule is not None:
-        strategy = Mixed(strategy, _mixing(allocated, option, fleet_plan, columns))
-    roaming = _roaming(allocated, fleet_plan, lists) if roams else None
-    return named, _decider(allocated, fleet_plan, known, strategy, roaming)
+        strategy = Mixed(strategy, _mixing(allocated, option, fleet, columns))
+    if roams:
+        history, saved = fleet.market_history, allocated.job.declared_gb
+        roaming = roaming_of(fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved)
+    decider = Decider(
+        offers=fleet.offers,
+        baseline=fleet.baseline,
+        reliable=fleet.reliable,
+        most_nu=fleet.most_nu,
+        limits=fleet.limits,
+        overheads=fleet.overheads,
+        deadline=deadline,
+        strategy=strategy,
+        billing=inputs.billing,
+        lease=LeaseTimes.of(spec).committed,
+        worth=None if deadline is None or roaming is not None else _worth(allocated, fleet),
+        roaming=None if deadline is None else roaming,
+        caps_bids=True,
+        most_bid=spec.max_bid,
+        reserved=fleet.reserved,
+    )
+    return named, decider
 
 
 def first_decision(
-    allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: ChosenStrategy, decider: Decider, now: int
+    allocated: AllocatedJob, fleet: Fleet, strategy: ChosenStrategy, decider: Decider, now: int
 ) -> tuple[Decider, FirstDecision]:
     """The decision with which the job begins, and the decider that makes it; raises NotInTime or OverBudget if nothing
     would be rented.
@@ -121,10 +154,11 @@ def first_decision(
     The interval between checkpoints follows from the machines; a decider with a deadline then decides again, at the
     speed that checkpoints leave.
     """
-    situation = _situation(allocated, fleet_plan, decider, now)
+    situation = _situation(allocated, fleet, decider, now)
     decision = _decision(allocated, decider, situation)
     mixture = _mixture(decider.strategy, situation)
-    interval = _checkpoint_interval(allocated, fleet_plan, _rents(decision))
+    lives = (mean_life(fleet.market_history, rent, fleet.price(rent.offer)) for rent in _rents(decision))
+    interval = checkpoints_of(allocated.job, lives)
     checkpoints = interval if allocated.job.saves else None
     if checkpoints is not None:
         decider = replace(decider, speed=checkpoints.useful_share)
@@ -134,40 +168,17 @@ def first_decision(
     return decider, FirstDecision(strategy, decision.reason, _rents(decision), interval, checkpoints, mixture, outlooks)
 
 
-def _check_may_stay(allocated: AllocatedJob, fleet_plan: FleetPlan) -> None:
-    """Raises NotInTime if the job's strategy moves between regions in any case."""
-    needed, held = fleet_plan.fleet.baseline, fleet_plan.fallback
-    if allocated.job.spec.strategy == REGIONS:
-        raise NotInTime(
-            f"{allocated.demand.name}: strategy regions needs {needed.machines} machines of"
-            f" {needed.offer.market.instance_type} on demand near the deadline, but quotas allow {held.machines}; raise"
-            " the quota ('spotctl doctor' says how), or write strategy: auto"
-        )
-
-
-def _strategy_inputs(allocated: AllocatedJob, fleet_plan: FleetPlan) -> StrategyInputs:
-    hours = _hours(allocated, fleet_plan.fleet)
-    return strategy_inputs(fleet_plan.market_history, fleet_plan.fleet, hours, allocated.job.value_of_time_usd)
-
-
-def _chosen_strategy(allocated: AllocatedJob, known: StrategyInputs, *, roams: bool) -> tuple[ChosenStrategy, Strategy]:
-    """The name of the strategy and the reason for it, and the strategy, made from what is known."""
-    named = allocated.strategy or strategy_for(allocated.job.spec, known.baseline.offer.market.cloud, roams=roams)
-    # Where `regions` decides, this strategy only serves the deadline's safety net.
-    made = set_up("on-demand" if roams else named.name, known)
-    return replace(named, reason=f"{named.reason}; {made.note}") if made.note else named, made.strategy
-
-
-def _mixing(allocated: AllocatedJob, option: MachineOption, fleet_plan: FleetPlan, columns: KindColumns) -> Mixing:
+def _mixing(allocated: AllocatedJob, option: MachineOption, fleet: Fleet, columns: KindColumns) -> Mixing:
     """The terms on which a strategy follows the job's mixture."""
-    demand, fleet, history = allocated.demand, fleet_plan.fleet, fleet_plan.market_history
+    demand, history = allocated.demand, fleet.market_history
+    listed = {offer.market: offer.on_demand for offer in fleet.offers}
     return Mixing(
         aim=option.aim,
         least=demand.least,
         most=demand.most,
-        most_of_type=fleet_plan.limits.by_type,
+        most_of_type=fleet.limits.by_type,
         useful={
-            market: useful_share(series, history.hazards[market], _listed(fleet, market), fleet.overheads)
+            market: useful_share(series, history.hazards[market], listed[market], fleet.overheads)
             for market, series in history.histories.items()
         },
         overheads=fleet.overheads,
@@ -179,38 +190,6 @@ def _mixing(allocated: AllocatedJob, option: MachineOption, fleet_plan: FleetPla
     )
 
 
-def _listed(fleet: RentableFleet, market: Market) -> int:
-    return next(offer.on_demand for offer in fleet.offers if offer.market == market)
-
-
-def _decider(
-    allocated: AllocatedJob,
-    fleet_plan: FleetPlan,
-    known: StrategyInputs,
-    strategy: Strategy,
-    roaming: Roaming | None,
-) -> Decider:
-    fleet = fleet_plan.fleet
-    deadline = _last_moment(allocated)
-    return Decider(
-        offers=fleet.offers,
-        baseline=fleet.baseline,
-        reliable=fleet.reliable,
-        most_nu=fleet.most_nu,
-        limits=fleet_plan.limits,
-        overheads=fleet.overheads,
-        deadline=deadline,
-        strategy=strategy,
-        billing=known.billing,
-        lease=LeaseTimes.of(allocated.job.spec).committed,
-        worth=None if deadline is None or roaming is not None else _worth(allocated, fleet_plan),
-        roaming=None if deadline is None else roaming,
-        caps_bids=True,
-        most_bid=allocated.job.spec.max_bid,
-        reserved=fleet_plan.reserved,
-    )
-
-
 def _last_moment(allocated: AllocatedJob) -> int | None:
     """The deadline, less the time that a launch takes around its work; None if the job has none, or no known length."""
     if allocated.demand.work.assumed or allocated.job.deadline is None:
@@ -219,33 +198,20 @@ def _last_moment(allocated: AllocatedJob) -> int | None:
     return allocated.job.deadline - times.order - times.ending
 
 
-def _roaming(allocated: AllocatedJob, fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:
-    history, saved = fleet_plan.market_history, declared_gb(allocated.job.spec)
-    return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.now, lists, saved)
-
-
-def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy | None:
+def _worth(allocated: AllocatedJob, fleet: Fleet) -> DeadlineStrategy | None:
     """The worth of slack, from the length on demand, the cost of changing machines, and how cheap spot is now; None
     without on-demand machines."""
-    fleet, fallback = fleet_plan.fleet, fleet_plan.fallback
+    fallback = fleet.fallback
     if not fallback.machines:
         return None
     rate = fallback.machines * fallback.offer.nu
     work = max(round(allocated.demand.work_amount(fleet.most_nu) / rate), 1)
-    spot = min(fleet_plan.prices[offer.market] / offer.nu for offer in fleet.offers)
+    spot = min(fleet.price(offer) / offer.nu for offer in fleet.offers)
     ratio = fallback.offer.on_demand / fallback.offer.nu / spot
     return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
 
 
-def _hours(allocated: AllocatedJob, fleet: RentableFleet) -> float:
-    """How long the job would take on demand; if its length is unknown, the time that its forecast covers."""
-    if allocated.demand.work.assumed:
-        return float(RATE_HOURS)
-    baseline = fleet.baseline
-    return allocated.demand.work_amount(fleet.most_nu) / (baseline.machines * baseline.offer.nu) / HOUR
-
-
-def _situation(allocated: AllocatedJob, fleet_plan: FleetPlan, decider: Decider, now: int) -> Situation:
+def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int) -> Situation:
     """The situation of the first decision: nothing is held, and the budget pays for the reliable machines first."""
     budget = allocated.job.budget_usd
     reliable = decider.reliable
@@ -253,21 +219,21 @@ def _situation(allocated: AllocatedJob, fleet_plan: FleetPlan, decider: Decider,
     return Situation(
         now,
         decider.offers,
-        lambda offer: fleet_plan.prices[offer.market],
+        fleet.price,
         (),
         decider.baseline,
         decider.most_nu,
-        fleet_plan.work_left,
+        allocated.demand.work_left(fleet.most_nu),
         usd_left=inf if budget is None else budget - reserved,
         usd_reserved=reserved,
         deadline=decider.deadline,
-        spell=lambda: _spell(fleet_plan, now),
+        spell=lambda: _spell(fleet, now),
     )
 
 
-def _spell(fleet_plan: FleetPlan, now: int) -> SpotSpell | None:
+def _spell(fleet: Fleet, now: int) -> SpotSpell | None:
     """The present spell of spot capacity, as it was observed, or as prices have it where only the price evicts."""
-    offers, history = fleet_plan.fleet.offers, fleet_plan.market_history
+    offers, history = fleet.offers, fleet.market_history
     if all(history.hazards[offer.market] is None for offer in offers):
         return spell_of_prices(offers, lambda offer: history.histories[offer.market], now)
     known = (history.spells[offer.market] for offer in offers if offer.market in history.spells)
@@ -311,59 +277,40 @@ def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
     return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
 
 
-def _checkpoint_interval(
-    allocated: AllocatedJob, fleet_plan: FleetPlan, rents: Iterable[Rent]
-) -> CheckpointInterval | None:
-    priced = [(rent, fleet_plan.prices[rent.offer.market]) for rent in rents]
-    return checkpoints_of(allocated.job, priced, fleet_plan.market_history)
-
-
-def _plan_fleet(
-    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
-) -> FleetPlan:
+def _fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> Fleet:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
-    demand, snapshot, home = allocated.demand, facts.snapshot, option.home
+    demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
     kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
-    most_nu = _most_nu(allocated, option)
-    rows = _rows(demand, kinds[: option.used], kinds[option.used :], snapshot, columns)
-    zones = in_zones(snapshot, allocated.job.spec.resources)
-    rows = [row for row in rows if zones[row]]
+    zones = in_zones(snapshot, spec.resources)
+    rows = [row for row in _rows(demand, kinds, option.used, snapshot, columns) if zones[row]]
     if not rows:
         raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
-    offers = tuple(_offer(snapshot, row, allocated.demand.rates) for row in rows)
+    offers = tuple(snapshot.offer(row, demand.rates[snapshot.markets[row].instance_type].nu) for row in rows)
+    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
+    reliable = reliable_machines(spec, demand.rates, home, snapshot, columns)
+    quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
     limits = MachineLimits(
-        allocated.job.spec.resources.machines.least,
+        spec.resources.machines.least,
         demand.most,
         {columns.kinds[j].type: allocated.share.caps[j] for j in kinds},
         together=demand.gang,
+        on_demand=on_demand_limits(*quotas),
+        shared=shared_quotas(*quotas),
+        spot=spot_quotas(offers, [share.part for share in allocated.share.quotas], snapshot.catalog),
     )
-    reliable = reliable_machines(allocated.job.spec, allocated.demand.rates, home, snapshot, columns)
-    quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
-    spot = spot_quotas(offers, [share.part for share in allocated.share.quotas], snapshot.catalog)
-    limits = replace(limits, on_demand=on_demand_limits(*quotas), shared=shared_quotas(*quotas), spot=spot)
-    baseline = _baseline(offers, most_nu, limits)
-    fleet = RentableFleet(
+    most_nu = _most_nu(allocated, option)
+    reserved = reserved_offers(allocated, float(demand.nu[home]), snapshot.at)
+    rented = dict.fromkeys(offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved)))
+    return Fleet(
         offers,
-        baseline,
+        _baseline(offers, most_nu, limits),
         reliable,
         most_nu,
-        _request_nu(baseline.offer, most_nu, snapshot.catalog),
-        moving_overheads(facts.overheads, offers, allocated.job.spec) if demand.roams else facts.overheads,
-    )
-    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
-    prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
-    reserved = reserved_offers(allocated, float(demand.nu[home]), snapshot.at)
-    prices |= {each.offer.market: each.offer.on_demand for each in reserved}
-    rented = dict.fromkeys(offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved)))
-    return FleetPlan(
-        fleet,
+        moving_overheads(facts.overheads, offers, allocated.job.declared_gb) if demand.roams else facts.overheads,
         limits,
         market_history,
-        tuple(rows),
-        prices,
         passed_over,
         reserved,
-        demand.work_left(most_nu),
         {name: demand.rates[name] for name in rented},
     )
 
@@ -396,12 +343,11 @@ def _usable(demand: Demand) -> list[int]:
     return usable
 
 
-def _rows(
-    demand: Demand, first: Sequence[int], others: Sequence[int], snapshot: MarketSnapshot, columns: KindColumns
-) -> list[int]:
-    """The markets of the first kinds, then those of the others, the cheapest per unit of work first."""
-    own = [row for j in first for row in columns.rows[j]]
-    more = [(j, row) for j in others for row in columns.rows[j]]
+def _rows(demand: Demand, kinds: Sequence[int], used: int, snapshot: MarketSnapshot, columns: KindColumns) -> list[int]:
+    """The markets of the first kinds, which are `used`, then those of the others, the cheapest per unit of work
+    first."""
+    own = [row for j in kinds[:used] for row in columns.rows[j]]
+    more = [(j, row) for j in kinds[used:] for row in columns.rows[j]]
     more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
     return (own + [row for _, row in more])[: _MOST_ROAMED_MARKETS if demand.roams else _MOST_MARKETS]
 
@@ -417,12 +363,6 @@ def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) ->
     if enough:
         return min(enough, key=lambda rent: rent.offer.on_demand / rent.offer.nu)
     return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
-
-
-def _request_nu(like: Offer, most_nu: float, catalog: Catalog) -> float:
-    """The work of the machines that one request rents: as many as a request has vCPUs, or more for a large job."""
-    vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
-    return max(REQUEST_VCPUS * like.nu / vcpus, most_nu / _MOST_REQUESTS)
 
 
 def outside_mixture(
@@ -478,9 +418,8 @@ def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[Mach
     return ""
 
 
-def moving_overheads(overheads: Overheads, offers: Sequence[Offer], spec: JobSpec) -> Overheads:
+def moving_overheads(overheads: Overheads, offers: Sequence[Offer], gigabytes: float | None) -> Overheads:
     """The overheads of a job whose next start may be in another region than its checkpoint."""
-    gigabytes = declared_gb(spec)
     if gigabytes is None or len(set(regions_of(offers))) == 1:
         return overheads
     return replace(overheads, startup=overheads.startup + transfer_time(gigabytes))
@@ -552,22 +491,26 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
     return ChosenStrategy(name, "set in the job file")
 
 
-def strategy_inputs(
-    history: KnownPast, fleet: RentableFleet, hours: float, value_of_time: float | None = None
-) -> StrategyInputs:
-    """A strategy's inputs: what is known now about the fleet's markets, how many hours the job would take on demand,
-    and what an hour of it is worth in dollars."""
+def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) -> StrategyInputs:
+    """What is known now about the fleet's markets, how many hours the job would take on demand (if its length is
+    unknown, the time that its forecast covers), and what an hour of it is worth in dollars."""
+    history, like = fleet.market_history, fleet.baseline.offer
+    hours = float(RATE_HOURS)
+    if not allocated.demand.work.assumed:
+        hours = allocated.demand.work_amount(fleet.most_nu) / (fleet.baseline.machines * like.nu) / HOUR
     starts = round(min(max(_PACE_HOURS / hours, _LEAST_STARTS), MOST_STARTS))
+    # One request rents as many machines as a request has vCPUs, or more for a large job.
+    vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
     return StrategyInputs(
         offers=fleet.offers,
         histories={offer.market: history.histories[offer.market] for offer in fleet.offers},
         hazards={offer.market: history.hazards[offer.market] for offer in fleet.offers},
         baseline=fleet.baseline,
         reliable=fleet.reliable,
-        billing=rule_of_cloud(fleet.baseline.offer.market.cloud),
+        billing=rule_of_cloud(like.market.cloud),
         overheads=within_the_hour(fleet.overheads),
         checkpoints=CHECKPOINT,
         pace=PastJobs((hours,), fleet.most_nu, starts),
-        value_of_time=value_of_time,
-        request_nu=fleet.request_nu,
+        value_of_time=allocated.job.value_of_time_usd,
+        request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MOST_REQUESTS),
     )

@@ -15,13 +15,14 @@ from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.files.job.values import Nodes, Range
 from spotctl.planning.candidates import KindColumns, _why_never
-from spotctl.planning.cost import Conditions, PricedRent, beta_of, first_hour, usd_per_work
+from spotctl.planning.cost import Conditions, beta_of, conditions_of, first_hour, usd_per_work
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.offers import MarketSnapshot, why_unusable
 from spotctl.planning.values import (
     AllocatedJob,
+    CheckpointInterval,
     Choice,
-    FleetPlan,
+    Fleet,
     JobPlan,
     RejectedMarket,
 )
@@ -85,26 +86,27 @@ def _no_room(each: ReservedOffer) -> str:
 
 def rejections(
     allocated: AllocatedJob,
-    fleet_plan: FleetPlan,
-    conditions: Conditions,
+    fleet: Fleet,
+    interval: CheckpointInterval | None,
     choice: Sequence[Choice],
     columns: KindColumns,
     snapshot: MarketSnapshot,
 ) -> tuple[RejectedMarket, ...]:
     """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
     taken = {chosen.rent.offer.market for chosen in choice}
-    others = (offer for offer in fleet_plan.fleet.offers if offer.market not in taken)
-    weighed = [_weighed(offer, fleet_plan, conditions, choice) for offer in others]
+    others = (offer for offer in fleet.offers if offer.market not in taken)
+    conditions = conditions_of(fleet, interval)
+    weighed = [_weighed(offer, fleet, conditions, choice) for offer in others]
     weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
     unusable = (
         RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
         for row in allocated.demand.unusable[:_MOST_LISTED]
     )
     return (
-        *_reserved(allocated, fleet_plan, taken, snapshot.at),
+        *_reserved(allocated, fleet, taken, snapshot.at),
         *weighed,
         *unusable,
-        *islice(_left_out(allocated, fleet_plan, snapshot, columns), _MOST_LISTED),
+        *islice(_left_out(allocated, fleet, snapshot, columns), _MOST_LISTED),
     )
 
 
@@ -119,27 +121,25 @@ def unnamed_markets(plan: JobPlan) -> int:
     return max(plan.demand.fitting - named, 0)
 
 
-def _reserved(allocated: AllocatedJob, fleet_plan: FleetPlan, taken: set[Market], at: int) -> Iterator[RejectedMarket]:
+def _reserved(allocated: AllocatedJob, fleet: Fleet, taken: set[Market], at: int) -> Iterator[RejectedMarket]:
     """The reservations of the job file that the plan does not begin with."""
-    fleet, prices = fleet_plan.fleet, fleet_plan.prices
-    elsewhere = min(prices[offer.market] / offer.nu for offer in fleet.offers)
-    for named, why in unused(allocated, fleet_plan.reserved, fleet.offers[0].nu, elsewhere, at):
+    elsewhere = min(fleet.price(offer) / offer.nu for offer in fleet.offers)
+    for named, why in unused(allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, at):
         if named.market not in taken:
             yield RejectedMarket(named.market, why)
 
 
-def _weighed(offer: Offer, fleet_plan: FleetPlan, conditions: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
-    price = fleet_plan.prices[offer.market]
+def _weighed(offer: Offer, fleet: Fleet, conditions: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
+    price = fleet.price(offer)
     if price > offer.on_demand:
         return RejectedMarket(
             offer.market, f"costs ${format_usd(price)} an hour, more than ${format_usd(offer.on_demand)} on demand"
         )
-    limits = fleet_plan.limits
-    machines = min(max(floor(fleet_plan.fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
+    limits = fleet.limits
+    machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
     rent = Rent(offer, machines, _bid_alike(offer, price, choice[0]))
-    beta = beta_of(fleet_plan.market_history, rent, price)
-    share = first_hour([PricedRent.of(rent, price, beta)], conditions).shares[0]
-    instead = Choice(rent, price, beta, usd_per_work(share))
+    instead = Choice(rent, price, beta_of(fleet.market_history, rent, price))
+    instead = replace(instead, usd_per_work=usd_per_work(first_hour([instead], conditions).shares[0]))
     dearest = _dearest(choice)
     relative = instead.usd_per_work / dearest if dearest and isfinite(instead.usd_per_work) else None
     return RejectedMarket(offer.market, _compared(instead, choice), instead, relative)
@@ -174,24 +174,23 @@ def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
 
 
 def _left_out(
-    allocated: AllocatedJob, fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob, fleet: Fleet, snapshot: MarketSnapshot, columns: KindColumns
 ) -> Iterator[RejectedMarket]:
     """Kinds outside the fleet by price per unit of work, then markets beyond the number that a strategy considers."""
     usd_per_work = allocated.share.usd_per_work
-    least = min(float(usd_per_work[j]) for j, rows in enumerate(columns.rows) if fleet_plan.rows[0] in rows)
-    for j, why in sorted(fleet_plan.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
-        for row in columns.rows[j]:
-            is_able = allocated.share.caps[j] >= max(allocated.demand.least, 1)
-            relative = float(usd_per_work[j]) / least if is_able else None
-            yield RejectedMarket(snapshot.markets[row], why, relative_cost=relative)
-    offered = set(fleet_plan.rows)
-    for j, rows in enumerate(columns.rows):
-        if j not in fleet_plan.passed_over and offered & set(rows):
-            yield from (
-                RejectedMarket(snapshot.markets[row], "more expensive than the markets considered")
-                for row in rows
-                if row not in offered
-            )
+    offered = {offer.market for offer in fleet.offers}
+    sold = [[snapshot.markets[row] for row in rows] for rows in columns.rows]
+    least = min(float(usd_per_work[j]) for j, markets in enumerate(sold) if fleet.offers[0].market in markets)
+    for j, why in sorted(fleet.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
+        is_able = allocated.share.caps[j] >= max(allocated.demand.least, 1)
+        relative = float(usd_per_work[j]) / least if is_able else None
+        for market in sold[j]:
+            yield RejectedMarket(market, why, relative_cost=relative)
+    for j, markets in enumerate(sold):
+        if j not in fleet.passed_over and not offered.isdisjoint(markets):
+            for market in markets:
+                if market not in offered:
+                    yield RejectedMarket(market, "more expensive than the markets considered")
 
 
 def ways_of(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[Way]:
@@ -229,11 +228,13 @@ def expected_of(way: Way) -> tuple[float, float, float, float] | None:
 
 def pace_points(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[PacePoint]:
     """The changes if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
-    cheaper and slower, or faster and more expensive."""
+    cheaper and slower, or faster and more expensive; none if the job costs nothing, of which there are no shares."""
     spec = plan.job.spec
     if spec.strategy not in (AUTO, DEADLINE) or plan.demand.work.assumed or plan.decider.roaming is not None:
         return []
     usd, hours = _expected(plan)
+    if not usd:
+        return []
     # If the user does not say, an hour of the job's time is worth what an hour of the job costs.
     worth = spec.value_of_time or round(usd / hours * NANOS_PER_DOLLAR)
     points = []

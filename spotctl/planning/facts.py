@@ -4,14 +4,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from itertools import chain
 from types import MappingProxyType
 
-import numpy as np
-
 from agileml.pipeline.profile.model_profile import ModelProfile
-from bidbrain.eviction.estimate import MEMORY
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of, in_force
-from bidbrain.forecast.values import KnownPast
+from bidbrain.forecast.values import KnownPast, LaunchTimes
 from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
@@ -28,10 +26,7 @@ from spotctl.home.quotas import Quota
 from spotctl.planning.learning import (
     NOTHING_LEARNED,
     Learned,
-    evidence_of,
-    hours_of,
-    measured_overheads,
-    measured_speeds,
+    most_machines,
 )
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text, place_of
 from spotctl.planning.quotas import AccountQuotas
@@ -47,12 +42,14 @@ _LIMIT = HOUR // 2
 _LOCAL_STARTUP, _LOCAL_SPLIT_STARTUP = 1.5, 4.0
 """Seconds until a process of this computer works. Models that are split are mostly PyTorch's, whose import takes two
 seconds of a core, and more nodes than there are cores start at a time."""
+# From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
+# of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
+_ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
+_LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
+_LOCAL_SPREAD = 0.4
 HazardOf = Callable[[Market], Hazard | None]
 CHECKPOINT = Checkpointing(speed=0.83, write=2 * MINUTE)
 """Checkpoint costs of the papers' comparison, assumed until a run has measured its own."""
-# A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
-_LEAST_HISTORY = 4 * HOUR
-GB = 10**9
 _GB_PER_SECOND = 0.2
 """Assumed: about the rate at which one machine reads from an object store in another region."""
 NOTHING_SEEN: Mapping[Market, KnownSpells] = MappingProxyType({})
@@ -90,14 +87,6 @@ class MarketData:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """When jobs begin, in market time, and what the user should know about that moment."""
-
-    at: int
-    remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Jobs that get one allocation.
 
@@ -126,23 +115,28 @@ def arranged_facts(
     """The facts that were known before `request.at`; `learned` are estimates from earlier runs."""
     specs = {spec.name: spec for spec in request.specs}
     spot = tuple(quota for quota in request.quotas if quota.spot)
+    snapshot = replace(MarketSnapshot.of(data.table, data.catalog, request.at), own_images=request.own_images)
+    places = {spec.name: request.place or place_of(spec, request.at) for spec in request.specs}
     # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
     others = [span for span in data.availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
-    evidence = (*evidence_of(learned), *evidence_of_spans(others, request.at))
+    evictions = chain.from_iterable(estimates.evidence for estimates in learned.values())
+    overheads = OVERHEADS
+    if learned:
+        best = max(learned.values(), key=lambda estimates: estimates.runs)
+        overheads = replace(OVERHEADS, startup=best.startup.span, eviction=best.eviction.span)
     return PlanningFacts(
-        tuple(_job(spec, request, learned.get(spec.name)) for spec in request.specs),
-        replace(MarketSnapshot.of(data.table, data.catalog, request.at), own_images=request.own_images),
-        hazards(data.interruptions, request.at, evidence),
+        tuple(_job(spec, request, places[spec.name], learned.get(spec.name)) for spec in request.specs),
+        snapshot,
+        hazards(data.interruptions, request.at, (*evictions, *evidence_of_spans(others, request.at))),
         known_spells(data.availability, request.at),
         {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
         quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
         on_demand_quotas=tuple(quota for quota in request.quotas if not quota.spot),
-        overheads=measured_overheads(OVERHEADS, learned),
+        overheads=overheads,
     )
 
 
-def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
-    place = request.place or place_of(spec, request.at)
+def _job(spec: JobSpec, request: PlanRequest, place: tuple[str, str] | None, learned: Learned | None) -> Job:
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
         deadline = spec.deadline.moment(request.at, request.zone)
@@ -154,36 +148,54 @@ def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
     return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
 
 
+def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
+    """How long all machines of a job are busy, if neither clocks nor minutes say when it ends."""
+    stop = spec.program.stop if isinstance(spec.program, Training) else None
+    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    counted = stop is not None and (stop.clocks is not None or stop.span is not None)
+    counted = counted or (parallel is not None and parallel.updates is not None)
+    return None if learned is None or counted else learned.hours
+
+
+def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
+    """The throughputs of a job that its earlier runs measured, by type."""
+    most = most_machines(spec)
+    return {
+        name: TypeSpeed(
+            learned.per_hour(name, most or throughput.size),
+            throughput.words(name),
+            spread=throughput.spread,
+            scaling=learned.scaling,
+        )
+        for name, throughput in learned.throughputs.items()
+    }
+
+
 def beginning(
     specs: Sequence[JobSpec], table: PriceTable, now: int, market_now: int | None = None, at: int | None = None
-) -> Beginning:
-    """When jobs begin: `at` if given, else now, or at the newest price if prices are stale.
+) -> tuple[int, tuple[str, ...]]:
+    """When jobs begin, in market time, and what the user should know about that moment: `at` if given, else now, or at
+    the newest price if prices are stale.
 
     On the local market, jobs begin at the market's current time while machines run there (`market_now`), else at the
     start of the replay.
     """
     if at is not None:
-        return Beginning(at)
+        return at, ()
     if not len(table):
-        return Beginning(now)
+        return now, ()
     if all(spec.is_local for spec in specs):
-        return _on_local_market(specs, table, market_now)
+        if market_now is not None:
+            return market_now, (f"prices as of {format_time(market_now)}, the current time of the local market",)
+        asked = specs[0].local.start
+        start = replay_start(table) if asked is None else asked
+        return start, (f"prices as of {format_time(start)}, where the replay of the synthetic market begins",)
     newest = int(table.times.max())
     if now - newest <= STALE_AFTER:
-        return Beginning(now)
+        return now, ()
     old = age_text(now - newest)
-    return Beginning(
-        newest,
-        (f"prices as of {format_time(newest)}, the newest stored ones, {old} old (update: spotctl prices fetch)",),
-    )
-
-
-def _on_local_market(specs: Sequence[JobSpec], table: PriceTable, market_now: int | None) -> Beginning:
-    if market_now is not None:
-        return Beginning(market_now, (f"prices as of {format_time(market_now)}, the current time of the local market",))
-    asked = specs[0].local.start
-    start = replay_start(table) if asked is None else asked
-    return Beginning(start, (f"prices as of {format_time(start)}, where the replay of the synthetic market begins",))
+    remark = f"prices as of {format_time(newest)}, the newest stored ones, {old} old (update: spotctl prices fetch)"
+    return newest, (remark,)
 
 
 def replay_start(table: PriceTable) -> int:
@@ -220,37 +232,28 @@ def with_local_starts(overheads: Overheads, spec: JobSpec) -> Overheads:
     return replace(overheads, startup=max(overheads.startup, round(seconds * spec.local.speed * SECOND)))
 
 
+def launch_times(spec: JobSpec) -> LaunchTimes:
+    """How long a launch takes around its work, on the market's clock."""
+    if not spec.is_local:
+        return _ON_CLOUD
+    second = spec.local.speed * SECOND
+    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+
+
 def past_of(
     histories: Iterable[PriceSeries],
     hazard_of: HazardOf,
     at: int,
     spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
 ) -> KnownPast:
-    """The past of some markets as known at a moment: prices of the last weeks, as older ones do not predict the next
-    hours, rates of evictions that prices do not explain, and what was seen of spells.
+    """The past of some markets as known at a moment: their prices up to then (`MarketSnapshot.history`), rates of
+    evictions that prices do not explain, and what was seen of spells.
 
     An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
     """
-    remembered = {series.market: remembered_of(series, at) for series in histories}
+    remembered = {series.market: series for series in histories}
     hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
     return KnownPast(at, remembered, hazards, {market: spells[market] for market in remembered if market in spells})
-
-
-def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
-    """The last weeks of a history up to a moment; the last price is extended to it."""
-    times, prices = series.times, series.prices
-    if times[-1] < at:
-        times, prices = np.append(times, at), np.append(prices, prices[-1])
-    if times[0] > at - _LEAST_HISTORY:
-        times, prices = np.insert(times, 0, at - _LEAST_HISTORY), np.insert(prices, 0, prices[0])
-    estimate = PriceSeries(series.market, times.astype(np.int64), prices.astype(np.int64))
-    return estimate.window(max(estimate.first, at - MEMORY), at)
-
-
-def declared_gb(spec: JobSpec) -> float | None:
-    """The size of a command's checkpoint as the job file says; None if it does not."""
-    kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
-    return None if kept is None or kept.size is None else kept.size / GB
 
 
 def transfer_time(gigabytes: float) -> int:

@@ -1,25 +1,25 @@
 """The forecast of a plan: its own decision object, played over the stored history (`bidbrain.forecast`)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from math import inf
+from weakref import WeakKeyDictionary
 
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.forecast.forecast import Trials, forecast, is_better
 from bidbrain.forecast.live_rules import Seldom
-from bidbrain.forecast.values import Forecast, ForecastJob, LaunchTimes
+from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.names import DEADLINE
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, SECOND, usd_text
-from spotctl.files.job.spec import AUTO, JobSpec
+from pricing_data.units import HOUR, MINUTE, usd_text
+from spotctl.files.job.spec import AUTO
 from spotctl.home.errors import SpotctlError
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.facts import declared_gb, with_local_starts
-from spotctl.planning.values import CLOCK, AllocatedJob, ChosenStrategy, JobPlan
+from spotctl.planning.facts import launch_times, with_local_starts
+from spotctl.planning.values import CLOCK, AllocatedJob, ChosenStrategy, FirstDecision, JobPlan
 
 RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
@@ -29,11 +29,6 @@ _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 _LOOKS, _LEAST_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
 # A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
 _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
-# From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
-# of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
-_ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
-_LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
-_LOCAL_SPREAD = 0.4
 CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
 """Finished clocks that may be lost with all machines: checkpoints are written while the next clock is computed."""
 _MATTERS = 0.02
@@ -45,27 +40,15 @@ RIVAL = "price-capacity"
 past than afterwards, so one of these could win a comparison without being better."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PlayedPlan:
-    """A plan that is the same if only the turns of other jobs have changed: its first decision was made once."""
-
-    plan: JobPlan
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _PlayedPlan) and self.plan.decision is other.plan.decision
-
-    def __hash__(self) -> int:
-        return id(self.plan.decision)
+_PLAYED = WeakKeyDictionary[FirstDecision, Forecast]()
+"""The forecasts of plans by their first decisions: a plan is the same if only the turns of other jobs have changed."""
 
 
 def forecast_of(plan: JobPlan) -> Forecast:
     """The cost and the length of a plan that is launched now. Each plan is played only once."""
-    return _forecast(_PlayedPlan(plan))
-
-
-@lru_cache(maxsize=64)
-def _forecast(played: _PlayedPlan) -> Forecast:
-    return forecast(forecast_job(played.plan), played.plan.fleet.market_history)
+    if plan.decision not in _PLAYED:
+        _PLAYED[plan.decision] = forecast(forecast_job(plan), plan.fleet.market_history)
+    return _PLAYED[plan.decision]
 
 
 def finish_by(plan: JobPlan) -> int:
@@ -83,14 +66,18 @@ def clearly_over_budget(plan: JobPlan) -> bool:
 
 def forecast_job(plan: JobPlan) -> ForecastJob:
     """A plan's job as the forecast plays it."""
-    decider, timed = plan.decider, plan.demand.work.assumed or plan.demand.work.longest < inf
+    decider, roaming, mixture = plan.decider, plan.decider.roaming, plan.decision.mixture
+    timed = plan.demand.work.assumed or plan.demand.work.longest < inf
+    # The budget of other jobs does not decide how fast their machines are: it only ends the run.
+    pays_for_speed = mixture is not None and mixture.aim is not Aim.LEAST_COST
+    most_decisions = _DECISIONS if mixture is None else _MIXED
     rates, rented = plan.fleet.rates, [choice.rent.offer.market for choice in plan.cost.choice]
     return ForecastJob(
         decider=deciders(plan, plan.at),
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
-        work=plan.fleet.work_left,
+        work=plan.demand.work_left(plan.fleet.most_nu),
         longest=_longest(plan),
         billing=decider.billing,
         overheads=with_local_starts(plan.decider.overheads, plan.job.spec),
@@ -98,14 +85,14 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         recovery=_recovery(plan),
         timed=timed,
         times=launch_times(plan.job.spec),
-        budget_usd=plan.job.budget_usd if _speed_by_budget(plan) else None,
+        budget_usd=plan.job.budget_usd if pays_for_speed else None,
         lease=decider.lease,
         nodes=decider.limits.nodes,
         scaling=next((rate.scaling for rate in rates.values() if rate.scaling), 0.0),
         speed_spread=max((rates[market.instance_type].spread for market in rented), default=0.0),
-        saved_gb=declared_gb(plan.job.spec),
-        moving=_moving(plan),
-        most_decisions=_most_decisions(plan),
+        saved_gb=plan.job.declared_gb,
+        moving=_move_usd(plan),
+        most_decisions=most_decisions if roaming is None else _ROAMING,
         most_nodes=decider.limits.most if decider.limits.together else 0,
     )
 
@@ -131,31 +118,14 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     return later
 
 
-def _moving(plan: JobPlan) -> Callable[[Market, Market], float]:
+def _move_usd(plan: JobPlan) -> Callable[[Market, Market], float]:
     """The cost of a move of the job's checkpoint; 0 if the size of the checkpoint is not declared."""
-    roaming, gigabytes = plan.decider.roaming, declared_gb(plan.job.spec) or 0.0
-    if roaming is None:
-        return lambda _origin, _target: 0.0
-    return lambda origin, target: roaming.move_usd(origin, target, gigabytes)
+    roaming, gigabytes = plan.decider.roaming, plan.job.declared_gb or 0.0
 
+    def usd(origin: Market, target: Market) -> float:
+        return 0.0 if roaming is None else roaming.move_usd(origin, target, gigabytes)
 
-def _most_decisions(plan: JobPlan) -> int:
-    if plan.decider.roaming is not None:
-        return _ROAMING
-    return _DECISIONS if plan.decision.mixture is None else _MIXED
-
-
-def _speed_by_budget(plan: JobPlan) -> bool:
-    """Whether the budget decides how fast the job's machines are; for other jobs, the budget only ends the run."""
-    return plan.decision.mixture is not None and plan.decision.mixture.aim is not Aim.LEAST_COST
-
-
-def launch_times(spec: JobSpec) -> LaunchTimes:
-    """How long a launch takes around its work, on the market's clock."""
-    if not spec.is_local:
-        return _ON_CLOUD
-    second = spec.local.speed * SECOND
-    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+    return usd
 
 
 def _longest(plan: JobPlan) -> int:
@@ -167,23 +137,21 @@ def _longest(plan: JobPlan) -> int:
     return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 
-def _recovery_of_clocks(plan: JobPlan) -> Recovery:
-    """The recovery of a trainer whose machines may all be lost at once."""
-    at_risk = CLOCKS_AT_RISK * (HOUR / plan.decider.most_nu if plan.demand.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH)
-    return Recovery(plan.decider.speed, lambda _: at_risk)
-
-
 def _recovery(plan: JobPlan) -> Recovery:
     """A trainer loses nothing, or without reliable machines the last clocks; a command repeats the work since its last
     checkpoint, or all of it without any."""
+    decider, resumes = plan.decider, plan.decision.checkpoints is not None
+    if plan.decision.interval is None and decider.reliable is not None:
+        return AGILE
+    at_risk = plan.decision.interval.every if plan.decision.interval is not None and resumes else inf
     if plan.decision.interval is None:
-        return AGILE if plan.decider.reliable is not None else _recovery_of_clocks(plan)
-    every = plan.decision.interval.every if plan.decision.checkpoints is not None else inf
+        clock = HOUR / decider.most_nu if plan.demand.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH
+        at_risk = CLOCKS_AT_RISK * clock
 
-    def interval(_: Offer) -> float:
-        return every
+    def lost_at_most(_: Offer) -> float:
+        return at_risk
 
-    return Recovery(plan.decider.speed, interval, resumes=plan.decision.checkpoints is not None)
+    return Recovery(decider.speed, lost_at_most, resumes=plan.decision.interval is None or resumes)
 
 
 def with_reliable(allocated: AllocatedJob, machines: int) -> AllocatedJob:
@@ -198,24 +166,17 @@ def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobP
     """
     try:
         kept = plan_of(with_reliable(allocated, 1))
-    except (NotInTime, OverBudget) as error:
-        return _without(allocated, plan_of, error)
+    except (NotInTime, OverBudget) as refusal:
+        try:
+            return replace(plan_of(with_reliable(allocated, 0)), reliable_reason=f"with one: {refusal}")
+        except SpotctlError:
+            raise refusal from None
     try:
         bare = plan_of(with_reliable(allocated, 0))
     except SpotctlError as error:
         return replace(kept, reliable_reason=f"without one: {error}")
     why = _why_kept(kept, bare)
     return replace(kept, reliable_reason=why) if why else replace(bare, reliable_reason=_why_none(kept, bare))
-
-
-def _without(
-    allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobPlan], refusal: NotInTime | OverBudget
-) -> JobPlan:
-    """The plan without reliable machines of a job that cannot be planned with one."""
-    try:
-        return replace(plan_of(with_reliable(allocated, 0)), reliable_reason=f"with one: {refusal}")
-    except SpotctlError:
-        raise refusal from None
 
 
 def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
@@ -248,7 +209,8 @@ def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | Non
     if not _leaves_the_choice(plan):
         return plan
     default = plan.decision.strategy.name
-    rival = None if default == RIVAL else plan_by(_chosen(default))
+    why = f"cheaper or faster than {default}, and no worse, when both play the last weeks"
+    rival = None if default == RIVAL else plan_by(ChosenStrategy(RIVAL, why))
     return plan if rival is None or not is_better(_trials(rival, plan), _trials(plan, plan)) else rival
 
 
@@ -260,10 +222,6 @@ def _leaves_the_choice(plan: JobPlan) -> bool:
         and plan.decision.mixture is None
         and not plan.demand.work.assumed
     )
-
-
-def _chosen(default: str) -> ChosenStrategy:
-    return ChosenStrategy(RIVAL, f"cheaper or faster than {default}, and no worse, when both play the last weeks")
 
 
 def _trials(plan: JobPlan, first: JobPlan) -> Trials:

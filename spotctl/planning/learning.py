@@ -1,7 +1,7 @@
 """Estimates from earlier runs, as frozen values, each with its number of observations."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from math import log, sqrt
 from statistics import median
@@ -10,11 +10,10 @@ from types import MappingProxyType
 import numpy as np
 
 from bidbrain.eviction.hazard import Evidence
-from bidbrain.values import Overheads
 from pricing_data.units import MINUTE, counted, to_datetime
-from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
-from spotctl.planning.values import VCPU_SPREAD, TypeSpeed
+from spotctl.planning.values import VCPU_SPREAD
 
 RUN_SPREAD = 0.05
 """Throughputs of runs scatter by this standard deviation around their mean, whatever their length."""
@@ -42,7 +41,8 @@ class Throughput:
 
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""
-        return f"throughput of {name}: {self.per_hour:.4g} clocks/h from {_runs(self.runs, self.last)}"
+        newest = to_datetime(self.last).date().isoformat()
+        return f"throughput of {name}: {self.per_hour:.4g} clocks/h from {counted(self.runs, 'run')}, last {newest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class MeasuredSpan:
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""
         measured, assumed = self.span / MINUTE, self.assumed / MINUTE
-        return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {_times(self.seen)})"
+        times = "once" if self.seen == 1 else f"{self.seen} times"
+        return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {times})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +118,6 @@ class Observed:
 NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
 
 
-def _runs(runs: int, last: int) -> str:
-    return f"{counted(runs, 'run')}, last {to_datetime(last).date().isoformat()}"
-
-
-def _times(seen: int) -> str:
-    return "once" if seen == 1 else f"{seen} times"
-
-
 def learn(
     runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int | None, startup: int, eviction: int
 ) -> Learned | None:
@@ -158,7 +151,8 @@ def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
         if len(cells) < 2:
             continue
         sizes = np.log([cell.size for cell in cells])
-        rates = np.log([cell.clocks / _size_of(cell, vcpus) for cell in cells])
+        machines = [sum(vcpus.get(name, 1.0) * hours for name, hours in cell.hours.items()) for cell in cells]
+        rates = np.log([cell.clocks / size for cell, size in zip(cells, machines, strict=True)])
         weights = np.array([1 / (RUN_SPREAD**2 + 1 / cell.clocks) for cell in cells])
         sizes -= np.average(sizes, weights=weights)
         rates -= np.average(rates, weights=weights)
@@ -197,49 +191,11 @@ def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
     return float(sum(cell.hours.get(name, 0.0) * (cell.size / size) ** scaling for cell in run.cells))
 
 
-def _size_of(cell: WorkOfSize, vcpus: Mapping[str, float]) -> float:
-    return sum(vcpus.get(name, 1.0) * hours for name, hours in cell.hours.items())
-
-
 def _measured_span(spans: Sequence[float], assumed: int) -> MeasuredSpan:
     mean = (PRIOR_WEIGHT * assumed + sum(spans)) / (PRIOR_WEIGHT + len(spans))
     return MeasuredSpan(round(mean), len(spans), assumed)
 
 
-def evidence_of(learned: Mapping[str, Learned]) -> tuple[Evidence, ...]:
-    """Evictions of own runs that no price crossing explains."""
-    return tuple(chain.from_iterable(estimates.evidence for estimates in learned.values()))
-
-
-def measured_overheads(assumed: Overheads, learned: Mapping[str, Learned]) -> Overheads:
-    """The overheads of the job that has the most runs; the assumed ones without any."""
-    best = max(learned.values(), key=lambda estimates: estimates.runs, default=None)
-    return assumed if best is None else replace(assumed, startup=best.startup.span, eviction=best.eviction.span)
-
-
-def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
-    """How long all machines of a job are busy, if neither clocks nor minutes say when it ends."""
-    stop = spec.program.stop if isinstance(spec.program, Training) else None
-    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
-    counted = stop is not None and (stop.clocks is not None or stop.span is not None)
-    counted = counted or (parallel is not None and parallel.updates is not None)
-    return None if learned is None or counted else learned.hours
-
-
 def most_machines(spec: JobSpec) -> int | None:
     """The most machines that work for a job at one time; None without a limit."""
     return spec.program.nodes.most if isinstance(spec.program, Command) else spec.resources.machines.most
-
-
-def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
-    """The throughputs of a job that its earlier runs measured, by type."""
-    most = most_machines(spec)
-    return {
-        name: TypeSpeed(
-            learned.per_hour(name, most or throughput.size),
-            throughput.words(name),
-            spread=throughput.spread,
-            scaling=learned.scaling,
-        )
-        for name, throughput in learned.throughputs.items()
-    }

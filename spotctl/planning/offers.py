@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.arrays import Ints
+from bidbrain.eviction.estimate import MEMORY
+from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
 from pricing_data.errors import UnknownPrice
@@ -30,13 +31,13 @@ from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import ANY, JobSpec
 from spotctl.home.cloud import cloud_of
 
-if TYPE_CHECKING:
-    pass
 Bools = NDArray[np.bool_]
 STALE_AFTER = 36 * HOUR
 """AWS repeats every price at least once a day, so an older price is out of date."""
 LEAST_MEMORY_GIB = 2.0
 """Memory that the default images and the agent need."""
+# A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
+_LEAST_HISTORY = 4 * HOUR
 _WILDCARDS = "*?["
 
 
@@ -117,10 +118,28 @@ class MarketSnapshot:
         """Why a type does not suit a job; empty if it does, or if the catalog does not know it."""
         return "" if machine is None else why_unsuitable(machine, spec, self.at, self.own_images)
 
+    def offer(self, row: int, nu: float) -> Offer:
+        """A market with what one of its machines does per hour, and costs on demand."""
+        return Offer(self.markets[row], nu, self.list_price(int(self.kind[row])))
+
+    def lowest_prices(self, usable: Bools) -> Ints:
+        """The lowest spot price by kind."""
+        rows = np.flatnonzero(usable)
+        lowest = np.full(len(self.kinds), np.iinfo(np.int64).max, dtype=np.int64)
+        np.minimum.at(lowest, self.kind[rows], self.price[rows])
+        return lowest
+
     def history(self, row: int) -> PriceSeries:
-        """The whole price history of a market, including prices after the moment."""
-        part = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
-        return PriceSeries(self.markets[row], self.table.times[part], self.table.prices[part])
+        """The prices of a market in the last weeks, as older ones do not predict the next hours; the last one is
+        extended to the moment."""
+        span = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
+        times, prices = self.table.times[span], self.table.prices[span]
+        if times[-1] < self.at:
+            times, prices = np.append(times, self.at), np.append(prices, prices[-1])
+        if times[0] > self.at - _LEAST_HISTORY:
+            times, prices = np.insert(times, 0, self.at - _LEAST_HISTORY), np.insert(prices, 0, prices[0])
+        series = PriceSeries(self.markets[row], times.astype(np.int64), prices.astype(np.int64))
+        return series.window(max(series.first, self.at - MEMORY), self.at)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,13 +186,10 @@ def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> Eligible
     suits = np.array([id(machine) not in unsuitable for machine in snapshot.machine], dtype=np.bool_)[snapshot.kind]
     chosen = meant & suits
     if resources.types or not chosen.any():
-        return Eligible(np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), _unusable(meant, usable, suits))
+        # Those that only do not suit the job come first.
+        unusable = np.concatenate([np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)])
+        return Eligible(np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), unusable)
     return Eligible(np.unique(snapshot.kind[chosen & usable]), int(chosen.sum()), np.flatnonzero(chosen & ~usable))
-
-
-def _unusable(meant: Bools, usable: Bools, suits: Bools) -> Ints:
-    """The rows of markets that match and cannot be used; those that only do not suit the job first."""
-    return np.concatenate([np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)])
 
 
 def _meant(snapshot: MarketSnapshot, resources: Resources) -> Bools:
@@ -269,7 +285,6 @@ def why_unsuitable(machine: InstanceType, spec: JobSpec, at: int, own_images: Co
     return next(
         chain(
             _hardware_problems(machine, spec.resources),
-            _placement_problems(machine, spec.resources),
             _other_problems(machine, spec, at, own_images),
         ),
         "",
@@ -282,12 +297,10 @@ def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[
         yield f"it is {architecture}, and the job {wanted} (resources: {{arch: {architecture}}}, or any)"
     if machine.memory_gib < (least := _least_memory(machine, resources)):
         yield f"it has {machine.memory_gib:g} GiB, and the job needs {least:g} (resources: {{memory: ...}})"
-    if machine.is_burstable and not _may_burst(machine, resources):
+    may_burst = _is_named(machine, resources) if resources.burstable is None else resources.burstable
+    if machine.is_burstable and not may_burst:
         share = f"{machine.steady_vcpus / machine.vcpus:.0%}"
         yield f"it is burstable: it may use {share} of its vCPUs all the time (resources: {{burstable: true}})"
-
-
-def _placement_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
     if resources.close and machine.is_burstable:
         yield "it is burstable, and such machines are not placed close together (remove placement, or name other types)"
 
@@ -310,11 +323,6 @@ def _least_memory(machine: InstanceType, resources: Resources) -> float:
         return resources.memory
     is_chosen = resources.needs.memory_gib is not None or machine.name in resources.types
     return 0.0 if is_chosen else LEAST_MEMORY_GIB
-
-
-def _may_burst(machine: InstanceType, resources: Resources) -> bool:
-    """Whether the job allows burstable types, or names this one or its family."""
-    return _is_named(machine, resources) if resources.burstable is None else resources.burstable
 
 
 def _is_named(machine: InstanceType, resources: Resources) -> bool:

@@ -6,7 +6,7 @@ Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 6 are `can
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from math import floor, inf
@@ -17,7 +17,6 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
 from spotctl.planning.candidates import (
     KindColumns,
-    KindPrices,
     MachineOption,
     best_first,
     candidates,
@@ -25,7 +24,7 @@ from spotctl.planning.candidates import (
     reliable_usd,
     reserved_offers,
 )
-from spotctl.planning.cost import conditions_of, estimate_cost
+from spotctl.planning.cost import estimate_cost
 from spotctl.planning.decider import build_decider, first_decision, rentable_fleet
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import rejections
@@ -37,15 +36,6 @@ from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, J
 
 LEAST_IN_TIME = 0.5
 """A plan that keeps its deadline with a lower probability is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReservationClaim:
-    """The fewest machines of a reservation that are of use to a job, and those that the job would rent alone."""
-
-    job: int
-    least: int
-    most: int
 
 
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
@@ -184,10 +174,8 @@ def _rival(
 
 
 def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineOption]:
-    price = columns.usd_per_hour * columns.useful
-    usd_per_hour = reliable_usd(allocated, facts, columns) + (allocated.job.value_of_time_usd or 0.0)
-    prices = KindPrices(price, columns.useful, usd_per_hour, facts.overheads)
-    options = machine_options(allocated.demand, allocated.share, columns.kinds, prices, columns.quotas)
+    standing = reliable_usd(allocated, facts, columns) + (allocated.job.value_of_time_usd or 0.0)
+    options = machine_options(allocated.demand, allocated.share, columns, standing, facts.overheads)
     reserved = reserved_offers(allocated, 0.0, facts.snapshot.at)
     if not reserved or not options:
         return options
@@ -220,21 +208,21 @@ def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFact
     """
     snapshot, at = facts.snapshot, facts.snapshot.at + allocated.share.turn.delay
     job, fleet = rentable_fleet(allocated, option, facts, columns)
-    strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog.lists)
+    strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog)
     decider, decision = first_decision(job, fleet, strategy, decider, at)
     cost = estimate_cost(job, fleet, decision, snapshot, columns)
-    rejected = rejections(job, fleet, conditions_of(fleet, decision.interval), cost.choice, columns, snapshot)
+    rejected = rejections(job, fleet, decision.interval, cost.choice, columns, snapshot)
     return JobPlan(at, job.job, job.demand, job.share, fleet, decider, decision, cost, rejected)
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:
     """A job that ends after a fixed time and is expected to cost some dollars, limited to the machines that its budget
-    pays for; None if it needs no limit."""
+    pays for; None if it needs no limit, or if fewer machines would cost no less."""
     budget = allocated.job.budget_usd
-    if budget is None or usd <= budget:
+    reliable = sum(job_plan.cost.estimate.terms[len(job_plan.cost.choice) :])
+    if budget is None or usd <= budget or usd <= reliable:
         return None
     rented = sum(choice.rent.machines for choice in job_plan.cost.choice)
-    reliable = sum(term.usd for term in job_plan.cost.estimate.terms[len(job_plan.cost.choice) :])
     most = floor(rented * (budget - reliable) / (usd - reliable))
     if most < max(allocated.demand.least, 1):
         return None
@@ -284,7 +272,7 @@ def with_parts(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple[Job, ...]
     parts = {
         market: _divided(total, claims)
         for market, (total, claims) in claimed.items()
-        if sum(claim.most for claim in claims) > total
+        if sum(most for _, most in claims.values()) > total
     }
     if not parts:
         return None
@@ -300,33 +288,29 @@ def _totals(jobs: Sequence[Job]) -> dict[Market, int]:
     return totals
 
 
-def _claims(market: Market, plans: Sequence[JobPlan]) -> list[ReservationClaim]:
-    """The claims to a reservation, in the order in which they are served."""
-    order = sorted(range(len(plans)), key=lambda m: plans[m].job.deadline or inf)
-    rented = {m: _rented(market, plans[m]) for m in order}
-    return [ReservationClaim(m, _least(plans[m]), most) for m, most in rented.items() if most]
+def _claims(market: Market, plans: Sequence[JobPlan]) -> dict[int, tuple[int, int]]:
+    """By job, in the order in which they are served: the fewest machines of a reservation that are of use to it, and
+    those that it would rent alone."""
+    claims = dict[int, tuple[int, int]]()
+    for m in sorted(range(len(plans)), key=lambda m: plans[m].job.deadline or inf):
+        demand, rents = plans[m].demand, [choice.rent for choice in plans[m].cost.choice]
+        most = sum(rent.machines for rent in rents if rent.offer.market == market)
+        if most:
+            claims[m] = demand.least if demand.gang else 1, most
+    return claims
 
 
-def _rented(market: Market, plan: JobPlan) -> int:
-    return sum(choice.rent.machines for choice in plan.cost.choice if choice.rent.offer.market == market)
-
-
-def _least(plan: JobPlan) -> int:
-    demand = plan.demand
-    return demand.least if demand.gang else 1
-
-
-def _divided(machines: int, claims: Sequence[ReservationClaim]) -> dict[int, int]:
+def _divided(machines: int, claims: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """The machines of a reservation by job."""
-    parts = dict.fromkeys((claim.job for claim in claims), 0)
-    for claim in claims:
-        if claim.least <= machines:
-            parts[claim.job] = claim.least
-            machines -= claim.least
-    while machines and (more := [claim for claim in claims if 0 < parts[claim.job] < claim.most]):
-        parts[min(more, key=lambda claim: parts[claim.job] / claim.most).job] += 1
+    shares = dict.fromkeys(claims, 0)
+    for job, (least, _) in claims.items():
+        if least <= machines:
+            shares[job] = least
+            machines -= least
+    while machines and (more := [job for job, (_, most) in claims.items() if 0 < shares[job] < most]):
+        shares[min(more, key=lambda job: shares[job] / claims[job][1])] += 1
         machines -= 1
-    return parts
+    return shares
 
 
 def _with_part(job: Job, m: int, parts: Mapping[Market, Mapping[int, int]]) -> Job:

@@ -12,16 +12,15 @@ from bidbrain.arrays import Floats
 from bidbrain.decision.limits import CommonQuota
 from bidbrain.eviction.hazard import family_of
 from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.names import ON_DEMAND, REGIONS
+from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import UnknownInstanceType
 from pricing_data.market import Market
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import JobSpec
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.values import JobPlan, RentableFleet
+from spotctl.planning.values import JobPlan
 
 MachineCounts = Mapping[Market, int]
 """Spot or on-demand machines by market."""
@@ -176,14 +175,10 @@ def _amounts(quota: Quota, needs: Sequence[MachineCounts], catalog: Catalog) -> 
     for rank, job in enumerate(sorted(range(len(needs)), key=lambda job: (uses[job], -job))):
         parts[job] = min(uses[job], left // (len(needs) - rank))
         if parts[job] < uses[job]:
-            parts[job] -= parts[job] % _smallest_use(quota, needs[job], catalog)
+            smallest = min(use for market in needs[job] if (use := used(quota, {market: 1}, catalog)))
+            parts[job] -= parts[job] % smallest
         left -= parts[job]
     return [part + left // len(needs) for part in parts]
-
-
-def _smallest_use(quota: Quota, need: MachineCounts, catalog: Catalog) -> int:
-    """How much of a quota the smallest machine of a job takes."""
-    return min(use for market in need if (use := used(quota, {market: 1}, catalog)))
 
 
 def quota_groups(
@@ -243,21 +238,6 @@ def _uses(offers: Iterable[Offer], quotas: Sequence[Quota], catalog: Catalog) ->
 def tightest(quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog) -> tuple[int, Quota]:
     """The quota that holds the fewest machines of a market, and how many."""
     return min(_holding(quotas, market, reliable, catalog), key=lambda pair: pair[0])
-
-
-def check_on_demand(
-    spec: JobSpec, rentable: Rent, fleet: RentableFleet, quotas: Sequence[Quota], catalog: Catalog
-) -> None:
-    """Raises NotInTime if a strategy that needs on-demand machines gets too few."""
-    if spec.strategy not in (ON_DEMAND, REGIONS) or rentable.machines:
-        return
-    market = rentable.offer.market
-    most, quota = tightest(quotas, market, fleet.reliable, catalog)
-    raise NotInTime(
-        f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} on-demand machines"
-        f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it ('spotctl doctor' says how),"
-        " or choose fewer or smaller machines, or another region"
-    )
 
 
 def _holding(

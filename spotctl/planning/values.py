@@ -27,6 +27,7 @@ from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.home.quotas import Quota
 
+GB = 10**9
 SPECIFIED = "as specified"
 """The source of a job's length that the user gave."""
 VCPU_SPREAD = 0.5
@@ -120,6 +121,12 @@ class Job:
     def saves(self) -> bool:
         """Whether the program has a checkpoint path, without which spotctl cannot sync its checkpoints."""
         return isinstance(self.spec.program, Command) and self.spec.program.checkpoint is not None
+
+    @property
+    def declared_gb(self) -> float | None:
+        """The size of a command's checkpoint as the job file says; None if it does not."""
+        kept = self.spec.program.checkpoint if isinstance(self.spec.program, Command) else None
+        return None if kept is None or kept.size is None else kept.size / GB
 
     @property
     def value_of_time_usd(self) -> float | None:
@@ -265,19 +272,6 @@ class AllocatedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class RentableFleet:
-    """The machines that a job's strategy may rent: offers of one region, the amounts to rent in one request and in all,
-    and the reliable machines."""
-
-    offers: tuple[Offer, ...]
-    baseline: Rent
-    reliable: Rent | None
-    most_nu: float
-    request_nu: float
-    overheads: Overheads
-
-
-@dataclass(frozen=True, slots=True)
 class CheckpointInterval:
     """Interval, assumed cost of a checkpoint, and mean time to an eviction, in microseconds.
 
@@ -296,27 +290,19 @@ class CheckpointInterval:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """One allocation's part of the job's bill."""
-
-    market: Market
-    machines: int
-    usd: float
-
-
-@dataclass(frozen=True, slots=True)
 class JobEstimate:
-    """Expected length and bill of the whole job, with its first and later hours."""
+    """Expected length and bill of the whole job, with its first and later hours. `terms` are the dollars of each
+    allocation, those of the reliable machines last."""
 
     hours: float
-    terms: tuple[Term, ...]
+    terms: tuple[float, ...]
     first: CostPerWork
     later: CostPerWork
 
     @property
     def usd(self) -> float:
         """The expected bill."""
-        return sum(term.usd for term in self.terms)
+        return sum(self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,33 +317,40 @@ class PriceDate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FleetPlan:
-    """A fleet with its limits and the history of its markets.
+class Fleet:
+    """The machines that a job's strategy may rent, with their limits and the history of their markets.
 
-    `rows` are its offers' rows in the snapshot, `prices` their current prices, and those of the `reserved` machines.
-    `passed_over` has the reason why other columns are not in the fleet. `work_left` is the job's work in microseconds
-    times nu, infinite if its length is unknown. `rates` are the speeds of the machine types that may be rented.
+    The offers are of one region, unless the job roams. `baseline` are the on-demand machines that do the same work per
+    hour (`most_nu`). `passed_over` has the reason why other columns are not in the fleet. `rates` are the speeds of the
+    machine types that may be rented.
     """
 
-    fleet: RentableFleet
+    offers: tuple[Offer, ...]
+    baseline: Rent
+    reliable: Rent | None
+    most_nu: float
+    overheads: Overheads
     limits: MachineLimits
     market_history: KnownPast
-    rows: tuple[int, ...]
-    prices: dict[Market, int]
     passed_over: dict[int, str]
     reserved: tuple[ReservedOffer, ...]
-    work_left: float
     rates: Mapping[str, TypeSpeed]
 
     @property
     def fallback(self) -> Rent:
         """The on-demand machines to which the job may turn, as far as quotas allow; maybe none."""
-        return self.limits.rentable(self.fleet.baseline)
+        return self.limits.rentable(self.baseline)
 
     @property
     def instead(self) -> Rent:
         """The fallback, or all that the job would rent if quotas allow none of it."""
-        return self.fallback if self.fallback.machines else self.fleet.baseline
+        return self.fallback if self.fallback.machines else self.baseline
+
+    def price(self, offer: Offer) -> int:
+        """The current price of a spot market, or what a reserved machine costs."""
+        if offer.market.reservation:
+            return offer.on_demand
+        return int(self.market_history.histories[offer.market].prices[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +371,7 @@ class PlannedMixture:
         return phases_text(self.schedule, self.types)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class FirstDecision:
     """The decision with which a job begins, its `reason`, and the strategy that made it.
 
@@ -406,7 +399,7 @@ class Choice:
     rent: Rent
     price: int
     beta: Estimate
-    usd_per_work: float
+    usd_per_work: float = inf
     evidence: str = "price"
 
 
@@ -466,7 +459,7 @@ class JobPlan:
     job: Job
     demand: Demand
     share: JobShare
-    fleet: FleetPlan
+    fleet: Fleet
     decider: Decider
     decision: FirstDecision
     cost: PlanCost

@@ -103,6 +103,8 @@ def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int 
 
 def _shares(max_cost: int, plans: JobPlans) -> list[int]:
     costs = [forecast_of(plan).usd.median for plan in plans.plans]
+    if not any(costs):
+        return [max_cost // len(costs)] * len(costs)
     return [int(max_cost * cost / sum(costs)) for cost in costs]
 
 

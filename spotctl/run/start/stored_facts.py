@@ -12,7 +12,6 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from pricing_data.library import Library, Selection
-from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
 from spotctl.clouds.wiring import library
 from spotctl.files.job.spec import JobSpec
@@ -24,7 +23,7 @@ from spotctl.home.process_memory import without_garbage_collection
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs
-from spotctl.planning.facts import Beginning, MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
+from spotctl.planning.facts import MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
 from spotctl.planning.quotas import AccountQuotas
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.local_market import market_now
@@ -58,18 +57,21 @@ class LoggedTerms:
 def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> PlanningFacts:
     """The facts for jobs that begin together, as they are now, or for a run as its log has them."""
     known = library(settings)
-    data = market_data(known, specs)
+    data, images = market_data(known, specs), own_images(settings)
+    account, remarks = AccountQuotas(), tuple[str, ...]()
     if isinstance(terms, LoggedTerms):
-        now, account, remarks = terms.launched, AccountQuotas(), tuple[str, ...]()
+        learned = learn_from_runs(settings, known, specs, terms.launched)
         request = _request_of_run(specs, terms)
     else:
-        now = wall_us()
-        account, begin = read_account(settings, now), _beginning(specs, settings, data.table, now, terms.at)
-        remarks = begin.remarks + _stated(specs, settings, now) + account.remarks(data.catalog)
-        quotas = account.left(data.catalog)
-        request = PlanRequest(tuple(specs), begin.at, computer_zone(), terms.hours, quotas=quotas)
-    learned = learn_from_runs(settings, known, specs, now)
-    request = replace(request, profiles=profiles_of(specs), own_images=own_images(settings))
+        now, zone = wall_us(), computer_zone()
+        account, stated = read_account(settings, now), _stated(specs, settings, now)
+        market = market_now(specs, settings) if terms.at is None else None
+        learned = learn_from_runs(settings, known, specs, now)
+        quotas, held = account.left(data.catalog), account.remarks(data.catalog)
+        begin, remarks = beginning(specs, data.table, now, market, terms.at)
+        remarks += stated + held
+        request = PlanRequest(tuple(specs), begin, zone, terms.hours, quotas=quotas)
+    request = replace(request, profiles=profiles_of(specs), own_images=images)
     facts = arranged_facts(request, data, learned)
     measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.words())
     return replace(facts, account=account, remarks=remarks + measured)
@@ -89,10 +91,6 @@ def _request_of_run(specs: Sequence[JobSpec], terms: LoggedTerms) -> PlanRequest
     deadlines = {} if terms.deadline is None else {spec.name: terms.deadline for spec in specs}
     # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
     return PlanRequest(tuple(specs), terms.started, UTC, None, deadlines, terms.quotas, terms.place)
-
-
-def _beginning(specs: Sequence[JobSpec], settings: Settings, table: PriceTable, now: int, at: int | None) -> Beginning:
-    return beginning(specs, table, now, market_now(specs, settings) if at is None else None, at)
 
 
 def read_account(settings: Settings, now: int) -> AccountQuotas:

@@ -84,7 +84,7 @@ class LiveStrategy:
         return self._trains or state.work.checkpoint is not None or not state.work.done(now)
 
     def _unsaved(self, state: RunState, now: int) -> float:
-        if self._trains or not isfinite(self._plan.fleet.work_left):
+        if self._trains or not isfinite(self._plan.demand.work_left(self._plan.fleet.most_nu)):
             return 0.0
         decider = self._plan.decider
         return max(state.work.done(now) - state.work.safe, 0) * decider.most_nu * decider.speed
@@ -129,7 +129,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
 
     def share_left() -> float | None:
         planned = plan()
-        left, total = work_left(planned, journal.state, journal.now()), planned.fleet.work_left
+        left, total = work_left(planned, journal.state, journal.now()), planned.demand.work_left(planned.fleet.most_nu)
         return left / total if isfinite(total) and total else None
 
     def rest(share_done: float) -> PlayedRest | None:
@@ -153,7 +153,9 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
     """The terms of a plan's strategy: the work, and the planned offers that the provider has."""
     decider = plan.decider
     offers = tuple(offer for offer in decider.offers if offer.market in offered)
-    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.fleet.work_left, decider.reliable)
+    return StrategyTerms(
+        offers, decider.baseline, decider.most_nu, plan.demand.work_left(plan.fleet.most_nu), decider.reliable
+    )
 
 
 def expectation(plan: JobPlan) -> Planned:
@@ -176,7 +178,7 @@ def _instead(plan: JobPlan) -> OnDemandOffer:
         rent.offer.nu,
         plan.cost.on_demand.unworked,
         rate.spread if rate is not None and measured else None,
-        plan.fleet.work_left if plan.job.hours_from != SPECIFIED else None,
+        plan.demand.work_left(plan.fleet.most_nu) if plan.job.hours_from != SPECIFIED else None,
     )
 
 
@@ -185,7 +187,7 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
 
     A training has done its clocks. A command has done the work in its checkpoints, and the work since the last one.
     """
-    total, program = plan.fleet.work_left, plan.job.spec.program
+    total, program = plan.demand.work_left(plan.fleet.most_nu), plan.job.spec.program
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
@@ -201,7 +203,7 @@ def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
     A machine works after its start-up. The work of a command is time itself, which passes as planned.
     """
     left = work_left(plan, state, now)
-    done, program = plan.fleet.work_left - left, plan.job.spec.program
+    done, program = plan.demand.work_left(plan.fleet.most_nu) - left, plan.job.spec.program
     if not isfinite(left) or not isinstance(program, Training) or done <= 0:
         return left
     startup = plan.decider.overheads.startup

@@ -21,7 +21,8 @@ from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.log import events as ev
 from spotctl.log.state import EVICTED, Held, RunState
-from spotctl.planning.facts import GB, transfer_time
+from spotctl.planning.facts import transfer_time
+from spotctl.planning.values import GB
 
 PREPARE = "prepare"
 

@@ -25,7 +25,6 @@ from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
 from spotctl.planning.explain import PacePoint, Way, expected_of, launch_moment, unnamed_markets
-from spotctl.planning.facts import declared_gb
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
 from spotctl.show.columns import Column
@@ -280,7 +279,7 @@ def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
 
 def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
     """The cost of moving the checkpoint there from the market in which the job begins; None if unknown."""
-    gigabytes, roaming = declared_gb(plan.job.spec), plan.decider.roaming
+    gigabytes, roaming = plan.job.declared_gb, plan.decider.roaming
     if gigabytes is None or roaming is None:
         return None
     return roaming.move_usd(plan.cost.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes)

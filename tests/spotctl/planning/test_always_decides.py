@@ -113,7 +113,7 @@ def facts(draw: st.DrawFn) -> PlanningFacts:
 @st.composite
 def situations(draw: st.DrawFn, plan: JobPlan) -> Situation:
     """Any part of the offers at any price, any machines, and little or nothing of work, time and money left."""
-    decider = plan.decider
+    decider, work = plan.decider, plan.demand.work_left(plan.fleet.most_nu)
     offers = tuple(offer for offer in decider.offers if draw(st.booleans()))
     prices = {each: draw(st.sampled_from([each.on_demand // 4, each.on_demand, 2 * each.on_demand])) for each in offers}
     now = plan.at + draw(st.sampled_from([0, MINUTE, 2 * HOUR, 29 * HOUR, 40 * HOUR]))
@@ -136,7 +136,7 @@ def situations(draw: st.DrawFn, plan: JobPlan) -> Situation:
         tuple(holdings),
         decider.baseline,
         decider.most_nu,
-        draw(st.sampled_from([plan.fleet.work_left, plan.fleet.work_left / 50, 0.0])),
+        draw(st.sampled_from([work, work / 50, 0.0])),
         usd_left=draw(st.sampled_from([inf, 5.0, 0.0, -0.01])),
         record=SpotRecord(taken, paid=len(taken) * HOUR, resumes=draw(st.booleans())),
         refused=refused,

@@ -76,7 +76,7 @@ def command(every: str, save_seconds: float | None) -> Job:
 def test_the_cost_is_the_measured_one_in_market_time_or_what_is_affordable(
     every: str, measured: float | None, cost: int
 ) -> None:
-    found = checkpoints_of(command(every, measured), (), NO_HISTORY)
+    found = checkpoints_of(command(every, measured))
     assert found is not None
     assert found.cost == pytest.approx(cost, abs=1)
 

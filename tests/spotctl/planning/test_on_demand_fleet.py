@@ -11,8 +11,8 @@ from bidbrain.billing import End, Life, rule_of_cloud, usd
 from pricing_data.units import HOUR
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
-from spotctl.planning.facts import with_local_starts
-from spotctl.planning.forecast import forecast_of, launch_times
+from spotctl.planning.facts import launch_times, with_local_starts
+from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.turn.live_strategy import expectation

@@ -14,7 +14,6 @@ from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.values import (
     AllocatedJob,
     FirstDecision,
-    FleetPlan,
     Job,
     JobPlan,
     PlanCost,
@@ -100,7 +99,6 @@ def test_a_module_begins_with_its_steps(step: str) -> None:
         Job,
         KindColumns,
         AllocatedJob,
-        FleetPlan,
         FirstDecision,
         PlanCost,
         JobPlan,

@@ -12,17 +12,19 @@ from bidbrain.strategies.base import Holding, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
-from spotctl.files.job.programs import Checkpoint, Command
+from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.reservations import NOTICE, Reservation
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.job.values import Nodes, Range
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.explain import pace_points
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.offers import place_of
-from spotctl.planning.plan import ReservationClaim, _divided, plan_jobs
+from spotctl.planning.plan import _divided, plan_jobs
 from spotctl.planning.values import Job, JobPlan
+from spotctl.run.start.launch_plans import JobPlans, _shares
 from tests.spotctl.planning.test_plan import CALM, FAR, STEADY, WORLD
 from tests.spotctl.planning.worlds import CENT, NOW, flat, gang, offer, snapshot, spec
 
@@ -65,7 +67,7 @@ def situation(plan: JobPlan, now: int, *holdings: Holding, spot: int = 4 * CENT)
         holdings,
         decider.baseline,
         decider.most_nu,
-        plan.fleet.work_left,
+        plan.demand.work_left(plan.fleet.most_nu),
         deadline=decider.deadline,
     )
 
@@ -282,16 +284,31 @@ def test_a_job_that_cannot_run_without_the_reservation_of_another_says_so() -> N
 )
 def test_a_division_is_the_fairest(machines: int, claims: list[tuple[int, int]]) -> None:
     """Compared with all others that serve the same jobs."""
-    wanted = [ReservationClaim(m, least, least + more) for m, (least, more) in enumerate(claims)]
+    wanted = {m: (least, least + more) for m, (least, more) in enumerate(claims)}
     parts = _divided(machines, wanted)
-    served = [claim for claim in wanted if parts[claim.job]]
-    assert all(claim.least <= parts[claim.job] <= claim.most for claim in served)
+    served = {m: claim for m, claim in wanted.items() if parts[m]}
+    assert all(least <= parts[m] <= most for m, (least, most) in served.items())
     assert sum(parts.values()) <= machines
-    others = product(*(range(claim.least, claim.most + 1) for claim in served))
+    others = product(*(range(least, most + 1) for least, most in served.values()))
     shares = [
-        sorted(count / claim.most for claim, count in zip(served, counts, strict=True))
+        sorted(count / most for (_, most), count in zip(served.values(), counts, strict=True))
         for counts in others
         if sum(counts) <= machines
     ]
     if served:
-        assert sorted(parts[claim.job] / claim.most for claim in served) == pytest.approx(max(shares))
+        assert sorted(parts[m] / most for m, (_, most) in served.items()) == pytest.approx(max(shares))
+
+
+def test_fewer_machines_that_cost_nothing_save_no_money() -> None:
+    """An hour on reserved machines that are paid for already; a reliable machine alone costs more than the budget."""
+    job = replace(holding_reservations(spec(machines=(1, 2), reliable=1), reserved()), budget=CENT)
+    timed = replace(job, program=Training("mf", Stop(span=HOUR)))
+    with pytest.raises(OverBudget, match=r"^job: expected cost .* exceeds the budget of \$0\.01; raise"):
+        planned(timed)
+
+
+def test_a_job_that_costs_nothing_has_no_shares_of_its_cost() -> None:
+    plan = planned(holding_reservations(replace(spec(machines=(1, 2)), strategy="auto"), reserved()))
+    assert forecast_of(plan).usd.median == 0
+    assert pace_points(plan, planned) == []
+    assert _shares(101, JobPlans([plan, plan])) == [50, 50]

@@ -12,7 +12,7 @@ from pricing_data.units import parse_time
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.log.events import RunBegan
-from spotctl.planning.forecast import launch_times
+from spotctl.planning.facts import launch_times
 from spotctl.run.start.launch_plans import plan_of_run
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of

@@ -15,7 +15,7 @@ from bidbrain.values import Overheads
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.candidates import KindPrices, MachineOption, machine_options
+from spotctl.planning.candidates import KindColumns, MachineOption, machine_options
 from spotctl.planning.decider import companions
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind
@@ -58,8 +58,9 @@ def shares(jobs: list[Demand], quotas: dict[MachineKind, int] | None = None, pri
 def options(job: Demand, quotas: dict[MachineKind, int] | None = None) -> list[MachineOption]:
     groups = limited(quotas or {})
     (share,) = shares_of([job], KINDS, PRICE, groups)
-    prices = KindPrices(PRICE, np.ones(len(KINDS)), np.zeros(len(KINDS)), Overheads(0, 0, 0))
-    return machine_options(job, share, KINDS, prices, groups)
+    numbers, rows = tuple(range(len(KINDS))), ((),) * len(KINDS)
+    columns = KindColumns(numbers, KINDS, rows, PRICE, np.ones(len(KINDS)), tuple(groups))
+    return machine_options(job, share, columns, np.zeros(len(KINDS)), Overheads(0, 0, 0))
 
 
 def names(job: Demand, quotas: dict[MachineKind, int] | None = None) -> list[MachineKind]:

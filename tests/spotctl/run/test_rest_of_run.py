@@ -40,9 +40,10 @@ def plan(tmp_path: Path) -> JobPlan:
 
 def test_the_rest_of_a_run_is_played_by_its_decision_object(plan: JobPlan) -> None:
     """Without start-up and begun hours, half of the work costs half as much."""
-    whole = PlayedRest(plan, plan.at, plan.fleet.work_left, 1.0, inf, plan.fleet.market_history.histories)
+    work = plan.demand.work_left(plan.fleet.most_nu)
+    whole = PlayedRest(plan, plan.at, work, 1.0, inf, plan.fleet.market_history.histories)
     assert whole.usd() == pytest.approx(plan.cost.estimate.usd, rel=0.1)
-    half = replace(whole, work=plan.fleet.work_left / 2)
+    half = replace(whole, work=work / 2)
     assert half.usd() == pytest.approx(whole.usd() / 2, rel=0.05)
     # A run that ends at its budget has no money left, and says what the rest would cost with more.
     assert replace(half, usd_left=0.0, share=0.5).with_enough_money().usd_left == 40.0

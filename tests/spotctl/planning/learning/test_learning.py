@@ -24,8 +24,8 @@ from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
 from spotctl.planning.candidates import length_of, measured_for
-from spotctl.planning.facts import hazards
-from spotctl.planning.learning import Learned, Observed, WorkOfSize, evidence_of, hours_of, learn
+from spotctl.planning.facts import hazards, hours_of
+from spotctl.planning.learning import Learned, Observed, WorkOfSize, learn
 from spotctl.planning.values import TypeSpeed
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.measured_run import observations_of
@@ -131,7 +131,7 @@ def test_an_order_that_is_evicted_as_a_whole_says_as_much_as_one_machine() -> No
         ]
         one = observations_of([LogRow(number, "job-1", AT, event) for number, event in enumerate(told)], no_prices())
         assert one is not None
-        met = hazards((), AT, evidence_of({"job": learned_of(one)}))(SMALL)
+        met = hazards((), AT, learned_of(one).evidence)(SMALL)
         assert met is not None
         return met.rate
 
@@ -142,7 +142,7 @@ def test_evictions_of_own_runs_give_the_market_a_hazard() -> None:
     one = observations_of(events(SMALL, "evicted", 50), no_prices())
     assert one is not None
     assert hazards((), AT)(SMALL) is None
-    met = hazards((), AT, evidence_of({"job": learned_of(one)}))(SMALL)
+    met = hazards((), AT, learned_of(one).evidence)(SMALL)
     assert met is not None
     # Between what is assumed without a record, and one eviction in the four hours of the run.
     assert PRIOR.rate[0] < met.rate[0] < 1 / 4
