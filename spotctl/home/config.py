@@ -63,7 +63,12 @@ class Settings:
 
 def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
     """The settings; `home` is the flag, which overrides file and environment."""
-    root = (home or _home(environ)).expanduser()
+    stated = home or environ.get(f"{_PREFIX}HOME")
+    if not stated:
+        import platformdirs
+
+        stated = platformdirs.user_data_path("spotctl")
+    root = Path(stated).expanduser()
     settings = Settings(home=root)
     settings = _with(settings, _from_file(root / FILE_NAME), f"{root / FILE_NAME}: ")
     named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
@@ -71,14 +76,6 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
     # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
     known = {name: value for name, value in named.items() if name in _PARSERS or name in _keys() or name in _tables()}
     return _with(settings, known, f"environment: {_PREFIX}")
-
-
-def _home(environ: Mapping[str, str]) -> Path:
-    if stated := environ.get(f"{_PREFIX}HOME"):
-        return Path(stated)
-    import platformdirs
-
-    return platformdirs.user_data_path("spotctl")
 
 
 def _from_file(path: Path) -> dict[str, Any]:

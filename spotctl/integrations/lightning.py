@@ -58,10 +58,8 @@ class SpotCallback(Callback):  # type: ignore[misc]
         # No checkpoint contains accumulated gradients. Lightning does not resume exactly from a checkpoint of the last
         # batch of an epoch, so such a save waits for the first step of the next epoch.
         stepped, self._step = trainer.global_step > self._step, trainer.global_step
-        if stepped and not trainer.is_last_batch:
-            self._attend(trainer)
-
-    def _attend(self, trainer: Trainer) -> None:
+        if not stepped or trainer.is_last_batch:
+            return
         decision = self._lease.decision()
         act = LeaseAct(least(decision.act.value))
         if act is not LeaseAct.GO:

@@ -184,14 +184,12 @@ class Gang:
         if before is not None:
             if self._leads:
                 self._saves.drop_before(before)
-            if self._keeps and time.monotonic() - self._checkpointed_at >= self._checkpoint_every():
+            planned = None if self._plan is None else self._plan.every()
+            every = CHECKPOINT_SECONDS if planned is None else planned
+            if self._keeps and time.monotonic() - self._checkpointed_at >= every:
                 self._saves.checkpoint(before)
                 self._checkpointed_at = time.monotonic()
         self._stored = name
-
-    def _checkpoint_every(self) -> float:
-        planned = None if self._plan is None else self._plan.every()
-        return CHECKPOINT_SECONDS if planned is None else planned
 
     def _first_machine(self, own: int) -> int:
         """The first machine, whose checkpoint folder is the job's; torchrun may give rank 0 to another machine."""

@@ -83,7 +83,9 @@ class SpotCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         least(0)  # all ranks have written their files
         if args.local_process_index == 0:
-            self._publish(Path(args.output_dir), state)
+            name, best = f"checkpoint-{state.global_step}", state.best_model_checkpoint
+            link_tree(Path(args.output_dir, name), self._published.hidden(name))
+            self._published.publish(name, keep=(Path(best).name,) if best else ())
         least(0)  # a process that ends may take the others with it
         self._lease.note_save(state.global_step, self._began)
         decision, act = self._decision, self._act
@@ -92,12 +94,6 @@ class SpotCallback(TrainerCallback):  # type: ignore[misc]
             raise self._lease.report_end(decision, _position(state))
         self._lease.report_progress(decision, _position(state), saved=True)
         self._lease.start_step()
-
-    def _publish(self, folder: Path, state: TrainerState) -> None:
-        name = f"checkpoint-{state.global_step}"
-        link_tree(folder / name, self._published.hidden(name))
-        best = state.best_model_checkpoint
-        self._published.publish(name, keep=(Path(best).name,) if best else ())
 
     def on_train_end(self, _: TrainingArguments, state: TrainerState, *__: Any, **___: Any) -> None:
         self._lease.report_finish(_position(state))

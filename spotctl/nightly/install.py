@@ -16,7 +16,7 @@ from spotctl.nightly import crontab, environment, systemd
 from spotctl.nightly.crontab import Crontab
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.nightly.systemd import Units, UserManager
+from spotctl.nightly.systemd import UserManager
 from spotctl.run.start.runs import check_launchable
 
 CRON_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
@@ -60,13 +60,13 @@ class Timers:
         """Whether the timer starts the script, as it does since nights are supervised."""
         script = str(StateDir(home, nightly.name).supervisor)
         if nightly.scheduler == Scheduler.SYSTEMD.value:
-            return systemd.quoted(script) in self.manager.service_text(Units(nightly.name))
+            return systemd.quoted(script) in self.manager.service_text(nightly.name)
         lines = crontab.lines_of_block(self.crontab.read(), f"{nightly.name} of {home}")
         return os.fsencode(shlex.quote(script).replace("%", r"\%")) in lines
 
     def has(self, nightly: Installed, home: Path) -> bool:
         if nightly.scheduler == Scheduler.SYSTEMD.value:
-            return self.manager.has(Units(nightly.name))
+            return self.manager.has(nightly.name)
         if not self.crontab.is_there():
             return False
         table = self.crontab.read()
@@ -79,7 +79,7 @@ class Timers:
             times = nightly.hours.timer_times(now, local_zone()[0])
             words = ["/bin/sh", str(supervisor), *argv]
             texts = systemd.service(nightly.name, words), systemd.timer(nightly.name, times)
-            self.manager.install(Units(nightly.name), *texts)
+            self.manager.install(nightly.name, *texts)
         else:
             before = self.crontab.read()
             label, *former = _labels(before, nightly.name, home)
@@ -92,7 +92,7 @@ class Timers:
 
     def remove(self, name: str, scheduler: str, home: Path) -> None:
         if scheduler == Scheduler.SYSTEMD.value:
-            self.manager.remove(Units(name))
+            self.manager.remove(name)
         elif self.crontab.is_there():
             before = after = self.crontab.read()
             for label in _labels(before, name, home):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from spotctl.log.events import RunEnded, StopRequested
+from spotctl.log.events import StopRequested
 from spotctl.log.outcomes import NO_CAPACITY, NOT_IN_TIME, STOPPED
 from spotctl.log.state import RunState
 from spotctl.nightly.hours import Night
@@ -63,13 +63,11 @@ def next_step(state: NightState, night: Night, now: int, *, scheduled: bool) -> 
             return NightStep.CLOSE
         return NightStep.RESUME if state.can_resume else NightStep.REPLACE
     runs = state.runs_of_night
-    if state.unreported and runs and runs[-1].ended and not is_retried(runs[-1].ended):
-        return NightStep.REPORT
+    if state.unreported and runs and (ended := runs[-1].ended):
+        # After these ends, another run follows in the same night.
+        is_retried = ended.outcome == NO_CAPACITY or ended.message == CANNOT_RESUME.message
+        if not is_retried:
+            return NightStep.REPORT
     if scheduled and state.record and state.record.reported and state.record.begin >= night.begin:
         return NightStep.SKIP
     return NightStep.MISSED if night.is_over(now) else NightStep.LAUNCH
-
-
-def is_retried(ended: RunEnded) -> bool:
-    """Whether another run follows in the same night after one that ended like this."""
-    return ended.outcome == NO_CAPACITY or ended.message == CANNOT_RESUME.message

@@ -66,19 +66,14 @@ def quoted(word: str) -> str:
     return f'"{word}"'
 
 
-@dataclass(frozen=True, slots=True)
-class Units:
-    """The two units of a job."""
+def timer_unit(name: str) -> str:
+    """The name of a job's timer."""
+    return f"spotctl-nightly-{name}.timer"
 
-    name: str
 
-    @property
-    def timer(self) -> str:
-        return f"spotctl-nightly-{self.name}.timer"
-
-    @property
-    def service(self) -> str:
-        return f"spotctl-nightly-{self.name}.service"
+def service_unit(name: str) -> str:
+    """The name of the service that a job's timer starts."""
+    return f"spotctl-nightly-{name}.service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,53 +91,53 @@ class UserManager:
         """Whether systemd answers for this user."""
         return shutil.which("systemctl") is not None and not self._run("show-environment").returncode
 
-    def has(self, units: Units) -> bool:
-        return (self.folder / units.timer).exists()
+    def has(self, name: str) -> bool:
+        return (self.folder / timer_unit(name)).exists()
 
-    def service_text(self, units: Units) -> str:
+    def service_text(self, name: str) -> str:
         """The service of a job; empty if there is none."""
-        path = self.folder / units.service
+        path = self.folder / service_unit(name)
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
-    def install(self, units: Units, service_text: str, timer_text: str) -> None:
+    def install(self, name: str, service_text: str, timer_text: str) -> None:
         """Writes the units and starts the timer."""
         if not self.is_running():
             raise BadRequest(
                 "systemctl --user does not answer; log in as the user instead of using su or sudo, or use"
                 " --scheduler cron"
             )
-        self._check_own(units, service_text)
+        self._check_own(name, service_text)
         self.folder.mkdir(parents=True, exist_ok=True)
-        for unit, text in ((units.service, service_text), (units.timer, timer_text)):
+        for unit, text in ((service_unit(name), service_text), (timer_unit(name), timer_text)):
             part = self.folder / f".{unit}.part"
             part.write_text(text, "utf-8")
             part.replace(self.folder / unit)
         self._must("daemon-reload")
-        self._must("enable", units.timer)
+        self._must("enable", timer_unit(name))
         # A running timer picks up a new schedule only after a restart.
-        self._must("restart", units.timer)
+        self._must("restart", timer_unit(name))
 
-    def remove(self, units: Units) -> None:
+    def remove(self, name: str) -> None:
         """Stops the timer and removes the units. A run in progress is not stopped."""
-        if not self.has(units) and not (self.folder / units.service).exists():
+        if not self.has(name) and not (self.folder / service_unit(name)).exists():
             return
         if self.is_running():
-            self._must("disable", "--now", units.timer)
-        for unit in (units.timer, units.service):
+            self._must("disable", "--now", timer_unit(name))
+        for unit in (timer_unit(name), service_unit(name)):
             (self.folder / unit).unlink(missing_ok=True)
         if self.is_running():
             self._must("daemon-reload")
 
-    def _check_own(self, units: Units, service_text: str) -> None:
+    def _check_own(self, name: str, service_text: str) -> None:
         """A unit of another home is not replaced."""
         home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
-        path = self.folder / units.service
-        theirs = home.search(self.service_text(units))
+        path = self.folder / service_unit(name)
+        theirs = home.search(self.service_text(name))
         ours = home.search(service_text)
         if theirs is not None and ours is not None and theirs[1] != ours[1]:
             raise BadRequest(
                 f"{path}: belongs to a nightly job of the same name in another home, {theirs[1]}; use another name, or"
-                f" remove it first: spotctl --home {theirs[1]} nightly rm {units.name}"
+                f" remove it first: spotctl --home {theirs[1]} nightly rm {name}"
             )
 
     def _must(self, *arguments: str) -> None:

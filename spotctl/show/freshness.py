@@ -1,6 +1,6 @@
 """Clouds whose prices are missing or old, and the command that fetches them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pricing_data.freshness import CloudPrices, outdated
@@ -11,17 +11,14 @@ from spotctl.show.columns import Column, as_json
 
 def freshness_remarks(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> list[str]:
     """One line about what is missing or old; none if every price is fresh."""
-    about = ", ".join(_about(clouds, now))
-    return [f"{about}; fetch them: {fetch_command(clouds, now, regions)}"] if about else []
-
-
-def _about(clouds: Sequence[CloudPrices], now: int) -> Iterator[str]:
     missing = [prices.cloud for prices in clouds if prices.newest is None]
-    if missing:
-        yield f"no prices of {', '.join(missing)} are stored"
-    for prices in outdated(clouds, now):
-        if prices.newest is not None:
-            yield f"prices of {prices.cloud} are {age((now - prices.newest) / SECOND)} old"
+    about = [f"no prices of {', '.join(missing)} are stored"] if missing else []
+    about += [
+        f"prices of {prices.cloud} are {age((now - prices.newest) / SECOND)} old"
+        for prices in outdated(clouds, now)
+        if prices.newest is not None
+    ]
+    return [f"{', '.join(about)}; fetch them: {fetch_command(clouds, now, regions)}"] if about else []
 
 
 def fetch_command(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> str | None:

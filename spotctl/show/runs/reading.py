@@ -139,14 +139,11 @@ class Watcher:
         if not run:
             raise BadRequest(f"no job named {self._job!r} was launched (spotctl status lists the jobs that were)")
         self._timeline = follow(self._timeline, self._log.of_run(run, self._timeline.state.last_row))
-        return self._watched(self._timeline)
-
-    def _watched(self, timeline: Timeline) -> WatchedRun:
-        state = timeline.state
+        known, state = self._timeline, self._timeline.state
         now, attended = present_of(state, self._settings, self._elsewhere)
         view = self._views.at(state, now, attended=attended)
         tariff, prices = self._views.terms(state)[2], dict[Market, PriceSeries]()
         for line in view.markets:
             with suppress(NotFound, PricingDataError):
                 prices[line.market] = tariff.prices(line.market, view.now)
-        return WatchedRun(view, timeline.footprint, timeline.losses, timeline.events, state.planned, prices)
+        return WatchedRun(view, known.footprint, known.losses, known.events, state.planned, prices)

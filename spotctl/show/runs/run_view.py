@@ -180,7 +180,12 @@ def run_view(
         rows_lost=state.rows_lost,
         reason=state.reason,
         money=money or Money(),
-        machines=tuple(_machine(state, held) for held in state.alive),
+        machines=tuple(
+            HeldMachine(
+                held.id, *_kind(state.allocations[held.allocation]), held.started, held.warned_until, held.lease_until
+            )
+            for held in state.alive
+        ),
         kinds=tuple(dict.fromkeys(map(_kind, state.allocations.values()))),
         markets=_markets(state),
     )
@@ -219,12 +224,6 @@ def _expected_end(state: RunState, goal: int | None) -> int | None:
 
 def _kind(allocation: Allocation) -> tuple[Market, bool, str]:
     return allocation.market, allocation.reliable, allocation.market.pricing(spot=allocation.bid is not None)
-
-
-def _machine(state: RunState, held: Held) -> HeldMachine:
-    return HeldMachine(
-        held.id, *_kind(state.allocations[held.allocation]), held.started, held.warned_until, held.lease_until
-    )
 
 
 def _markets(state: RunState) -> tuple[MarketView, ...]:

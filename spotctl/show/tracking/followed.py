@@ -14,7 +14,7 @@ from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.show.runs.reading import RunViews
-from spotctl.show.tracking.tracker import TrackedRun, Tracker, check_installed, points_of, standing
+from spotctl.show.tracking.tracker import TrackedRun, Tracker, check_installed, points_of, run_points
 
 _EVERY_SECONDS = 5.0
 _AGAIN_SECONDS = 60.0
@@ -116,7 +116,7 @@ class RunCopy:
             self._state, rows = fold(rows[: self._events]), rows[self._events :]
         state, points = points_of(self._state, rows, views.at)
         if state.ended is None and time.monotonic() >= self._cost_due:
-            points += standing(views.of(state))
+            points += run_points(views.of(state))
             self._cost_due = time.monotonic() + _COST_SECONDS
         if points or state.ended is not None:
             tracker.send(points, self._events + len(rows))

@@ -74,7 +74,7 @@ class Point:
 
 
 def points_of(before: RunState, rows: Sequence[LogRow], view_at: ViewAt) -> tuple[RunState, list[Point]]:
-    """The state after the events, and their points: each loss, and the standing whenever the machines change."""
+    """The state after the events, and their points: each loss, and cost and machines whenever the machines change."""
     state, points = before, list[Point]()
     for row in rows:
         earlier, state = state, fold([row], state)
@@ -82,16 +82,12 @@ def points_of(before: RunState, rows: Sequence[LogRow], view_at: ViewAt) -> tupl
             # Commands report no clocks.
             if state.work.attempt is None and row.event.loss is not None:
                 points.append(Point(LOSS, row.event.loss, row.event.clock, row.at))
-        elif state.ended is not None or _fleet(state) != _fleet(earlier):
-            points += standing(view_at(state, row.at))
+        elif state.ended is not None or len(state.alive) != len(earlier.alive) or state.evictions != earlier.evictions:
+            points += run_points(view_at(state, row.at))
     return state, points
 
 
-def _fleet(state: RunState) -> tuple[int, int]:
-    return len(state.alive), state.evictions
-
-
-def standing(view: RunView) -> list[Point]:
+def run_points(view: RunView) -> list[Point]:
     """The cost of a run by then, and its machines."""
     money = view.money
     amounts = {"spent_usd": money.spent, "committed_usd": money.committed, "on_demand_usd": money.on_demand}

@@ -18,7 +18,7 @@ from spotctl.nightly.crontab import block, supervised
 from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
-from spotctl.nightly.systemd import Units, UserManager, service, timer
+from spotctl.nightly.systemd import UserManager, service, timer
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import Hook, hook
@@ -137,7 +137,7 @@ def test_a_unit_of_another_home_is_not_taken_over(tmp_path: Path, monkeypatch: p
     (tmp_path / "systemctl").write_text("#!/bin/sh\n")
     (tmp_path / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    manager, units = UserManager(tmp_path / "units"), Units("small")
+    manager, units = UserManager(tmp_path / "units"), "small"
 
     def install(home: str) -> None:
         manager.install(units, service("small", [sys.executable, "--home", home]), timer("small", [time(2)]))

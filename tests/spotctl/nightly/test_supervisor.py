@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.nightly.state_dir import SLOTS
-from spotctl.nightly.systemd import Units, service, timer
+from spotctl.nightly.systemd import service, service_unit, timer, timer_unit
 from tests.spotctl.nightly.hooks import Hook, hook
 from tests.spotctl.nightly.timers import Supervised, program, without
 from tests.waiting import eventually
@@ -211,8 +211,8 @@ def test_systemd_accepts_a_unit_with_the_script(job: Supervised, tmp_path: Path)
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze here")
-    units = Units("small")
-    paths = [tmp_path / units.service, tmp_path / units.timer]
+    units = "small"
+    paths = [tmp_path / service_unit(units), tmp_path / timer_unit(units)]
     for path, text in zip(paths, (service("small", job.command), timer("small", [time(2)])), strict=True):
         path.write_text(text)
     words = [analyze, "verify", "--user", *map(str, paths)]

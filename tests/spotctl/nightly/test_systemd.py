@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.home.errors import BadRequest
-from spotctl.nightly.systemd import Units, UserManager, service, timer
+from spotctl.nightly.systemd import UserManager, service, service_unit, timer, timer_unit
 
 COMMAND = ["/bin/echo", "-P", 'a "b" c', "100%", "$HOME", "back\\slash", "it's; #5"]
 
@@ -18,10 +18,10 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze here")
-    units = Units("small")
-    (tmp_path / units.service).write_text(service("small", COMMAND))
-    (tmp_path / units.timer).write_text(timer("small", [time(2, 30), time(3)]))
-    paths = [str(tmp_path / units.service), str(tmp_path / units.timer)]
+    units = "small"
+    (tmp_path / service_unit(units)).write_text(service("small", COMMAND))
+    (tmp_path / timer_unit(units)).write_text(timer("small", [time(2, 30), time(3)]))
+    paths = [str(tmp_path / service_unit(units)), str(tmp_path / timer_unit(units))]
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     ran = subprocess.run(
         [analyze, "verify", "--user", *paths], capture_output=True, text=True, check=False, env=environment
@@ -72,9 +72,9 @@ def test_only_own_units_are_written_and_removed(manager: UserManager, tmp_path: 
     other = tmp_path / "units" / "other.timer"
     other.parent.mkdir()
     other.write_text("other")
-    manager.install(Units("small"), "s", "t")
-    assert manager.has(Units("small"))
-    manager.remove(Units("small"))
+    manager.install("small", "s", "t")
+    assert manager.has("small")
+    manager.remove("small")
     assert [path.name for path in other.parent.iterdir()] == ["other.timer"]
     unit = "spotctl-nightly-small.timer"
     assert calls(tmp_path) == [
@@ -91,5 +91,5 @@ def test_without_systemd_nothing_is_written(
 ) -> None:
     monkeypatch.setenv("RUNNING", "1")
     with pytest.raises(BadRequest, match="--scheduler cron"):
-        manager.install(Units("small"), "s", "t")
+        manager.install("small", "s", "t")
     assert not (tmp_path / "units").exists()
