@@ -14,7 +14,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 
 if TYPE_CHECKING:
-    from spotctl.show.runs.latest import LatestRuns
+    from spotctl.show.runs.latest_runs import LatestRuns
 
 _REFRESH_SECONDS = 0.5
 
@@ -43,7 +43,7 @@ def status(
     from spotctl.cli.runs import remote_runner
     from spotctl.log.jobs import waiting_jobs
     from spotctl.show.runs import status as run_status
-    from spotctl.show.runs.latest import latest_views
+    from spotctl.show.runs.latest_runs import latest_views
 
     session: Session = context.obj
     paths = Paths(session.settings.home)

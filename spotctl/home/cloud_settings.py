@@ -69,7 +69,7 @@ def _parsed(kind: type[T], value: object) -> T:
     }
     if unknown := sorted(set(value) - set(known)):
         raise ValueError(f"settings among {', '.join(sorted(known))}; {unknown[0]} is not one of them")
-    return kind(**{name: _checked(name, given, known[name]) for name, given in value.items()})
+    return kind(**{name: _checked(name, setting, known[name]) for name, setting in value.items()})
 
 
 def _checked(name: str, value: object, default: object) -> object:

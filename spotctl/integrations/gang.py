@@ -57,8 +57,8 @@ class GangMachines:
 class GangMachine:
     """One machine of a gang, from its start until the script is done or the machine leaves."""
 
-    def __init__(self, given: argparse.Namespace, machines: GangMachines, settings: GangSettings) -> None:
-        self._given, self._machines, self._settings = given, machines, settings
+    def __init__(self, options: argparse.Namespace, machines: GangMachines, settings: GangSettings) -> None:
+        self._options, self._machines, self._settings = options, machines, settings
         self._holder = LeaseHolder.of()
         self._must_end = False
 
@@ -73,7 +73,7 @@ class GangMachine:
             host, round_, failures, members = 0, 0, 0, frozenset(range(len(machines.hosts)))
             serves = False
             while True:
-                if host == machines.own and not serves and not self._given.store:
+                if host == machines.own and not serves and not self._options.store:
                     serves = True
                     stack.enter_context(_store_process(machines.rendezvous(host).port))
                 code = self._round(host, round_, len(members))
@@ -82,14 +82,14 @@ class GangMachine:
                 before, members = members, alive(machines)
                 # If no machine is lost, the script itself has failed.
                 failures += members == before
-                if failures > self._given.max_restarts:
+                if failures > self._options.max_restarts:
                     return code
                 host = next(machine for machine in (host, *sorted(members)) if machine in members)
                 round_ = next_round(peers, round_)
 
     def _round(self, host: int, round_: int, most: int) -> int:
         """Runs torchrun until it ends, or this machine leaves."""
-        command = torchrun_command(self._given, self._machines, host, round_, most)
+        command = torchrun_command(self._options, self._machines, host, round_, most)
         environment = {**os.environ, **self._settings.variables()}
         # torchrun has a session of its own, so it gets a signal only once, from here.
         torchrun, passed_on = subprocess.Popen(command, env=environment, start_new_session=True), False
@@ -105,21 +105,23 @@ class GangMachine:
         self._must_end = True
 
 
-def torchrun_command(given: argparse.Namespace, machines: GangMachines, host: int, round_: int, most: int) -> list[str]:
+def torchrun_command(
+    options: argparse.Namespace, machines: GangMachines, host: int, round_: int, most: int
+) -> list[str]:
     """This machine's command line of torchrun, for a c10d store on `host` and up to `most` machines."""
-    endpoint = parse_host_port(given.store) if given.store else machines.rendezvous(host)
+    endpoint = parse_host_port(options.store) if options.store else machines.rendezvous(host)
     return [
         *(sys.executable, "-m", "torch.distributed.run"),
         f"--nnodes=1:{most}",
-        f"--nproc-per-node={given.nproc_per_node}",
+        f"--nproc-per-node={options.nproc_per_node}",
         "--max-restarts=0",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={endpoint.host}:{endpoint.port}",
-        f"--rdzv-id={given.run_id}-{round_}",
-        f"--rdzv-conf=is_host=0,last_call_timeout={given.last_call:g},{_RENDEZVOUS_CONFIG}",
+        f"--rdzv-id={options.run_id}-{round_}",
+        f"--rdzv-conf=is_host=0,last_call_timeout={options.last_call:g},{_RENDEZVOUS_CONFIG}",
         f"--local-addr={machines.hosts[machines.own]}",
-        given.script,
-        *given.arguments,
+        options.script,
+        *options.arguments,
     ]
 
 
@@ -178,17 +180,17 @@ def serve_store(port: int) -> None:
     signal.pause()
 
 
-def settings_of(given: argparse.Namespace, environment: Mapping[str, str]) -> tuple[GangMachines, GangSettings]:
+def settings_of(options: argparse.Namespace, environment: Mapping[str, str]) -> tuple[GangMachines, GangSettings]:
     """Machines and settings from the options, or else from spotctl's variables. BadInput: neither has all of them."""
-    hosts = given.machines or environment.get("SPOTCTL_NODE_ADDRESSES", "")
-    own = environment.get("SPOTCTL_NODE_RANK", "") if given.machine is None else given.machine
-    port = environment.get("MASTER_PORT", "") if given.port is None else given.port
+    hosts = options.machines or environment.get("SPOTCTL_NODE_ADDRESSES", "")
+    own = environment.get("SPOTCTL_NODE_RANK", "") if options.machine is None else options.machine
+    port = environment.get("MASTER_PORT", "") if options.port is None else options.port
     if not hosts or own == "" or port == "":
         raise BadInput("needs --machines HOST,HOST,... --machine NUMBER --port PORT, except in a job of spotctl")
     machines = GangMachines(tuple(hosts.split(",")), int(own), int(port))
     if not 0 <= machines.own < len(machines.hosts):
         raise BadInput(f"--machine {own}: there are {len(machines.hosts)} machines, numbered from 0")
-    folder = given.folder or Path(environment.get(MARK, ".")) / "gang"
+    folder = options.folder or Path(environment.get(MARK, ".")) / "gang"
     peers = tuple(f"{peer.host}:{peer.port}" for peer in machines.peers)
     return machines, GangSettings(peers, machines.own, folder.absolute(), secret_of(environment))
 
@@ -212,13 +214,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     """Runs this machine of the gang, or only its store; returns the exit code."""
-    given = _parser().parse_args(words)
+    options = _parser().parse_args(words)
     try:
-        if given.serve_store is not None:
-            serve_store(given.serve_store)
-        if given.script is None:
+        if options.serve_store is not None:
+            serve_store(options.serve_store)
+        if options.script is None:
             raise BadInput("name the training script")
-        return GangMachine(given, *settings_of(given, os.environ)).run()
+        return GangMachine(options, *settings_of(options, os.environ)).run()
     except AgileMLError as error:
         sys.stderr.write(f"spotctl: {error}\n")
         return 2

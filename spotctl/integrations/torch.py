@@ -173,11 +173,11 @@ class Gang:
         folder = self._folder / f"rank-{self._rank}"
         shutil.rmtree(folder, ignore_errors=True)
         writer = FileSystemWriter(folder, single_file_per_rank=True, sync_files=False)
-        written = async_save(self._state, storage_writer=writer, process_group=self._background)
-        self._pending = self._thread.submit(self._store, written, name, folder)
+        saving = async_save(self._state, storage_writer=writer, process_group=self._background)
+        self._pending = self._thread.submit(self._store, saving, name, folder)
 
-    def _store(self, written: Any, name: SaveName, folder: Path) -> None:
-        written.result()
+    def _store(self, saving: Any, name: SaveName, folder: Path) -> None:
+        saving.result()
         # Now all ranks have begun this save, so all have stored the previous one.
         before, self._stored = self._stored, None
         self._saves.store(name, folder)

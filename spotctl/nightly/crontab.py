@@ -103,17 +103,17 @@ class Crontab:
             return
         if self.read() != before:
             raise BadRequest("crontab: it was changed by another program in the meantime; try again")
-        ran = self._run("-", given=after) if after else self._run("-r")
+        ran = self._run("-", stdin=after) if after else self._run("-r")
         if ran.returncode:
             raise BadRequest(f"crontab: not changed: {_error_text(ran)}")
         if self.read() != after:
             raise BadRequest("crontab: it does not contain what was written; check with: crontab -l")
 
-    def _run(self, argument: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def _run(self, argument: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         try:
             return subprocess.run(
                 [self.program, argument],
-                input=given,
+                input=stdin,
                 capture_output=True,
                 check=False,
                 env={**os.environ, "LC_ALL": "C"},

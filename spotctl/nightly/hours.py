@@ -116,11 +116,11 @@ def _next(now: int, at: time, zone: tzinfo) -> date:
     return next(day for day in days if moment_of(day, at, zone) > now)
 
 
-def time_of_day(written: str, option: str) -> time:
+def time_of_day(text: str, option: str) -> time:
     """Parses a time of day from the command line."""
-    if not re.fullmatch(CLOCK, written):
-        raise BadRequest(f"{option}: {written!r} is not a time of day (00:00 to 23:59)")
-    hour, _, minute = written.partition(":")
+    if not re.fullmatch(CLOCK, text):
+        raise BadRequest(f"{option}: {text!r} is not a time of day (00:00 to 23:59)")
+    hour, _, minute = text.partition(":")
     return time(int(hour), int(minute))
 
 

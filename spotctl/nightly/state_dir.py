@@ -116,8 +116,8 @@ class StartRecord:
         lines = [content[at : at + LINE_BYTES] for at in range(0, len(content), LINE_BYTES)]
         starts = [_parsed(line) for line in lines]
         known = {start.number: start for start in starts if start is not None}
-        written = sum(1 for line in lines if line.strip())
-        damaged = written - sum(1 for start in starts if start is not None)
+        used = sum(1 for line in lines if line.strip())
+        damaged = used - sum(1 for start in starts if start is not None)
         return [known[number] for number in sorted(known)], damaged + abs(SLOTS - len(lines))
 
     def begin(self, now: int) -> NightStart:

@@ -61,8 +61,8 @@ def quoted(word: str) -> str:
     """A word of a command line, with systemd's special characters escaped."""
     if "\n" in word:
         raise BadRequest(f"{word!r}: has a line break, which systemd units do not allow; use another path")
-    for special, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
-        word = word.replace(special, written)
+    for special, escaped in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        word = word.replace(special, escaped)
     return f'"{word}"'
 
 

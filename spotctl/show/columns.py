@@ -102,20 +102,20 @@ def as_json(fields: Fields, row: Any, now: int = 0) -> dict[str, Any]:  # noqa: 
     if isinstance(fields, type):
         whole = asdict(row) if is_dataclass(row) and not isinstance(row, type) else row
         return {name: finite(_entry(whole, name)) for name in fields.__annotations__}
-    written: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for column in fields:
         if isinstance(column, type):
-            written |= as_json(column, row)
+            entries |= as_json(column, row)
             continue
         if column.only is not None and not column.only(row):
             continue
         if column.key == "*":
-            written |= {name: column.json(row[name], now) for name in row}
+            entries |= {name: column.json(row[name], now) for name in row}
             continue
         value = column.json(column.read(row, now), now)
         if value is not None or not column.optional:
-            written[column.key] = value
-    return written
+            entries[column.key] = value
+    return entries
 
 
 def _entry(row: Any, key: str) -> Any:  # noqa: ANN401  # a row and its entries are any values

@@ -10,7 +10,7 @@ from rich.text import Text
 from bidbrain.arrays import Floats
 from bidbrain.billing import usd
 from pricing_data.known_clouds import markets_of
-from pricing_data.units import MINUTE, SECOND, age, counted, to_datetime, usd_text
+from pricing_data.units import HOUR, SECOND, age, counted, to_datetime, usd_text
 from spotctl.show.bars import columns, sparkline
 from spotctl.show.runs.lines import command_progress
 from spotctl.show.runs.reading import WatchedRun
@@ -128,7 +128,10 @@ def footprint(run: WatchedRun, width: int, height: int) -> Text:
     view = run.view
     most = max((count.reliable + count.transient for count in run.footprint), default=0)
     values = over_time(run.footprint, view.started, view.now, width)
-    title = _title("machines", f"over {_span(view.now - view.started)}, at most {most}", width)
+    micros = view.now - view.started
+    hours = micros / HOUR
+    span = f"{hours:.1f} h" if 1 <= hours < 48 else age(micros / SECOND)
+    title = _title("machines", f"over {span}, at most {most}", width)
     return _lines([title, *_chart(values, most, height, "green")])
 
 
@@ -230,9 +233,3 @@ def _chart(values: Floats, top: float, height: int, style: str) -> list[Text]:
 
 def _usd(amount: int | None) -> str:
     return _UNKNOWN if amount is None else usd_text(usd(amount))
-
-
-def _span(micros: int) -> str:
-    """`48 min`, `3.2 h`."""
-    hours = micros / (60 * MINUTE)
-    return f"{hours:.1f} h" if 1 <= hours < 48 else age(micros / SECOND)

@@ -26,7 +26,7 @@ from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.markup import el
 from spotctl.show.costs.page_parts import paragraph
-from spotctl.show.runs.latest import latest_views
+from spotctl.show.runs.latest_runs import latest_views
 from spotctl.show.runs.reading import Watcher
 from spotctl.show.runs.status import dropped, waiting_json
 from spotctl.show.ui.overview import overview_page

@@ -22,7 +22,7 @@ from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.gather import gather
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.periods import ALWAYS
-from spotctl.show.runs.latest import latest_views
+from spotctl.show.runs.latest_runs import latest_views
 from spotctl.show.runs.status import status_answer
 from tests.spotctl.log.test_losses import OTHER, ended
 from tests.spotctl.log.test_present import interrupted
