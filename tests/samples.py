@@ -6,6 +6,7 @@ are many and alike, a run may take a sample, another each time.
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 from collections.abc import Iterable
@@ -83,3 +84,14 @@ def part_of(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytes
         return items, []
     chosen = {item for item in items if is_long(item.nodeid, listed) == (part == LONG)}
     return [item for item in items if item in chosen], [item for item in items if item not in chosen]
+
+
+def is_defined(name: str) -> bool:
+    """Whether a file defines or imports every part of a test's name; suites give inherited tests a class."""
+    file, *parts = name.split("::")
+    path = Path(__file__).parents[1] / file
+    if not path.is_file():
+        return False
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return not parts or parts[0] in defined

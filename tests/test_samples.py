@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.samples import LONG, LONG_TESTS, PART, SHORT, VARIABLE, is_long, long_tests, sampled
+from tests.samples import LONG, LONG_TESTS, PART, SHORT, VARIABLE, is_defined, is_long, long_tests, sampled
 
 FILE, FUNCTION = "tests/spotctl/lab/train/test_train_errors.py", "test_a_trainer_that_breaks_the_contract"
 """A function that is marked as `sampled(2)`, and its file."""
@@ -71,7 +70,7 @@ def test_the_short_and_the_long_part_are_all_tests_each_once() -> None:
 
 def test_every_listed_test_exists() -> None:
     names = {name.partition("[")[0] for name in long_tests()}
-    missing = [name for name in sorted(names) if not _is_defined(name)]
+    missing = [name for name in sorted(names) if not is_defined(name)]
     assert not missing, f"{LONG_TESTS.name}: {', '.join(missing)}"
 
 
@@ -80,14 +79,3 @@ def test_a_case_all_cases_of_a_function_and_a_file_can_be_listed() -> None:
     nodes = ("test_one[2]", "test_one[3]", "test_two[4]", "test_three")
     assert [node for node in nodes if is_long(f"tests/a.py::{node}", listed)] == ["test_one[2]", "test_two[4]"]
     assert all(is_long(f"tests/b.py::{node}", listed) for node in nodes)
-
-
-def _is_defined(name: str) -> bool:
-    """Whether a file defines or imports every part of a test's name; suites give inherited tests a class."""
-    file, *parts = name.split("::")
-    path = ROOT / file
-    if not path.is_file():
-        return False
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    return not parts or parts[0] in defined

@@ -18,10 +18,14 @@ from tests.golden.scenario import Scenario, Step
 from tests.golden.trees import Tree
 
 NOW = "2026-06-11T00:00:00Z"
-MEASURED = ("parallel profile",)
-"""Commands that measure this computer."""
+MEASURED = ("parallel profile", "parallel plan profile.json", "parallel simulate plan.json")
+"""Commands that measure this computer, or read what one of these has written."""
 REAL = ("launch", "resume", "exec", "ssh", "stop", "down", "top", "logs", "nightly run", "report", "status", "gc")
 """Commands of the reference whose figures real processes decide, or that begin some."""
+UNORDERED = ("prices sql 'select market,",)
+"""Those that print some of the rows that a query finds, in no order."""
+SLOW = 300.0
+"""Seconds for a command of the reference on a busy computer."""
 
 _SURFACE = """
 import importlib.metadata, json, sys
@@ -68,7 +72,7 @@ def help_scenarios(base: Tree) -> Iterator[Scenario]:
 def reference_scenarios(base: Tree) -> Iterator[Scenario]:
     """The commands of docs/json_commands.py, which the reference lists with what they print."""
     defined = runpy.run_path(str(base.checkout / "docs" / "json_commands.py"))
-    commands = [command for command in defined["JSON_COMMANDS"] if not _begins(command, REAL)]
+    commands = [command for command in defined["JSON_COMMANDS"] if not _begins(command, (*REAL, *UNORDERED))]
     yield Scenario(
         "reference",
         list(_json_steps(commands)),
@@ -80,7 +84,7 @@ def reference_scenarios(base: Tree) -> Iterator[Scenario]:
     texts = [shlex.split(command) for command in commands if not command.startswith("init ")]
     yield Scenario(
         "reference as texts",
-        [Step(words, exact=not _begins(shlex.join(words), MEASURED)) for words in texts],
+        [Step(words, exact=not _begins(shlex.join(words), MEASURED), seconds=SLOW) for words in texts],
         files=defined["files"](1_781_136_000.0),
         folders=("examples",),
         programs={"crontab": defined["CRONTAB"]},
@@ -102,7 +106,7 @@ def _json_steps(commands: Iterable[str]) -> Iterator[Step]:
     for command in commands:
         words = shlex.split(command)
         kept = f"{words[2]}.json" if words[:2] == ["lab", "parallel"] and words[2] in ("profile", "plan") else ""
-        yield Step((*words, "--json"), exact=not _begins(command, MEASURED), keep_output=kept)
+        yield Step((*words, "--json"), exact=not _begins(command, MEASURED), keep_output=kept, seconds=SLOW)
 
 
 def _begins(command: str, beginnings: Iterable[str]) -> bool:

@@ -324,7 +324,8 @@ def _signal(process: int, number: signal.Signals) -> None:
 def _browse(sandbox: Sandbox) -> None:
     """Adds all pages of a server to what it has printed, which begins with its address."""
     printed = sandbox.folder / "stdout"
-    for _ in range(600):
+    printed.touch()
+    for _ in range(6000):
         if found := re.search(r"http://[^\s\"]+", printed.read_text(encoding="utf-8")):
             break
         time.sleep(0.05)

@@ -21,6 +21,7 @@ class Ended:
     code: int | str | None
     out: str
     err: str
+    words: tuple[str, ...] = ()
 
     @property
     def json(self) -> Any:  # noqa: ANN401  # JSON is any value
@@ -41,7 +42,8 @@ def spotctl(*words: str | Path, **environment: str) -> Ended:
             main([str(word) for word in words])
         except SystemExit as left:
             code = left.code
-    ended = Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+    printed, said = (stream.buffer.getvalue().decode() for stream in (out, err))
+    ended = Ended(code, printed, said, tuple(map(str, words)))
     if "--json" in words and ended.out.startswith("{"):
         answer, _ = json.JSONDecoder().raw_decode(ended.out)
         assert_explained([str(word) for word in words], answer)

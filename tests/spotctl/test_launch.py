@@ -23,6 +23,7 @@ from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from spotctl.run.work.training_workload import TrainingWorkload, training_job
 from tests.samples import LONG_RUN
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
 from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training
@@ -50,7 +51,7 @@ def wait_for_machines(home: Path, count: int) -> None:
     raise AssertionError(f"no {count} machines came in {home}")
 
 
-def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: Path) -> None:
+def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: Path, approved: Approved) -> None:
     metrics = tmp_path / "spotctl.prom"
     ended = spotctl("launch", training(tmp_path), "--yes", "--json", "--metrics", metrics)
     assert ended.code == 0, ended.err
@@ -74,16 +75,15 @@ def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: 
     assert (job["spent_usd"], job["loss"]) == (answer["cost_usd"], answer["loss"])
     assert all(held.ended is not None for held in state_of(home).machines.values())
     assert not Path(str(state_of(home).began and state_of(home).began.folder)).exists()  # type: ignore[union-attr]
-    assert "has no run to resume" in spotctl("resume", "small").error
+    approved(spotctl("resume", "small"))
 
 
-def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home: Path) -> None:
+def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home: Path, approved: Approved) -> None:
     shown = spotctl("launch", training(tmp_path), "--dry-run")
     assert shown.code == 0
     assert "\ncost " in shown.out
     refused = spotctl("launch", training(tmp_path))
-    assert refused.code == 2
-    assert "pass --yes" in refused.error
+    approved(refused)
     assert not (home / "log.sqlite").exists()
 
 
@@ -100,26 +100,24 @@ def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -
     assert {**report.json(), "month": None} == {**answer, "month": None}
 
 
-def test_max_cost_limits_the_plan_that_is_shown(tmp_path: Path, home: Path) -> None:
+def test_max_cost_limits_the_plan_that_is_shown(tmp_path: Path, home: Path, approved: Approved) -> None:
     path = command(tmp_path, "true")
     path.write_text(path.read_text() + "hours: 30m\nstrategy: proteus\n")
     shown = spotctl("launch", path, "--dry-run", "--max-cost", "25000").out
     assert "the budget of $25,000.00 is over 98% likely to be enough" in shown
     refused = spotctl("launch", path, "--yes", "--max-cost", "0.01")
-    assert refused.code == 4
-    assert "a budget of $0.01" in refused.error
+    approved(refused)
     assert not (home / "log.sqlite").exists()
 
 
-def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(tmp_path: Path) -> None:
+def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(tmp_path: Path, approved: Approved) -> None:
     paths = []
     for name, hours in (("short", "30m"), ("long", "2h")):
         path = command(tmp_path, "true").rename(tmp_path / f"{name}.yaml")
         path.write_text(path.read_text().replace("small", name) + f"hours: {hours}\nstrategy: on-demand\n")
         paths.append(path)
     refused = spotctl("launch", *paths, "--yes", "--max-cost", "0.1")
-    assert refused.code == 4
-    assert "a budget of $0.0" in refused.error
+    approved(refused)
     shown = spotctl("launch", *paths, "--dry-run", "--max-cost", "12").out
     budgets = [float(amount) for amount in re.findall(r"the budget of \$([0-9.]+) is", shown)]
     assert sum(budgets) == pytest.approx(12, abs=0.02)
@@ -127,24 +125,22 @@ def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("amount", "why"),
-    [("0", "is not above 0 and at most 999999999 US dollars"), ("free", "is not a decimal number of US dollars")],
+    "amount",
+    ["0", "free"],
 )
-def test_an_amount_that_is_none_is_refused_as_max_cost(tmp_path: Path, amount: str, why: str) -> None:
+def test_an_amount_that_is_none_is_refused_as_max_cost(tmp_path: Path, amount: str, approved: Approved) -> None:
     refused = spotctl("launch", command(tmp_path, "true"), "--yes", "--max-cost", amount)
-    assert refused.code == 2
-    assert refused.error == f"spotctl: --max-cost '{amount}' {why}\n"
+    approved(refused)
 
 
-def test_two_jobs_do_not_share_a_checkpoint(tmp_path: Path, home: Path) -> None:
+def test_two_jobs_do_not_share_a_checkpoint(tmp_path: Path, home: Path, approved: Approved) -> None:
     paths = []
     for name in ("one", "two"):
         path = command(tmp_path, "true").rename(tmp_path / f"{name}.yaml")
         path.write_text(path.read_text().replace("small", name) + "checkpoint: {path: saved}\n")
         paths.append(path)
     together = spotctl("launch", *paths, "--yes")
-    assert together.code == 2
-    assert f"one and two both keep their checkpoint at {tmp_path / 'saved'}" in together.error
+    approved(together)
     assert not (home / "log.sqlite").exists()
     with EventLog(home / "log.sqlite") as log:
         log.append("one-1", 0, RunBegan("one", "local", written(load(paths[0])), "", 0))
@@ -298,9 +294,8 @@ def test_the_iteration_log_of_an_earlier_run_is_replaced(tmp_path: Path, home: P
     assert [json.loads(line).get("clock") for line in lines] == [1, 2, 3, 4, 5, None]
 
 
-def test_a_training_on_a_cloud_names_one_region(tmp_path: Path) -> None:
+def test_a_training_on_a_cloud_names_one_region(tmp_path: Path, approved: Approved) -> None:
     path = training(tmp_path)
     path.write_text(path.read_text().replace("[local]", "[aws]").split("local:")[0].replace("c4.2xlarge", "c5.large"))
     refused = spotctl("launch", path, "--yes")
-    assert refused.code == 2
-    assert "write one region" in refused.error
+    approved(refused)

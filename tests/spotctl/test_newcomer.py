@@ -19,6 +19,7 @@ from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import Gcp, sku
 from tests.servers.loopback import serving
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
 NOW = time.time_ns() // 1_000_000_000 * 1_000_000
@@ -155,18 +156,10 @@ def test_only_linux_is_fetched_unless_others_are_named() -> None:
     assert windows["usd_per_hour"] == pytest.approx(0.177 * 0.9)
 
 
-def test_a_mistyped_region_is_named() -> None:
-    for mistyped, meant in (
-        ("us-est-1", "us-east-1"),
-        ("us-esat-1", "us-east-1"),
-        ("us-wset-2", "us-west-2"),
-        ("us-centrall1", "us-central1"),
-        ("westeuropa", "westeurope"),
-    ):
+def test_a_mistyped_region_is_named(approved: Approved) -> None:
+    for mistyped in ("us-est-1", "us-esat-1", "us-wset-2", "us-centrall1", "westeuropa"):
         for command in (("prices", "fetch"), ("lab", "prices", "ls")):
-            ended = spotctl(*command, "--region", mistyped)
-            assert ended.code == 2
-            assert f"no region is named '{mistyped}'; did you mean {meant}" in ended.error
+            approved(spotctl(*command, "--region", mistyped))
 
 
 def test_every_source_says_what_it_needs() -> None:

@@ -18,6 +18,7 @@ from agileml.runtime.folders import NotPrivate
 from spotctl.log.jobs import JobLock
 from spotctl.log.store import EventLog
 from spotctl.run.work import resume_state
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, killed_at
 from tests.spotctl.launches import state_of, training
@@ -95,7 +96,7 @@ def test_own_folders_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path, approved: Approved) -> None:
     """As after a restart of the computer: the folder is gone, and its name is in the log."""
     home, mark = tmp_path / "home", tmp_path / "mark"
     assert killed_at(f"after={APPEND}", 4, "--home", home, "launch", training(tmp_path, clocks=3), "--yes")
@@ -107,9 +108,8 @@ def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path) -> None:
     plant(run, mark)
     try:
         refused = spotctl("--home", home, "resume", "small")
-        assert refused.code == 2
         assert str(run) in refused.error
-        assert "spotctl stop" in refused.error
+        approved(refused)
         if os.getuid() == 0:
             give_away(run)
             assert spotctl("--home", home, "resume", "small").code == 2

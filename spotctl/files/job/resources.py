@@ -23,7 +23,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Reliable:
-    """On-demand machines, which are never evicted, held from start to end in addition to the transient ones.
+    """On-demand machines, which are never evicted, held from start to end in addition to the spot machines.
 
     `machines` is None if the plan decides between one and none.
     """
@@ -59,7 +59,7 @@ class Resources:
         default=Range(0),
     )
     reliable: Reliable = key(
-        Reliable, "On-demand machines in addition to the transient ones.", {"machines": 1}, default=Reliable(0)
+        Reliable, "On-demand machines in addition to the spot machines.", {"machines": 1}, default=Reliable(0)
     )
     types: tuple[str, ...] = key(
         ListOf(forms.TYPE_GLOB),

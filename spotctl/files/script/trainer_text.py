@@ -106,7 +106,7 @@ def trainer_job_text(script: TrainingScript, answers: ScriptAnswers, module: str
         "resources:",
         f"  clouds: [{answers.cloud}] # or local, aws, gcp, azure",
         "  types: [c4.2xlarge]" if answers.is_local else "  types: {vcpus: 4..16, memory_gib: 8..64}",
-        "  machines: 2..4 # transient machines",
+        "  machines: 2..4 # spot machines",
         "  reliable: {machines: 1} # on demand; it keeps the model",
     ]
     return "\n".join([*lines, *(["local: {speed: 120}"] if answers.is_local else [])]) + "\n"

@@ -69,7 +69,7 @@ def live(view: RunView, seconds: float, name: str = "") -> list[Text]:
     With several runs, each has its `name` in the first line.
     """
     whose = f"{name}: " if name else ""
-    first = f"{seconds:5.0f} s   {whose}machines {view.reliable} reliable + {view.transient} transient"
+    first = f"{seconds:5.0f} s   {whose}machines {view.reliable} reliable + {view.transient} spot"
     if view.warned:
         first += f" ({view.warned} warned)"
     lines = [Text(first + f"   evictions {view.evictions}")]

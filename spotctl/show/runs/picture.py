@@ -106,7 +106,7 @@ def head(view: RunView) -> list[Text]:
     first = Text(view.run, style="bold").append(f"   {'   '.join(progress)}", style="not bold")
     warned = f" ({view.warned} warned)" if view.warned else ""
     machines = (
-        f"machines {view.reliable} reliable + {view.transient} transient{warned}"
+        f"machines {view.reliable} reliable + {view.transient} spot{warned}"
         f"   evictions {view.evictions}   market time {clock(view.now)}"
     )
     return [first, Text(f"{_compared(view)}{'   replayed' if view.is_replayed else ''}"), Text(machines)]

@@ -72,7 +72,7 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
 def _kinds(view: RunView) -> str:
     if view.status not in ACTIVE:
         return "" if view.machines else "all returned"
-    return f"{view.reliable} reliable, {view.transient} transient" if view.reliable else ""
+    return f"{view.reliable} reliable, {view.transient} spot" if view.reliable else ""
 
 
 def _progress(view: RunView) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def _machines(run: WatchedRun) -> Html:
     counts.append((max(view.now, counts[-1][0]), *counts[-1][1:]))
     layers = [
         Layer("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
-        Layer("spot", "transient machines", tuple((at, float(others)) for at, _, others in counts)),
+        Layer("spot", "spot machines", tuple((at, float(others)) for at, _, others in counts)),
     ]
     marks = [
         (event.at, "without" not in str(event), str(event)) for event in run.events if str(event).startswith(EVICTED)

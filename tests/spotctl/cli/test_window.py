@@ -106,7 +106,7 @@ def test_ctrl_c_asks_and_a_second_one_leaves(job: Path, home: Path) -> None:
 def test_after_ctrl_c_one_may_go_on_watching_or_stop(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
-        window.wait_for("machines 0 reliable + 1 transient")
+        window.wait_for("machines 0 reliable + 1 spot")
         window.type(CTRL_C)
         window.wait_for("stop and return 1 machine (s)")
         window.type("\n")
@@ -130,7 +130,7 @@ def test_a_window_can_be_opened_again(job: Path, home: Path) -> None:
     assert spotctl("resume", "small").code == 6, "without a terminal nothing is shown"
     with terminal("resume", "small") as window:
         window.wait_for("this command only watches")
-        window.wait_for("1 transient")
+        window.wait_for("1 spot")
         may_end(job, 3)
         assert window.exit_code() == 1
     assert f"{state_of(home).run}: failed" in window.screen
@@ -139,7 +139,7 @@ def test_a_window_can_be_opened_again(job: Path, home: Path) -> None:
 def test_a_window_says_that_its_runner_was_killed_and_how_to_continue(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
-        window.wait_for("1 transient")
+        window.wait_for("1 spot")
         runner = runner_of(Paths(home).locks, "small")
         assert runner is not None
         os.kill(runner, signal.SIGKILL)

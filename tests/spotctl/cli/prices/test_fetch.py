@@ -13,6 +13,7 @@ from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, SpotPriceRow, ec
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import PROJECT, Gcp, history, machine, priced, sku
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
 NOW = time.time_ns() // 1_000_000_000 * 1_000_000
@@ -103,13 +104,12 @@ def test_a_fetch_continues_where_the_last_one_ended(aws: AwsWorld) -> None:
     assert spotctl("prices", "show", AWS_MARKET, "--json").json["events"] == 5
 
 
-def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(aws: AwsWorld) -> None:
+def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(aws: AwsWorld, approved: Approved) -> None:
     denied = ec2_error("UnauthorizedOperation", "You are not authorized", 403)
     aws.breaks(AwsFault("", denied, times=-1, action="DescribeSpotPriceHistory", region="eu-west-1"))
     ended = fetch("--cloud", "aws", "--type", "c5.large", "--region", "us-east-1", "--region", "eu-west-1")
-    assert ended.code == 5
     assert set(failures(ended)) == {("aws", "eu-west-1", "spot prices")}
-    assert "ec2:DescribeSpotPriceHistory" in ended.error
+    approved(ended)
     assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [AWS_MARKET]
 
 

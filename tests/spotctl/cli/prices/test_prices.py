@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pricing_data.sources.test_files import GOOD, HEADER, written
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 from tests.spotctl.show.costs import browser
 
@@ -168,48 +169,35 @@ def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    "words",
     [
-        (
-            ["prices", "show", "aws/us-east-1/us-east-1a/c9.huge"],
-            2,
-            "no price history of aws/us-east-1/us-east-1a/c9.huge is stored",
-        ),
-        (
-            ["prices", "show", "local/sim-east/sim-east-b/c4.2xlareg"],
-            2,
-            "is stored; did you mean local/sim-east/sim-east-b/c4.2xlarge? (spotctl lab prices ls",
-        ),
-        (["prices", "show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
-        (
-            ["lab", "prices", "ls", "--stats", "local/*/*/c4.xlrge"],
-            2,
-            "did you mean local/*/*/c4.xlarge? (spotctl lab prices ls",
-        ),
-        (["lab", "prices", "ls", "--stats", "gcp/*"], 2, "no stored market matches 'gcp/*'"),
-        (["lab", "prices", "plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
-        (["lab", "prices", "plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
-        (["lab", "prices", "export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
-        (["lab", "prices", "ls", "--vcpus", "many"], 2, "--vcpus 'many' is not a number or range"),
-        (["lab", "prices", "ls", "--vcpus", "8..4"], 2, "starts above its end"),
-        (["lab", "prices", "sql", "drop everything"], 2, "query: "),
-        (["prices", "import"], 2, "no file given"),
-        (["prices", "fetch", "--cloud", "ibm"], 2, "unknown cloud 'ibm'; prices can be fetched from aws, gcp, azure"),
-        (["prices", "fetch", "--cloud", "aws", "--region", "eastus"], 2, "no such region in aws"),
-        (["prices", "fetch", "--since", "tomorrow"], 2, "time 'tomorrow' is not ISO 8601"),
-        (["prices", "fetch", "--since", "2099-01-01"], 2, "is in the future"),
-        (["lab", "prices", "ls", "--stats", "--gaps"], 2, "ls: --stats and --gaps are different questions; give one"),
-        (["lab", "prices", "ls", "--last", "7d"], 2, "ls: --last belongs to --stats, and --set-aside to --check"),
-        (["lab", "prices", "correct", "--list", "x"], 2, "correct: --list lists all corrections, and takes no market"),
-        (["lab", "prices", "correct"], 2, "correct: name a market and the time of a price change, or give --list"),
-        (["prices", "nonsense"], 2, "No such command 'nonsense'"),
-        (["prices", "show"], 2, "Missing argument 'market'"),
+        ["prices", "show", "aws/us-east-1/us-east-1a/c9.huge"],
+        ["prices", "show", "local/sim-east/sim-east-b/c4.2xlareg"],
+        ["prices", "show", "c4.xlarge"],
+        ["lab", "prices", "ls", "--stats", "local/*/*/c4.xlrge"],
+        ["lab", "prices", "ls", "--stats", "gcp/*"],
+        ["lab", "prices", "plot", "local", "--out", "x.pdf"],
+        ["lab", "prices", "plot", "local/*/*/*", "--out", "/no/such/folder/x.png"],
+        ["lab", "prices", "export", "--out", "x.xlsx"],
+        ["lab", "prices", "ls", "--vcpus", "many"],
+        ["lab", "prices", "ls", "--vcpus", "8..4"],
+        ["lab", "prices", "sql", "drop everything"],
+        ["prices", "import"],
+        ["prices", "fetch", "--cloud", "ibm"],
+        ["prices", "fetch", "--cloud", "aws", "--region", "eastus"],
+        ["prices", "fetch", "--since", "tomorrow"],
+        ["prices", "fetch", "--since", "2099-01-01"],
+        ["lab", "prices", "ls", "--stats", "--gaps"],
+        ["lab", "prices", "ls", "--last", "7d"],
+        ["lab", "prices", "correct", "--list", "x"],
+        ["lab", "prices", "correct"],
+        ["prices", "nonsense"],
+        ["prices", "show"],
     ],
 )
-def test_errors_are_one_line_and_an_exit_code(words: list[str], code: int, message: str) -> None:
+def test_errors_are_one_line_and_an_exit_code(words: list[str], approved: Approved) -> None:
     ended = spotctl(*words)
-    assert ended.code == code
-    assert message in ended.error
+    approved(ended)
     assert ended.out == ""
 
 
@@ -262,14 +250,12 @@ def test_a_file_without_a_usable_row_fails(tmp_path: Path, name: str, lines: lis
     assert ended.json["files"][0]["failure"] == said
 
 
-def test_an_unwritable_home_is_reported(history: Path, tmp_path: Path) -> None:
+def test_an_unwritable_home_is_reported(history: Path, tmp_path: Path, approved: Approved) -> None:
     (tmp_path / "file").touch()
     flagged: list[str | Path] = ["--home", tmp_path / "file"]
     for flags in (flagged, []):
         ended = spotctl(*flags, "prices", "import", history, SPOTCTL_HOME=str(tmp_path / "file" / "below"))
-        assert ended.code == 1
-        assert "cannot write" in ended.error
-        assert "Not a directory" in ended.error
+        approved(ended)
 
 
 @pytest.mark.usefixtures("imported")
@@ -283,13 +269,10 @@ def test_the_result_of_sql_is_printed_unchanged() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much memory a process has")
-def test_sql_keeps_to_its_memory_where_duckdb_does_not() -> None:
+def test_sql_keeps_to_its_memory_where_duckdb_does_not(approved: Approved) -> None:
     ended = spotctl("lab", "prices", "sql", "select repeat('x', 4000000000) as x")
-    assert ended.code == 1
-    assert ended.error.startswith("spotctl: query: it needs more than 1 GB of memory; ask for less")
-    assert spotctl("lab", "prices", "sql", "select 1 as x", "--memory", "lots").error.startswith(
-        "spotctl: --memory 'lots' is"
-    )
+    approved(ended)
+    approved(spotctl("lab", "prices", "sql", "select 1 as x", "--memory", "lots"))
     assert spotctl("lab", "prices", "sql", "select 1 as x", "--json").json == {"rows": [{"x": 1}]}
 
 
@@ -303,13 +286,12 @@ def test_a_full_disk_while_printing_is_a_one_line_error(imported: Ended) -> None
     assert "Traceback" not in ran.stderr
 
 
-def test_rows_committed_before_a_store_error_are_reported(history: Path, tmp_path: Path) -> None:
+def test_rows_committed_before_a_store_error_are_reported(history: Path, tmp_path: Path, approved: Approved) -> None:
     assert spotctl("prices", "import", history).code == 0
     (tmp_path / "home" / "prices" / "manifest.json").write_text('{"format": 9}')
     ended = spotctl("prices", "import", history, history, "--json")
-    assert ended.code == 1
     assert len(ended.json["files"]) == 1
-    assert "upgrade spotctl" in ended.error
+    approved(ended)
 
 
 def test_a_reader_may_stop_early(imported: Ended) -> None:
@@ -319,12 +301,12 @@ def test_a_reader_may_stop_early(imported: Ended) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_the_price_of_moving_data_is_dated_and_has_a_source() -> None:
+def test_the_price_of_moving_data_is_dated_and_has_a_source(approved: Approved) -> None:
     moved = spotctl("lab", "prices", "egress", "aws/us-east-1", "gcp/us-central1", "--gb", "500", "--json").json
     assert moved["usd"] == pytest.approx(400 * 0.09)
     assert moved["as_of"] == "2026-01-01T00:00:00Z"
     assert "$36.00 for 500 GB" in spotctl("lab", "prices", "egress", "aws/us-east-1", "internet", "--gb", "500").out
-    assert "place 'aws' is not cloud/region" in spotctl("lab", "prices", "egress", "aws", "internet").error
+    approved(spotctl("lab", "prices", "egress", "aws", "internet"))
 
 
 def test_a_file_cannot_command_the_terminal(tmp_path: Path) -> None:

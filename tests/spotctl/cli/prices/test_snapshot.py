@@ -15,6 +15,7 @@ from pricing_data.store import PriceStore
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.units import DAY, HOUR, Span, parse_time
 from tests.servers.loopback import Reply, Request, serving
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
 START = parse_time("2026-03-01")
@@ -80,7 +81,9 @@ def test_a_snapshot_on_a_web_server_is_imported(tmp_path: Path, shared: Path) ->
     assert PriceStore(tmp_path / "two" / "prices").size()[0] == 25
 
 
-def test_the_signature_of_an_earlier_version_is_not_checked_which_is_said_once(tmp_path: Path, shared: Path) -> None:
+def test_the_signature_of_an_earlier_version_is_not_checked_which_is_said_once(
+    tmp_path: Path, shared: Path, approved: Approved
+) -> None:
     with SegmentFile(shared) as file:
         note, table = json.loads(file.notes[b"spotctl.snapshot"]), file.read()
     for name in ("one", "other"):
@@ -90,7 +93,7 @@ def test_the_signature_of_an_earlier_version_is_not_checked_which_is_said_once(t
     ended = take(tmp_path / "two", tmp_path / "one.parquet", tmp_path / "other.parquet", "--json")
     assert [file["added"] for file in ended.json["files"]] == [25, 0]
     assert [file["unused_columns"] for file in ended.json["files"]] == [["signature"]] * 2
-    assert ended.error.startswith("signatures of snapshots are not checked")
+    approved(ended)
 
 
 def test_a_changed_file_is_refused_or_read_as_the_whole_one(tmp_path: Path, shared: Path) -> None:
@@ -109,16 +112,15 @@ def test_the_same_prices_give_the_same_file(tmp_path: Path, shared: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (("--out", ".", "--day", "soon", "--cloud", "aws"), "day 'soon' is not a date"),
-        (("--out", ".", "--day", "2020-01-01", "--cloud", "aws"), "no prices of aws were recorded on 2020-"),
+        ("--out", ".", "--day", "soon", "--cloud", "aws"),
+        ("--out", ".", "--day", "2020-01-01", "--cloud", "aws"),
     ],
 )
-def test_a_day_that_cannot_be_shared_is_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+def test_a_day_that_cannot_be_shared_is_one_line(tmp_path: Path, words: tuple[str, ...], approved: Approved) -> None:
     ended = share(tmp_path / "two", *words)
-    assert ended.code == 2
-    assert message in ended.error
+    approved(ended)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no Parquet"])

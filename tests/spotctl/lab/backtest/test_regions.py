@@ -12,6 +12,7 @@ import yaml
 from bench.regions import published_windows
 from bidbrain.backtest.regions.policies import NAMES, played
 from tests.bidbrain.backtest.regions.worlds import ZONES, flapping
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
 
@@ -61,26 +62,23 @@ def test_a_table_says_what_policies_cost(scenario: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"policies": ["best"]}, "policies: 'best' is unknown"),
-        (
-            {"job": {"work_hours": 8, "deadline_hours": 11, "machines": 4, "at_least": 1}, "policies": ["optimal"]},
-            "at once",
-        ),
-        ({"zones": ["mars-1a"]}, "zones: no record of mars-1a"),
-        ({"job": {"work_hours": 10, "deadline_hours": 10}}, "do not fit into 10 hours"),
-        ({"job": {"work_hours": 10, "deadline_hours": 99}}, "longer than the record"),
-        ({"starts": [30]}, "ends after the record"),
-        ({"traces": ["none.csv"]}, "no file matches none.csv"),
-        ({"moving": {"pairs": {"us-east-1": 1}}}, "is not two regions"),
-        ({"speed": 1}, "speed"),
+        {"policies": ["best"]},
+        {"job": {"work_hours": 8, "deadline_hours": 11, "machines": 4, "at_least": 1}, "policies": ["optimal"]},
+        {"zones": ["mars-1a"]},
+        {"job": {"work_hours": 10, "deadline_hours": 10}},
+        {"job": {"work_hours": 10, "deadline_hours": 99}},
+        {"starts": [30]},
+        {"traces": ["none.csv"]},
+        {"moving": {"pairs": {"us-east-1": 1}}},
+        {"speed": 1},
     ],
 )
-def test_a_wrong_scenario_is_one_line(scenario: Path, changes: dict[str, object], said: str) -> None:
+def test_a_wrong_scenario_is_one_line(scenario: Path, changes: dict[str, object], approved: Approved) -> None:
     ended = spotctl("lab", "backtest", "regions", written(scenario.parent, changes))
     assert ended.code != 0
-    assert said in ended.error
+    approved(ended)
 
 
 def test_probes_of_many_machines_and_files_without_times(scenario: Path) -> None:

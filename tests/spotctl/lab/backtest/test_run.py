@@ -10,6 +10,7 @@ import pytest
 from pricing_data.export import export
 from pricing_data.store.table import PriceTable
 from tests.bidbrain.backtest.worlds import restless
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
 ON_DEMAND = """asof,region,instance_type,on_demand_price
@@ -100,52 +101,43 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new"),
     [
-        ("max_vcpus: 64", "max_vcpu: 64", "max_vcpu: Extra inputs are not permitted (and 1 more)"),
-        ("machines: 4", "machines: 0", "job.baseline.machines: Input should be greater than 0"),
-        ("starts: 5", "starts: many", "starts: Input should be a valid integer"),
-        ("2026-01-05T00:00:00Z]", "whenever]", "train.1"),
-        ("test: [2026-01-05", "test: [2026-01-03", "train ends at 2026-01-05T00:00:00Z, after test begins"),
-        ("2026-01-09T00:00:00Z", "2026-03-09T00:00:00Z", "does not cover the test"),
-        ("[on-demand,", "[magic,", "schemes: 'magic'"),
-        ("m4.*", "x9.*", "no history of a type like x9.*"),
-        ("hours: [2]", "hours: [90]", "90 hours need a test of three times that"),
-        ("c4.2xlarge", "c9.2xlarge", "c9.2xlarge"),
-        ("history.csv", "nothing.csv", "No such file"),
-        ("prices: [history.csv]", "", "give either prices (files) or store (markets)"),
-        ("max_vcpus: 64", "billing: monthly\nmax_vcpus: 64", "billing rule 'monthly' is unknown"),
-        ("max_vcpus: 64", "evictions: magic\nmax_vcpus: 64", "evictions: expected one of price, {availability:"),
-        ("max_vcpus: 64", "evictions: {hazard: }\nmax_vcpus: 64", "evictions: expected one of price"),
-        (
-            "max_vcpus: 64",
-            "evictions: {availability: {}}\nmax_vcpus: 64",
-            "evictions.availability.traces: Field required",
-        ),
-        ("max_vcpus: 64", "evictions: {availability: {traces: x*}}\nmax_vcpus: 64", "no file matches 'x*'"),
-        ("max_vcpus: 64", "evictions: {hazard: {}}\nmax_vcpus: 64", "needs either per_hour"),
-        ("max_vcpus: 64", "evictions: {hazard: {per_hour: -1}}\nmax_vcpus: 64", "greater than or equal to 0"),
-        ("max_vcpus: 64", "evictions: {hazard: {per_hour: .inf}}\nmax_vcpus: 64", "finite number"),
-        (
-            "max_vcpus: 64",
-            "evictions: {hazard: {per_hour: {'*/*/us-east-1a': 1}}}\nmax_vcpus: 64",
-            "evictions.hazard.per_hour: no rate for aws/us-east-1/us-east-1b/m4.4xlarge (add '*': RATE",
-        ),
-        ("max_vcpus: 64", "evictions: {hazard: {lifetimes: [none.csv]}}\nmax_vcpus: 64", "cannot be read"),
-        ("starts: 5", "starts: 5\nseed: -1", "seed: Input should be greater than or equal to 0"),
-        ("[on-demand,", "['price-capacity:none',", "schemes: 'price-capacity:none': 'none' is not a number of pools"),
-        ('types: ["m4.*"]', 'types: ["m4.*"], region: mars', "no history of a type like m4.* in mars"),
-        ("job:", "job: [", "is not YAML"),
+        ("max_vcpus: 64", "max_vcpu: 64"),
+        ("machines: 4", "machines: 0"),
+        ("starts: 5", "starts: many"),
+        ("2026-01-05T00:00:00Z]", "whenever]"),
+        ("test: [2026-01-05", "test: [2026-01-03"),
+        ("2026-01-09T00:00:00Z", "2026-03-09T00:00:00Z"),
+        ("[on-demand,", "[magic,"),
+        ("m4.*", "x9.*"),
+        ("hours: [2]", "hours: [90]"),
+        ("c4.2xlarge", "c9.2xlarge"),
+        ("history.csv", "nothing.csv"),
+        ("prices: [history.csv]", ""),
+        ("max_vcpus: 64", "billing: monthly\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: magic\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {hazard: }\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {availability: {}}\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {availability: {traces: x*}}\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {hazard: {}}\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {hazard: {per_hour: -1}}\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {hazard: {per_hour: .inf}}\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {hazard: {per_hour: {'*/*/us-east-1a': 1}}}\nmax_vcpus: 64"),
+        ("max_vcpus: 64", "evictions: {hazard: {lifetimes: [none.csv]}}\nmax_vcpus: 64"),
+        ("starts: 5", "starts: 5\nseed: -1"),
+        ("[on-demand,", "['price-capacity:none',"),
+        ('types: ["m4.*"]', 'types: ["m4.*"], region: mars'),
+        ("job:", "job: ["),
     ],
 )
 def test_a_scenario_that_cannot_be_replayed_is_one_line_and_exit_code_2(
-    folder: Path, old: str, new: str, message: str
+    folder: Path, old: str, new: str, approved: Approved
 ) -> None:
     assert old in SCENARIO
     (folder / "scenario.yaml").write_text(SCENARIO.replace(old, new, 1))
     ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1")
-    assert (ended.code, ended.out) == (2, "")
-    assert message in ended.error
+    approved(ended)
 
 
 TRACE = '{"metadata": {"gap_seconds": 600}, "data": [%s]}'
@@ -171,7 +163,7 @@ def test_todays_regime_replays(traces: Path, billing: str) -> None:
     assert "availability: 0 markets have their own trace, 2 get an assigned one" in ended.err
 
 
-def test_a_market_plays_the_trace_it_is_told_to(traces: Path) -> None:
+def test_a_market_plays_the_trace_it_is_told_to(traces: Path, approved: Approved) -> None:
     (traces / "never.json").write_text(TRACE % "0, 0")
     told = """evictions:
   availability: {traces: '*.json', markets: {"*/*/us-east-1b": never}}
@@ -188,8 +180,7 @@ max_vcpus: 64"""
     assert spot["b"] == 0 < spot["a"]
     (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told.replace(": never", ": 'x*'")))
     ended = spotctl("lab", "backtest", "run", traces / "scenario.yaml", "--workers", "1")
-    assert (ended.code, ended.out) == (2, "")
-    assert "evictions.availability.markets: no trace matches 'x*'" in ended.error
+    approved(ended)
 
 
 def test_hazards_may_be_rates_by_market_or_learned_from_lives(folder: Path) -> None:
@@ -245,19 +236,20 @@ def test_compare_pairs_the_jobs_of_all_variants(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        (("--against", "magic"), "schemes: 'magic' is unknown"),
-        (("--against", "proteus", "--vary", "weather"), "vary: 'weather' is unknown (known: lambda, startup, sigma"),
-        (("--against", "proteus", "--cuts", "90"), "use fewer cuts or shorter jobs"),
-        (("--cuts", "1"), "name the strategy to compare with: --against"),
-        (("--frontier", "--against", "proteus"), "leave out --against and --vary"),
+        ("--against", "magic"),
+        ("--against", "proteus", "--vary", "weather"),
+        ("--against", "proteus", "--cuts", "90"),
+        ("--cuts", "1"),
+        ("--frontier", "--against", "proteus"),
     ],
 )
-def test_a_comparison_that_makes_no_sense_is_one_line(folder: Path, options: tuple[str, ...], message: str) -> None:
+def test_a_comparison_that_makes_no_sense_is_one_line(
+    folder: Path, options: tuple[str, ...], approved: Approved
+) -> None:
     ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", *options, "--workers", "1")
-    assert (ended.code, ended.out) == (2, "")
-    assert message in ended.error
+    approved(ended)
 
 
 def test_the_scenario_of_today_gives_what_decision_6_says(shared_data: Path, tmp_path: Path) -> None:

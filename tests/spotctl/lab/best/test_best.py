@@ -14,6 +14,7 @@ from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
 _HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
@@ -131,19 +132,18 @@ def test_80_columns_hold_every_figure_whole(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (("--gpu", "A100:x"), "--gpu 'x' is not a number or range"),
-        (("--sort", "beauty"), "--sort 'beauty' is not one of price, gpu"),
-        (("--os", "linxu"), "--os 'linxu' is not one of linux, windows, suse, rhel (did you mean linux?)"),
-        (("--memory", "9..1"), "starts above its end"),
-        (("--max-age", "soon"), "duration 'soon'"),
+        ("--gpu", "A100:x"),
+        ("--sort", "beauty"),
+        ("--os", "linxu"),
+        ("--memory", "9..1"),
+        ("--max-age", "soon"),
     ],
 )
-def test_a_bad_option_is_one_line(words: tuple[str, ...], message: str) -> None:
+def test_a_bad_option_is_one_line(words: tuple[str, ...], approved: Approved) -> None:
     ended = spotctl("prices", "best", *words)
-    assert ended.code == 2
-    assert message in ended.error
+    approved(ended)
 
 
 def test_without_prices_the_synthetic_market_is_labeled() -> None:
@@ -151,25 +151,23 @@ def test_without_prices_the_synthetic_market_is_labeled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    "words",
     [
-        (("best", "--gpu", "a1000"), "--gpu a1000: no known machine has the accelerator A1000 (did you mean A100?)"),
-        (("best", "--gpu", "A1"), "(did you mean A10?)"),
-        (("best", "--gpu", "radeon"), "(known: A10, A100, "),
-        (("best", "--gpu", "A9000:8", "--below", "1"), "(did you mean A100?)"),
+        ("best", "--gpu", "a1000"),
+        ("best", "--gpu", "A1"),
+        ("best", "--gpu", "radeon"),
+        ("best", "--gpu", "A9000:8", "--below", "1"),
     ],
 )
-def test_a_gpu_that_does_not_exist_is_bad_input(words: tuple[str, ...], says: str) -> None:
+def test_a_gpu_that_does_not_exist_is_bad_input(words: tuple[str, ...], approved: Approved) -> None:
     ended = spotctl("prices", *words)
-    assert ended.code == 2
-    assert says in ended.error
+    approved(ended)
 
 
 @pytest.mark.parametrize("question", [(), ("--stats",), ("--gaps",)])
-def test_an_accelerator_that_does_not_exist_is_bad_input(question: tuple[str, ...]) -> None:
+def test_an_accelerator_that_does_not_exist_is_bad_input(question: tuple[str, ...], approved: Approved) -> None:
     ended = spotctl("lab", "prices", "ls", "--accelerator", "V1000", *question)
-    assert ended.code == 2
-    assert "(did you mean V100?)" in ended.error
+    approved(ended)
 
 
 def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_lists() -> None:

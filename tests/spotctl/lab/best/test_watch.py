@@ -14,6 +14,7 @@ import pytest
 from pricing_data.units import DAY
 from tests.servers.azure import RETAIL, AzureCloud, AzureWorld, retail_item, running_azure
 from tests.servers.loopback import Reply, Request
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.nightly.hooks import hook
 
@@ -97,24 +98,23 @@ def test_a_time_limit_and_a_failing_source(azure: AzureWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (("--below", "1", "--sort", "age"), "--sort 'age' is not one of price, gpu"),
-        (("--keep",), "best: --for, --no-fetch, --webhook and --keep belong to --below"),
-        (("--below", "0"), "--below 0 must be above 0"),
-        (("--below", "nan"), "--below nan must be above 0"),
-        (("--below", "1", "--every", "0s"), "duration '0s'"),
-        (("--below", "1", "--webhook", "ftp://hook"), "--webhook is not https://HOST/..."),
-        (("--below", "1", "--webhook", "$NO_HOOK"), "NO_HOOK is not in the environment"),
-        (("--below", "1", "--region", "us-est-1"), "best: no region is named 'us-est-1'; did you mean us-"),
-        (("--below", "1", "--cloud", "local"), "prices can be fetched from aws, gcp, azure"),
-        (("--below", "1", "--cloud", "azure", "--region", "us-east-1"), "best: no such region in azure"),
+        ("--below", "1", "--sort", "age"),
+        ("--keep",),
+        ("--below", "0"),
+        ("--below", "nan"),
+        ("--below", "1", "--every", "0s"),
+        ("--below", "1", "--webhook", "ftp://hook"),
+        ("--below", "1", "--webhook", "$NO_HOOK"),
+        ("--below", "1", "--region", "us-est-1"),
+        ("--below", "1", "--cloud", "local"),
+        ("--below", "1", "--cloud", "azure", "--region", "us-east-1"),
     ],
 )
-def test_a_bad_request_is_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_a_bad_request_is_one_line(words: tuple[str, ...], tmp_path: Path, approved: Approved) -> None:
     ended = spotctl("prices", "best", *words, SPOTCTL_HOME=str(tmp_path))
-    assert ended.code == 2
-    assert message in ended.error
+    approved(ended)
 
 
 def test_synthetic_prices_meet_no_condition() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
 HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
@@ -153,37 +154,36 @@ def test_stored_prices_are_taken_where_no_file_is_given(analyze: Callable[..., E
 
 
 @pytest.mark.parametrize(
-    ("terms", "message"),
+    "terms",
     [
-        ({"home": "us-east-1"}, "home: 'us-east-1' is not a cloud and region (write aws/us-east-1)"),
-        ({"home": "aws/us-west-9"}, "strategy fixed-type: no machine with one V100 in aws/us-west-9"),
-        ({"baseline": "H100"}, "baseline: no job type runs on H100"),
-        ({"baseline": "K80"}, "strategy fixed-type: no machine with one K80 in aws/us-east-1 runs"),
-        ({"days": [1, "soon"]}, "scenario.yaml:1: days.1: Input should be a valid number"),
-        ({"days": [0]}, "days.0: Input should be greater than 0"),
-        ({"days": [400]}, "days: jobs of 400 days do not end within the price history"),
-        ({"starts": 0}, "starts: Input should be greater than 0"),
-        ({"jobs": ["nothing*"]}, "jobs: no job type matches nothing*"),
-        ({"move": "soon"}, "duration 'soon'"),
-        ({"dataset_gb": -1}, "dataset of -1"),
-        ({"checkpoint_gb": "many"}, "checkpoint_gb: Input should be a valid number"),
-        ({"dataset_on": ["aws", "ibm"]}, "dataset_on: cloud 'ibm' is not one of"),
-        ({"evictions": {"ibm": 1}}, "evictions: cloud 'ibm' is not one of"),
-        ({"evictions": {"aws": -1}}, "rates and spans must be finite and at least 0"),
-        ({"machines": {"P100": "x"}}, "machines: P100: x is not azure/Standard_NC24rs_v2: P100x4"),
-        ({"markets": "gcp/*"}, "no price history of a machine that a job type runs on (0 markets"),
-        ({"prices": ["none.csv"]}, "none.csv: cannot be read: No such file or directory"),
-        ({"throughputs": "none.json"}, "none.json: cannot be read"),
-        ({"throughputs": None}, "throughputs: Field required"),
-        ({"thoughputs": 1}, "thoughputs: Extra inputs are not permitted"),
+        {"home": "us-east-1"},
+        {"home": "aws/us-west-9"},
+        {"baseline": "H100"},
+        {"baseline": "K80"},
+        {"days": [1, "soon"]},
+        {"days": [0]},
+        {"days": [400]},
+        {"starts": 0},
+        {"jobs": ["nothing*"]},
+        {"move": "soon"},
+        {"dataset_gb": -1},
+        {"checkpoint_gb": "many"},
+        {"dataset_on": ["aws", "ibm"]},
+        {"evictions": {"ibm": 1}},
+        {"evictions": {"aws": -1}},
+        {"machines": {"P100": "x"}},
+        {"markets": "gcp/*"},
+        {"prices": ["none.csv"]},
+        {"throughputs": "none.json"},
+        {"throughputs": None},
+        {"thoughputs": 1},
     ],
 )
 def test_what_cannot_be_analysed_is_one_line_and_code_2(
-    analyze: Callable[..., Ended], terms: dict[str, object], message: str
+    analyze: Callable[..., Ended], terms: dict[str, object], approved: Approved
 ) -> None:
     ended = analyze("--json", **terms)
-    assert ended.code == 2
-    assert message in ended.error
+    approved(ended)
     assert ended.out == ""
 
 

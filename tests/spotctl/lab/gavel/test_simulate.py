@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
 KEYS = ["average_jct_seconds", "makespan_seconds", "utilization", "cost_usd", "slo_violations", "jobs", "wall_seconds"]
@@ -115,23 +116,22 @@ def test_a_round_and_a_checkpoint_are_as_long_as_asked(table: Path, tmp_path: Pa
     assert moved["makespan_seconds"] == pytest.approx(4 * 60 + 2 * (6 + 6))
 
 
-def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path: Path) -> None:
+def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path: Path, approved: Approved) -> None:
     rows = ("0,small,400,9.0,1", "1,small,800,7.0,1", "0,small,400,0.0,1", "0,huge,4,0.0,16", "0,huge,4,0.0,16")
     trace = written(tmp_path, *rows, header="seed,job_type,total_steps,arrival_time_s,scale_factor")
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json")
     assert ended.json["jobs"] == 2
-    assert ended.error == ("left out: 2 jobs whose throughput was not measured (2 of 'huge' on 16 workers)\n")
+    approved(ended)
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--seed", "1", "--json")
     assert ended.json["average_jct_seconds"] == 200
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--seed", "7")
-    assert ended.code == 2
-    assert "has jobs of seeds 0, 1, not of --seed 7" in ended.error
+    approved(ended)
 
 
 ON_BUDGET = ("--policy", "makespan-within-budget", "--prices", "v100=3,k80=0.5", *CLUSTER, "--json")
 
 
-def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(table: Path, tmp_path: Path) -> None:
+def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(table: Path, tmp_path: Path, approved: Approved) -> None:
     # On a k80 each job takes 4 h and $2, on a v100 1 h and $3.
     words = ("--trace", written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 4), *ON_BUDGET, "--budget")
     found = [simulated(table, *words, budget).json for budget in ("8.01", "10", "100")]
@@ -142,110 +142,105 @@ def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(table: Path, tmp_pa
     spans = [one["makespan_seconds"] for one in found]
     assert spans[0] > spans[1] > spans[2]
     ended = simulated(table, *words, "7")
-    assert (ended.code, ended.out) == (2, "")
-    assert "budget_usd: 7 is too low: even without a time limit, all jobs cost at least 8 dollars" in ended.error
+    approved(ended)
 
 
-def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(table: Path, tmp_path: Path) -> None:
+def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(
+    table: Path, tmp_path: Path, approved: Approved
+) -> None:
     trace = written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 2, *["small,-n,14400,1,1,-1,7200"] * 2)
     ended = simulated(table, "--trace", trace, *ON_BUDGET, "--budget", "6")
-    assert ended.code == 0
     assert 8 <= ended.json["cost_usd"] < 9.2
-    assert ended.error.startswith("--budget 6: exceeded because jobs arrived later")
+    approved(ended)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (("--policy", "makespan-within-budget"), "--budget: is missing"),
-        (("--policy", "makespan", "--budget", "5"), "--budget 5: only --policy makespan-within-budget has a budget"),
-        (("--policy", "makespan-within-budget", "--budget", "0"), "--budget 0: must be above 0 dollars"),
-        (("--policy", "makespan-within-budget", "--budget", "nan"), "--budget nan: must be above 0 dollars"),
-        (("--policy", "makespan-within-budget", "--budget", "5"), "prices: missing"),
+        ("--policy", "makespan-within-budget"),
+        ("--policy", "makespan", "--budget", "5"),
+        ("--policy", "makespan-within-budget", "--budget", "0"),
+        ("--policy", "makespan-within-budget", "--budget", "nan"),
+        ("--policy", "makespan-within-budget", "--budget", "5"),
     ],
 )
-def test_a_budget_that_makes_no_sense_is_refused(table: Path, words: tuple[str, ...], said: str) -> None:
+def test_a_budget_that_makes_no_sense_is_refused(table: Path, words: tuple[str, ...], approved: Approved) -> None:
     ended = simulated(table, *GENERATED, *CLUSTER, *words)
-    assert ended.code == 2
-    assert said in ended.error
+    approved(ended)
 
 
 GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        ((*CLUSTER, *POLICY), "give either --trace FILE.csv, or --arrivals"),
-        ((*GENERATED, "--trace", "x.csv", *CLUSTER, *POLICY), "give either --trace FILE.csv, or --arrivals"),
-        (("--trace", "none.csv", *CLUSTER, *POLICY), "none.csv: cannot be read"),
-        (("--arrivals", "poisson:900", *CLUSTER, *POLICY), "also needs --jobs"),
-        (("--arrivals", "poisson:soon", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
-        (("--arrivals", "weibull:3", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
-        (("--arrivals", "poisson:-1", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
-        (("--arrivals", "poisson:9", "--jobs", "5:5", *CLUSTER, *POLICY), "--jobs 5:5: is not a range"),
-        (
-            ("--arrivals", "poisson:9", "--jobs", "9999999", *CLUSTER, *POLICY),
-            "is not a range of at most 1,000,000 jobs",
-        ),
-        (("--arrivals", "poisson:1e300", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
-        (("--arrivals", "poisson:9", "--jobs", "-3:5", *CLUSTER, *POLICY), "--jobs -3:5: is not a range"),
-        (("--arrivals", "poisson:9", "--jobs", "many", *CLUSTER, *POLICY), "--jobs many: is not a range"),
-        ((*GENERATED, "--scale", "huge", *CLUSTER, *POLICY), "must be single or multiple"),
-        ((*GENERATED, "--scale", "multiple", *CLUSTER, *POLICY), "no kind of job was measured on"),
-        ((*GENERATED, "--cluster", "v100", *POLICY), "'v100' is not TYPE=NUMBER"),
-        ((*GENERATED, "--cluster", "v100=2,v100=3", *POLICY), "each type once"),
-        ((*GENERATED, "--cluster", "v100=1.5", *POLICY), "must be whole"),
-        ((*GENERATED, "--cluster", "v100=0", *POLICY), "not all 0"),
-        ((*GENERATED, "--cluster", "v100=-1", *POLICY), "is not TYPE=NUMBER"),
-        ((*GENERATED, "--cluster", "a100=4", *POLICY), "no throughput was measured on 'a100'"),
-        ((*GENERATED, *CLUSTER, "--policy", "whim"), "'whim'"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3"), "has no price for 'k80'"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3,k80=cheap"), "'k80=cheap' is not TYPE=NUMBER"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--slo", "1.2,late"), "is not a list of multiples"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--slo", "0"), "is not a list of multiples"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--round", "0"), "--round 0"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--round", "nan"), "--round nan"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--checkpoint-seconds", "360"), "less than a round"),
-        ((*GENERATED, *CLUSTER, "--policy", "fifo", "--space-sharing"), "cannot share workers"),
-        ((*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--space-sharing"), "fifo-perf cannot share workers"),
-        ((*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--agnostic"), "use --policy fifo"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--measured-pairs", "2"), "needs --space-sharing"),
-        ((*GENERATED, *CLUSTER, *POLICY, "--space-sharing", "--measured-pairs", "2"), "at least four kinds"),
+        (*CLUSTER, *POLICY),
+        (*GENERATED, "--trace", "x.csv", *CLUSTER, *POLICY),
+        ("--trace", "none.csv", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:900", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:soon", "--jobs", "5", *CLUSTER, *POLICY),
+        ("--arrivals", "weibull:3", "--jobs", "5", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:-1", "--jobs", "5", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:9", "--jobs", "5:5", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:9", "--jobs", "9999999", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:1e300", "--jobs", "5", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:9", "--jobs", "-3:5", *CLUSTER, *POLICY),
+        ("--arrivals", "poisson:9", "--jobs", "many", *CLUSTER, *POLICY),
+        (*GENERATED, "--scale", "huge", *CLUSTER, *POLICY),
+        (*GENERATED, "--scale", "multiple", *CLUSTER, *POLICY),
+        (*GENERATED, "--cluster", "v100", *POLICY),
+        (*GENERATED, "--cluster", "v100=2,v100=3", *POLICY),
+        (*GENERATED, "--cluster", "v100=1.5", *POLICY),
+        (*GENERATED, "--cluster", "v100=0", *POLICY),
+        (*GENERATED, "--cluster", "v100=-1", *POLICY),
+        (*GENERATED, "--cluster", "a100=4", *POLICY),
+        (*GENERATED, *CLUSTER, "--policy", "whim"),
+        (*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3"),
+        (*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3,k80=cheap"),
+        (*GENERATED, *CLUSTER, *POLICY, "--slo", "1.2,late"),
+        (*GENERATED, *CLUSTER, *POLICY, "--slo", "0"),
+        (*GENERATED, *CLUSTER, *POLICY, "--round", "0"),
+        (*GENERATED, *CLUSTER, *POLICY, "--round", "nan"),
+        (*GENERATED, *CLUSTER, *POLICY, "--checkpoint-seconds", "360"),
+        (*GENERATED, *CLUSTER, "--policy", "fifo", "--space-sharing"),
+        (*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--space-sharing"),
+        (*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--agnostic"),
+        (*GENERATED, *CLUSTER, *POLICY, "--measured-pairs", "2"),
+        (*GENERATED, *CLUSTER, *POLICY, "--space-sharing", "--measured-pairs", "2"),
     ],
 )
-def test_what_cannot_be_simulated_is_one_line_and_code_2(table: Path, words: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_simulated_is_one_line_and_code_2(
+    table: Path, words: tuple[str, ...], approved: Approved
+) -> None:
     ended = simulated(table, *words, "--json")
-    assert ended.code == 2
-    assert message in ended.error
+    approved(ended)
     assert ended.out == ""
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    "row",
     [
-        ("small,-n,1e300,1,1,-1,0", "line 3: total_steps '1e300' is not a number from 1 to 1e+15"),
-        ("small,-n,480,1,1,-1,1e300", "line 3: arrival_time_s '1e300' is not a number from 0 to 1e+15"),
-        ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is not a number from 1 to 1e+15"),
-        ("small,-n,0,1,1,-1,0", "line 3: total_steps '0'"),
-        ("small,-n,9,1.5,1,-1,0", "line 3: scale_factor 1.5"),
-        ("small,-n,9,1,1,-1", "line 3: arrival_time_s None"),
-        ("small,-n,9,1,0,-1,0", "line 3: priority_weight '0'"),
-        ("small,-n,9,1,1,nan,0", "line 3: slo 'nan'"),
+        "small,-n,1e300,1,1,-1,0",
+        "small,-n,480,1,1,-1,1e300",
+        "small,-n,lots,1,1,-1,0",
+        "small,-n,0,1,1,-1,0",
+        "small,-n,9,1.5,1,-1,0",
+        "small,-n,9,1,1,-1",
+        "small,-n,9,1,0,-1,0",
+        "small,-n,9,1,1,nan,0",
     ],
 )
-def test_a_row_that_is_wrong_is_named(table: Path, tmp_path: Path, row: str, message: str) -> None:
+def test_a_row_that_is_wrong_is_named(table: Path, tmp_path: Path, row: str, approved: Approved) -> None:
     trace = written(tmp_path, "small,-n,10,1,1,-1,0", row)
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
-    assert ended.code == 2
-    assert f"trace.csv, {message}" in ended.error
+    approved(ended)
 
 
-def test_a_job_that_would_not_end_is_named(table: Path, tmp_path: Path) -> None:
+def test_a_job_that_would_not_end_is_named(table: Path, tmp_path: Path, approved: Approved) -> None:
     trace = written(tmp_path, "small,-n,10,1,1,-1,0", "small,-n,1e12,1,1,-1,0")
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
-    assert ended.code == 2
-    assert "job 1: takes 6.94e+08 rounds of 360 s where it is fastest, more than 10,000,000" in ended.error
+    approved(ended)
 
 
 def test_a_trace_may_begin_with_the_mark_of_a_spreadsheet(table: Path, tmp_path: Path) -> None:
@@ -253,55 +248,52 @@ def test_a_trace_may_begin_with_the_mark_of_a_spreadsheet(table: Path, tmp_path:
     assert simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["average_jct_seconds"] == 100
 
 
-def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path: Path) -> None:
+def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path: Path, approved: Approved) -> None:
     trace = written(tmp_path, "small,9,1", header="job_type,total_steps,scale_factor")
-    assert "has no column 'arrival_time_s'" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
+    approved(simulated(table, "--trace", trace, *CLUSTER, *POLICY))
     trace = written(tmp_path, "huge,-n,10,1,1,-1,0")
-    assert "no job with a known throughput" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
+    approved(simulated(table, "--trace", trace, *CLUSTER, *POLICY))
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("{", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
-        ("[]", "is not a table of throughputs"),
-        ('{"v100": {"(\'small\', 1)": {"null": true}}}', "True is not a throughput"),
-        ('{"v100": {"(\'small\', 1)": {"null": 1%s}}}' % ("0" * 400), "is not a throughput"),
-        ('{"v100": {"%s": {"null": 1}}}' % ("(" * 5000), "is not a kind of job"),
-        ("{}", "is not a table of throughputs"),
-        ('{"v100": {"small": {"null": 1}}}', "'small' is not a kind of job"),
-        ('{"v100": {"(\'small\', 0)": {"null": 1}}}', "is not a kind of job"),
-        ('{"v100": {"(\'small\', 1)": {}}}', "has no throughput without a second job"),
-        ('{"v100": {"(\'small\', 1)": {"null": -1}}}', "-1 is not a throughput"),
-        ('{"v100": {"(\'small\', 1)": {"null": null}}}', "None is not a throughput"),
-        ('{"v100": {"(\'small\', 1)": {"null": 1, "(\'small\', 1)": [1]}}}', "[1] is not a pair"),
+        "{",
+        "[" * 100_000,
+        "[]",
+        '{"v100": {"(\'small\', 1)": {"null": true}}}',
+        '{"v100": {"(\'small\', 1)": {"null": 1%s}}}' % ("0" * 400),
+        '{"v100": {"%s": {"null": 1}}}' % ("(" * 5000),
+        "{}",
+        '{"v100": {"small": {"null": 1}}}',
+        '{"v100": {"(\'small\', 0)": {"null": 1}}}',
+        '{"v100": {"(\'small\', 1)": {}}}',
+        '{"v100": {"(\'small\', 1)": {"null": -1}}}',
+        '{"v100": {"(\'small\', 1)": {"null": null}}}',
+        '{"v100": {"(\'small\', 1)": {"null": 1, "(\'small\', 1)": [1]}}}',
     ],
 )
-def test_a_table_that_is_wrong_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_a_table_that_is_wrong_is_named(tmp_path: Path, content: str, approved: Approved) -> None:
     path = tmp_path / "table.json"
     path.write_text(content)
     ended = simulated(path, *GENERATED, *CLUSTER, *POLICY)
-    assert ended.code == 2
-    assert message in ended.error
-    assert "table.json" in ended.error
+    approved(ended)
 
 
-def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_named(tmp_path: Path, approved: Approved) -> None:
     path = tmp_path / "table.json.gz"
     path.write_bytes(gzip.compress(b'{"v100": {}}' * 100)[:-9])
-    assert "table.json.gz: cannot be read" in simulated(path, *GENERATED, *CLUSTER, *POLICY).error
+    approved(simulated(path, *GENERATED, *CLUSTER, *POLICY))
 
 
-def test_recorded_jobs_of_a_production_cluster_can_be_simulated(shared_data: Path) -> None:
+def test_recorded_jobs_of_a_production_cluster_can_be_simulated(shared_data: Path, approved: Approved) -> None:
     folder = shared_data / "gavel"
     ended = spotctl(
         "lab", "gavel", "simulate", "--trace", folder / "msr_philly_derived_seeds_0_1.csv.gz", "--jobs", "0:20",
         "--throughputs", folder / "physical_cluster_throughputs.json.gz", "--cluster", "v100=999,p100=999,k80=999",
         "--policy", "max-min-fairness", "--json",
     )  # fmt: skip
-    assert ended.code == 0
-    assert ended.error.startswith("left out: 1,")
+    approved(ended)
     assert ended.json["jobs"] == 20
 
 
@@ -340,22 +332,21 @@ def test_weights_of_the_trace_are_reported_by_priority(table: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    "words",
     [
-        (("--entities", "research=x"), "'research=x' is not NAME=WEIGHT:POLICY"),
-        (("--entities", "a=1:lottery"), "'a=1:lottery' is not NAME=WEIGHT:POLICY"),
-        (("--entities", "a=1,a=2"), "each name once"),
-        (("--entities", "other=1"), "entity 'research' of the trace is not defined"),
-        (("--priorities", "1,0"), "is not a list of weights of jobs"),
+        ("--entities", "research=x"),
+        ("--entities", "a=1:lottery"),
+        ("--entities", "a=1,a=2"),
+        ("--entities", "other=1"),
+        ("--priorities", "1,0"),
     ],
 )
 def test_bad_entities_and_priorities_are_refused(
-    table: Path, tmp_path: Path, words: tuple[str, str], told: str
+    table: Path, tmp_path: Path, words: tuple[str, str], approved: Approved
 ) -> None:
     trace = written(tmp_path, "small,-n,14400,1,1,-1,0,research", header=f"{HEADER},entity")
     ended = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *words)
-    assert ended.code == 2
-    assert told in ended.error
+    approved(ended)
 
 
 def test_workers_on_several_servers_are_a_type_with_throughputs_of_their_own(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bidbrain.gavel.policies import POLICIES
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
 PROBLEM: dict[str, Any] = {
@@ -156,102 +157,69 @@ def test_workers_apart_are_workers_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    "content",
     [
-        ("{", "is not JSON"),
-        ("[]", "the file: Input should be a valid dictionary"),
-        ('{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": NaN}}]}', "NaN is not a number"),
-        ('{"workers": {"v100": 1, "v100": 2}, "jobs": []}', "duplicate key 'v100'"),
-        (changed(jobs=[job(), job()]), "jobs: id 'a' is used twice"),
-        (
-            changed(jobs=[job(throughputs={"v100": -1})]),
-            "jobs.0.throughputs.v100: Input should be greater than or equal",
-        ),
-        (
-            changed(jobs=[job(throughputs={"tpu": 1})]),
-            "jobs.0.throughputs.tpu: unknown worker type (expected one of v100,",
-        ),
-        (
-            changed(jobs=[job(estimates={"k80": {"basis": "profile", "interval": [1, 2]}})]),
-            "jobs.0.estimates.k80: the job has no throughput on k80",
-        ),
-        (
-            changed(jobs=[job(estimates={"v100": {"basis": "measured", "interval": [2, 3]}})]),
-            "jobs.0.estimates.v100.interval: 2 to 3 does not contain the throughput 1",
-        ),
-        (
-            changed(jobs=[job(estimates={"v100": {"basis": "guess", "interval": [0, 3]}})]),
-            "jobs.0.estimates.v100.basis: Input should be 'profile', 'formula' or 'measured'",
-        ),
-        (changed(jobs=[job(scale=0)]), "jobs.0.scale: Input should be greater than or equal to 1, not 0"),
-        (changed(jobs=[job(weight=0)]), "jobs.0.weight: Input should be greater than 0, not 0"),
-        (changed(jobs=[job(steps=-5)]), "jobs.0.steps: "),
-        (
-            changed(jobs=[job(stepz=5)]),
-            "jobs.0.stepz: Extra inputs are not permitted (no such field: check its spelling)",
-        ),
-        (changed(jobs=[job(entity="nobody")]), "jobs.0.entity: 'nobody' is not in entities"),
-        (changed(jobs=[job(id="")]), "jobs.0.id: "),
-        (changed(workers={}), "workers: "),
-        (changed(workers={"v100": 0, "k80": 0}), "workers: no type has any: give at least one type workers"),
-        (changed(jobs=[]), "jobs: List should have at least 1 item"),
-        (
-            changed(jobs=[job(slo_seconds=60, elapsed_seconds=60)]),
-            "jobs.0.slo_seconds: 60 is in the past, 60 s after the job's arrival: give a later deadline, or none",
-        ),
-        (changed(jobs=[job(slo_seconds=0)]), "jobs.0.slo_seconds: 0 is in the past"),
-        (changed(workers={"v100": -1, "k80": 1}), "workers.v100: Input should be greater than or equal to 0, not -1"),
-        (changed(workers={"v100": 1.5, "k80": 1}), "workers.v100: "),
-        (changed(prices={"v100": 1}), "prices.k80: is missing"),
-        (changed(prices={"v100": 1, "k80": 0}), "prices.k80: Input should be greater than 0"),
-        (changed(entities={"research": {"policy": "lottery"}}), "entities.research.policy: "),
-        (changed(budget_usd=-1), "budget_usd: "),
-        (changed(pairs=[{"jobs": ["a", "x"], "throughputs": {}}]), "pairs.0.jobs: unknown job 'x'"),
-        (changed(pairs=[{"jobs": ["a", "a"], "throughputs": {}}]), "'a' cannot be paired with itself"),
-        (
-            changed(pairs=[{"jobs": ["a", "b"], "throughputs": {"x": [1, 1]}}]),
-            "pairs.0.throughputs.x: unknown worker type",
-        ),
-        (
-            changed(pairs=[{"jobs": ["a", "b"], "throughputs": {}}, {"jobs": ["b", "a"], "throughputs": {}}]),
-            "listed twice",
-        ),
-        (changed(jobs=[job(steps=True)]), "jobs.0.steps: Input should be a number, not True"),
-        (changed(jobs=[job(weight="2")]), "jobs.0.weight: Input should be a number, not '2'"),
-        (changed(jobs=[job(scale=10**30)]), "jobs.0.scale: Input should be less than or equal to 1000000000"),
-        (changed(workers={"v100": 10**400, "k80": 1}), "workers.v100: "),
-        (changed(jobs=[job(throughputs={"v100": 1e-320})]), "jobs.0.throughputs.v100: Input should be 0 or"),
-        (changed(jobs=[job(steps=1e308)]), "jobs.0.steps: Input should be 0 or between 1e-30 and 1e+30, not 1e+308"),
-        ("[" * 100_000, "is not JSON: maximum recursion depth"),
-        ('{"workers": {"v100": ' + "9" * 5000 + "}}", "is not JSON: Exceeds the limit"),
-        (
-            '{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": 1e999}}]}',
-            "jobs.0.throughputs.v100: ",
-        ),
+        "{",
+        "[]",
+        '{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": NaN}}]}',
+        '{"workers": {"v100": 1, "v100": 2}, "jobs": []}',
+        changed(jobs=[job(), job()]),
+        changed(jobs=[job(throughputs={"v100": -1})]),
+        changed(jobs=[job(throughputs={"tpu": 1})]),
+        changed(jobs=[job(estimates={"k80": {"basis": "profile", "interval": [1, 2]}})]),
+        changed(jobs=[job(estimates={"v100": {"basis": "measured", "interval": [2, 3]}})]),
+        changed(jobs=[job(estimates={"v100": {"basis": "guess", "interval": [0, 3]}})]),
+        changed(jobs=[job(scale=0)]),
+        changed(jobs=[job(weight=0)]),
+        changed(jobs=[job(steps=-5)]),
+        changed(jobs=[job(stepz=5)]),
+        changed(jobs=[job(entity="nobody")]),
+        changed(jobs=[job(id="")]),
+        changed(workers={}),
+        changed(workers={"v100": 0, "k80": 0}),
+        changed(jobs=[]),
+        changed(jobs=[job(slo_seconds=60, elapsed_seconds=60)]),
+        changed(jobs=[job(slo_seconds=0)]),
+        changed(workers={"v100": -1, "k80": 1}),
+        changed(workers={"v100": 1.5, "k80": 1}),
+        changed(prices={"v100": 1}),
+        changed(prices={"v100": 1, "k80": 0}),
+        changed(entities={"research": {"policy": "lottery"}}),
+        changed(budget_usd=-1),
+        changed(pairs=[{"jobs": ["a", "x"], "throughputs": {}}]),
+        changed(pairs=[{"jobs": ["a", "a"], "throughputs": {}}]),
+        changed(pairs=[{"jobs": ["a", "b"], "throughputs": {"x": [1, 1]}}]),
+        changed(pairs=[{"jobs": ["a", "b"], "throughputs": {}}, {"jobs": ["b", "a"], "throughputs": {}}]),
+        changed(jobs=[job(steps=True)]),
+        changed(jobs=[job(weight="2")]),
+        changed(jobs=[job(scale=10**30)]),
+        changed(workers={"v100": 10**400, "k80": 1}),
+        changed(jobs=[job(throughputs={"v100": 1e-320})]),
+        changed(jobs=[job(steps=1e308)]),
+        "[" * 100_000,
+        '{"workers": {"v100": ' + "9" * 5000 + "}}",
+        '{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": 1e999}}]}',
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: object, said: str) -> None:
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: object, approved: Approved) -> None:
     ended = solve(tmp_path, content, "--policy", "makespan", "--json")
-    assert ended.code == 2
     assert ended.out == ""
-    assert said in ended.error
-    assert "problem.json: " in ended.error
+    approved(ended)
 
 
-def test_a_policy_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_policy_says_what_it_lacks(tmp_path: Path, approved: Approved) -> None:
     content = {"workers": {"v100": 1}, "jobs": [job()]}
-    assert "job 'a': steps: missing" in solve(tmp_path, content, "--policy", "makespan").error
-    assert "prices: missing" in solve(tmp_path, content, "--policy", "min-cost").error
-    assert "policy 'fair' is unknown (known: max-min-fairness," in solve(tmp_path, content, "--policy", "fair").error
+    approved(solve(tmp_path, content, "--policy", "makespan"))
+    approved(solve(tmp_path, content, "--policy", "min-cost"))
+    approved(solve(tmp_path, content, "--policy", "fair"))
     assert solve(tmp_path, content, "--policy", "fair").code == 2
 
 
-def test_a_budget_that_cannot_hold_is_an_error(tmp_path: Path) -> None:
+def test_a_budget_that_cannot_hold_is_an_error(tmp_path: Path, approved: Approved) -> None:
     ended = solve(tmp_path, changed(budget_usd=0.01), "--policy", "makespan-within-budget")
-    assert ended.code == 2
-    assert "budget_usd: 0.01 is too low" in ended.error
+    approved(ended)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path, approved: Approved) -> None:
     missing = spotctl("lab", "gavel", "solve", tmp_path / "none.json", "--policy", "makespan")
-    assert "none.json: cannot be read" in missing.error
+    approved(missing)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from agileml.pipeline.profile.model_profile import FORMAT
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
 LAYER = {"forward_seconds": 1.0, "backward_seconds": 2.0, "output_bytes": 10, "stash_bytes": 50, "weight_bytes": 1e9}
@@ -47,47 +48,45 @@ def test_a_plan_as_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (["--memory", "1 elephant"], "--memory '1 elephant' is not a size such as 16GiB"),
-        (["--memory", "1GB"], "layer 'block0' needs"),
-        (["--bandwidth", "10GB/s"], "has 1 rates for 2 levels"),
-        (["--bandwidth", "fast,slow"], "is not a list of rates"),
-        (["--devices", "v100:0"], "is not TYPE:COUNT"),
-        (["--split", "stages=5"], "5 stages in 1 pipelines need 5 devices"),
-        (["--microbatch", "3"], "no profile with microbatch 3: choose from 4"),
-        (["--overlap", "2"], "overlap is 2.0"),
-        (["--split", "stages=0"], "stages is 0"),
-        (["--split", "replicas=-1"], "replicas is -1"),
-        (["--split", "chunks=0"], "chunks is 0"),
+        ["--memory", "1 elephant"],
+        ["--memory", "1GB"],
+        ["--bandwidth", "10GB/s"],
+        ["--bandwidth", "fast,slow"],
+        ["--devices", "v100:0"],
+        ["--split", "stages=5"],
+        ["--microbatch", "3"],
+        ["--overlap", "2"],
+        ["--split", "stages=0"],
+        ["--split", "replicas=-1"],
+        ["--split", "chunks=0"],
     ],
 )
-def test_refused(tmp_path: Path, words: list[str], message: str) -> None:
+def test_refused(tmp_path: Path, words: list[str], approved: Approved) -> None:
     refused = plan(tmp_path, *words)
-    assert refused.code == 2
-    assert message in refused.error
+    approved(refused)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("{", "profile.json: is not JSON"),
-        ("node1 -- x", "pass --microbatch N"),
-        ({"format": "theirs"}, "is not a profile of this program"),
-        ([1], "is not a profile of this program"),
+        "{",
+        "node1 -- x",
+        {"format": "theirs"},
+        [1],
     ],
 )
-def test_foreign_profiles(tmp_path: Path, content: object, message: str) -> None:
+def test_foreign_profiles(tmp_path: Path, content: object, approved: Approved) -> None:
     refused = plan(tmp_path, content=content)
-    assert refused.code == 2
-    assert message in refused.error
+    approved(refused)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path, approved: Approved) -> None:
     refused = spotctl(
         "lab", "parallel", "plan", tmp_path / "x", "--devices", "2", "--bandwidth", "1GB/s", "--batch", "1"
     )
-    assert (refused.code, "cannot be read" in refused.error) == (2, True)
+    approved(refused)
 
 
 def test_a_published_profile(shared_data: Path) -> None:
@@ -108,14 +107,14 @@ def test_a_published_profile(shared_data: Path) -> None:
     assert answer["noam"] == 2
 
 
-def test_a_transformer() -> None:
+def test_a_transformer(approved: Approved) -> None:
     shape = ["--layers", "96", "--hidden", "12288", "--vocabulary", "51200", "--sequence", "2048"]
     answer = spotctl("lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141", "--json").json
     assert (answer["tensor"], answer["stages"], answer["replicas"]) == (8, 6, 32)
     assert answer["training_days"] == pytest.approx(23.0, abs=0.05)
     assert "23 days" in spotctl("lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141").out
     refused = spotctl("lab", "parallel", "transformer", *shape, "--devices", "8", "--memory", "16GiB")
-    assert (refused.code, "use more or larger devices" in refused.error) == (2, True)
+    approved(refused)
 
 
 @pytest.mark.parametrize("scheme", ["flush", "gpipe", "interleaved", "2bw", "pipedream", "vertical-sync"])
@@ -128,14 +127,14 @@ def test_a_plan_is_simulated(tmp_path: Path, scheme: str) -> None:
     assert "in flight" in spotctl("lab", "parallel", "simulate", path).out
 
 
-def test_a_timeline_is_written(tmp_path: Path) -> None:
+def test_a_timeline_is_written(tmp_path: Path, approved: Approved) -> None:
     path = tmp_path / "plan.json"
     path.write_text(plan(tmp_path, "--json").out)
     for name, start in (("t.html", "<!doctype html>"), ("t.json", '{"traceEvents"')):
         assert spotctl("lab", "parallel", "simulate", path, "--timeline", tmp_path / name).code == 0
         assert (tmp_path / name).read_text().startswith(start)
     refused = spotctl("lab", "parallel", "simulate", path, "--timeline", tmp_path / "t.png")
-    assert (refused.code, "must end in .html or .json" in refused.error) == (2, True)
+    approved(refused)
 
 
 def test_a_plan_is_played_on_a_recorded_fleet(tmp_path: Path) -> None:
@@ -161,38 +160,38 @@ def test_a_plan_is_played_on_a_recorded_fleet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    "lines",
     [
-        ("time_s,event\n0,add,a\n5,remove,b\n", "b is removed at 5 s, and was not there"),
-        ("time_s,event\n0,add,a\n", "needs changes at two times"),
-        ("0,add,a\nsoon,remove,a\n", "'soon,remove,a' is no change of a fleet"),
-        ("0,add,a\n1000,vanish,a\n", "'1000,vanish,a' is no change of a fleet"),
+        "time_s,event\n0,add,a\n5,remove,b\n",
+        "time_s,event\n0,add,a\n",
+        "0,add,a\nsoon,remove,a\n",
+        "0,add,a\n1000,vanish,a\n",
     ],
 )
-def test_a_fleet_that_cannot_be_is_refused(tmp_path: Path, lines: str, message: str) -> None:
+def test_a_fleet_that_cannot_be_is_refused(tmp_path: Path, lines: str, approved: Approved) -> None:
     path, fleet = tmp_path / "plan.json", tmp_path / "fleet.csv"
     path.write_text(plan(tmp_path, "--json").out)
     fleet.write_text(lines)
     refused = spotctl("lab", "parallel", "simulate", path, "--trace", fleet)
-    assert (refused.code, message in refused.error) == (2, True), refused.error
+    approved(refused)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{}", "is not a plan"), ("[", "is not JSON")])
-def test_not_a_plan(tmp_path: Path, text: str, message: str) -> None:
+@pytest.mark.parametrize("text", ["{}", "["])
+def test_not_a_plan(tmp_path: Path, text: str, approved: Approved) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     refused = spotctl("lab", "parallel", "simulate", path)
-    assert (refused.code, message in refused.error) == (2, True)
+    approved(refused)
 
 
-def test_a_model_is_profiled_and_planned(tmp_path: Path) -> None:
+def test_a_model_is_profiled_and_planned(tmp_path: Path, approved: Approved) -> None:
     profile = tmp_path / "profile.json"
     shown = spotctl("lab", "parallel", "profile", "mlp", "--microbatch", "4,8", "--repeats", "1", "--out", profile)
     assert shown.code == 0
     given = ["--devices", "cpu:2", "--bandwidth", "1GB/s", "--batch", "64", "--json"]
     assert spotctl("lab", "parallel", "plan", profile, *given).json["microbatch"] in (4, 8)
     refused = spotctl("lab", "parallel", "profile", "mlp", "--microbatch", "0")
-    assert (refused.code, "is not a list of sizes" in refused.error) == (2, True)
+    approved(refused)
 
 
 def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
@@ -208,26 +207,26 @@ def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (["--faults", "explode 3"], "write kill, warn or join"),
-        (["--engine", "cloud"], "choose local or sim"),
-        (["--engine", "sim", "--faults", "kill 3"], "leave out --faults"),
-        (["--optimizer", "lion"], "optimizer is 'lion'"),
-        (["--split", "scheme=zigzag"], "scheme is 'zigzag'"),
-        (["--split", "stages=0"], "stages is 0"),
-        (["--microbatch", "0"], "microbatch is 0"),
-        (["--out", "missing/model.npz"], "there is no folder missing"),
-        (["--checkpoint", "missing/run.npz"], "there is no folder missing"),
-        (["--plan", "{}"], "is not a plan"),
+        ["--faults", "explode 3"],
+        ["--engine", "cloud"],
+        ["--engine", "sim", "--faults", "kill 3"],
+        ["--optimizer", "lion"],
+        ["--split", "scheme=zigzag"],
+        ["--split", "stages=0"],
+        ["--microbatch", "0"],
+        ["--out", "missing/model.npz"],
+        ["--checkpoint", "missing/run.npz"],
+        ["--plan", "{}"],
     ],
 )
-def test_training_that_cannot_start(words: list[str], message: str) -> None:
+def test_training_that_cannot_start(words: list[str], approved: Approved) -> None:
     refused = spotctl("lab", "parallel", "train", "mlp", *words)
-    assert (refused.code, message in refused.error) == (2, True)
+    approved(refused)
 
 
-def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path) -> None:
+def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path, approved: Approved) -> None:
     problem = tmp_path / "problem.json"
     problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [{"id": "a", "throughputs": {}}]}))
     answer = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--json").json
@@ -249,7 +248,7 @@ def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path) -> None:
     job["throughputs"]["k80"] = 1.0
     problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [job]}))
     refused = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--split", "stages=2,replicas=1")
-    assert (refused.code, "has scale 4 for k80, and the plan takes 2 workers" in refused.error) == (2, True)
+    approved(refused)
 
 
 def test_a_training_that_cannot_go_on_saves_its_last_copy(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.reference import iterate, model_digest
 from agileml.roles.node import JobSettings
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.trains import SMALL, average, lines, trained
 
@@ -215,7 +216,7 @@ def test_ctrl_c_saves_the_model_and_ends_with_130(tmp_path: Path) -> None:
 BACKUPS = ("mlr", "--arg", "examples=800", "--arg", "parts=8", "--seed", "3")
 
 
-def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Path) -> None:
+def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Path, approved: Approved) -> None:
     log, out = tmp_path / "run.jsonl", tmp_path / "model.npz"
     ran = spotctl(
         "lab", "train", *BACKUPS, "--engine", "sim", "--deterministic", "--clocks", "6", "--log", log, "--json",
@@ -232,10 +233,9 @@ def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Pa
     said = spotctl("lab", "train", *BACKUPS, "--replay", interrupted).out
     assert said == f"model after clock 6: sha256 {ending['model_sha256']}, not compared: the log has no end\n"
     other = spotctl("lab", "train", *BACKUPS[:-1], "4", "--arg", "rate=2", "--replay", log)
-    assert other.code == 2
-    assert "only --deterministic runs can be replayed" in other.error
+    approved(other)
     fewer = spotctl("lab", "train", "mlr", "--arg", "parts=2", "--replay", log)
-    assert "clock 1 of the log has chunks that LogisticRegression does not have" in fewer.error
+    approved(fewer)
 
 
 CRASHING = """

@@ -14,6 +14,7 @@ from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.periods import Period, by_day, local
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, NOW, MadeRun, in_order, night, report, write_log
 
@@ -109,13 +110,12 @@ def test_dates_of_a_period_are_those_of_the_time_zone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cure"),
-    [("Europe/Berln", " (did you mean Europe/Berlin?)"), ("europe/berlin", " (did you mean"), ("", ""), ("../x", "")],
+    "name",
+    ["Europe/Berln", "europe/berlin", "", "../x"],
 )
-def test_a_bad_time_zone_is_one_line(name: str, cure: str) -> None:
+def test_a_bad_time_zone_is_one_line(name: str, approved: Approved) -> None:
     ended = spotctl("report", "cost", "--tz", name)
-    assert ended.code == 2
-    assert f"--tz {name!r} is not a time zone{cure}" in ended.error
+    approved(ended)
 
 
 def test_midnight_belongs_to_the_new_day() -> None:

@@ -16,6 +16,7 @@ import pytest
 from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.show.costs import focus
 from spotctl.show.costs.answers import cost_summary
+from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, GCP, NIGHT, RELIABLE, MadeRun, night, report_of, started_hour, write_log
 
@@ -145,21 +146,20 @@ def test_a_name_too_long_for_the_terminal_breaks_after_a_slash_or_hyphen(runs: l
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (["--job", "nightly"], "no job named 'nightly' was launched; launched jobs: nightly-recsys, weekly"),
-        (["--by", "job,hue"], "unknown grouping 'hue'; allowed are job"),
-        (["--since", "yesterday"], "'yesterday' is not ISO 8601"),
-        (["--since", "2099-01-01"], "is in the future"),
-        (["--format", "pdf"], "'pdf' is not one of"),
-        (["--json", "--format", "csv"], "contradict each other"),
+        ["--job", "nightly"],
+        ["--by", "job,hue"],
+        ["--since", "yesterday"],
+        ["--since", "2099-01-01"],
+        ["--format", "pdf"],
+        ["--json", "--format", "csv"],
     ],
 )
-def test_errors_are_one_line(runs: list[MadeRun], words: list[str], message: str, tmp_path: Path) -> None:
+def test_errors_are_one_line(runs: list[MadeRun], words: list[str], tmp_path: Path, approved: Approved) -> None:
     path = tmp_path / "out.html"
     ended = spotctl("report", "cost", *words, "--out", path)
-    assert ended.code == 2
-    assert message in ended.error
+    approved(ended)
     assert ended.out == ""
     assert runs
     assert not path.exists()
@@ -191,7 +191,7 @@ def test_months_are_groups(runs: list[MadeRun]) -> None:
     assert sum(group["total_usd"] for group in found["groups"]) == pytest.approx(found["total_usd"])
 
 
-def test_periods_cut_runs_and_add_up(runs: list[MadeRun]) -> None:
+def test_periods_cut_runs_and_add_up(runs: list[MadeRun], approved: Approved) -> None:
     """A night that a moment cuts is in both parts, and to the nano-dollar no cent is counted twice or lost."""
 
     def figures(*words: str) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def test_periods_cut_runs_and_add_up(runs: list[MadeRun]) -> None:
     assert (before["work"], after["budget_usd"], whole["budget_usd"]) == (None, None, 25.0 * len(runs))
     assert {"spot machines", "on-demand machines"} <= {one["kind"] for one in whole["groups"]}
     ended = spotctl("report", "cost", "--since", noon, "--until", "2026-06-02")
-    assert (ended.code, "--until 2026-06-02 is not after --since" in ended.error) == (2, True)
+    approved(ended)
 
 
 def test_types_are_split_by_pricing(runs: list[MadeRun]) -> None:

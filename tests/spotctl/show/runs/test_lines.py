@@ -213,4 +213,4 @@ def test_more_runs_than_fit_on_the_terminal_have_a_line_each() -> None:
 def test_a_run_before_its_first_machine_is_shown() -> None:
     shown_runs = LiveLines()
     shown_runs.show(view(replace(state(1), planned=ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False))))
-    assert text(shown_runs)[0] == "    0 s   machines 0 reliable + 0 transient   evictions 0"
+    assert text(shown_runs)[0] == "    0 s   machines 0 reliable + 0 spot   evictions 0"

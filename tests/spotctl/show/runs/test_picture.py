@@ -67,7 +67,7 @@ def test_unknown_amounts_are_not_shown_as_zero() -> None:
     assert head(one) == [
         "small-1   running",
         "spent -   on demand -   replayed",
-        "machines 0 reliable + 0 transient   evictions 0   market time 00:00:00",
+        "machines 0 reliable + 0 spot   evictions 0   market time 00:00:00",
     ]
     assert text(picture.losses(one, 80, 1)) == ["loss  not reported yet"]
 
@@ -76,7 +76,7 @@ def test_head_at_80_columns() -> None:
     assert head(at_ten()) == [
         "small-1   running   stage 2   clock 40 of 50   loss 0.2",
         "spent $3.00 of $6.00 budget (50%)   on demand $12.00: 75% saved   replayed",
-        "machines 1 reliable + 1 transient   evictions 4   market time 00:10:00",
+        "machines 1 reliable + 1 spot   evictions 4   market time 00:10:00",
     ]
 
 
