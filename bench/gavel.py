@@ -76,7 +76,7 @@ def _fairness_rows() -> list[Row]:
     policy, rows = policy_named("max-min-fairness"), []
     for workers, words in ((0.25, ""), (0.4, ", more workers than jobs")):
         asked = problem(JOBS, workers, alike=True)
-        cold = seconds(partial(policy.allocate, asked), runs=3)
+        cold = seconds(partial(policy, asked), runs=3)
         rows.append(_row(f"max-min-fairness{words}, cold start", cold, 0.1, "40-68 ms"))
         rows.append(_row(f"max-min-fairness{words}, after one change", _after_changes(policy, asked), 0.03))
     return rows
@@ -84,12 +84,12 @@ def _fairness_rows() -> list[Row]:
 
 def _after_changes(policy: Policy, asked: AllocationProblem) -> float:
     warm, rng = Warm(), np.random.default_rng(1)
-    policy.allocate(asked, warm)
+    policy(asked, warm)
     throughputs = asked.jobs.throughputs.copy()
 
     def change() -> None:
         throughputs[rng.integers(len(throughputs))] = np.sort(rng.uniform(1, 10, throughputs.shape[1]))
-        policy.allocate(replace(asked, jobs=replace(asked.jobs, throughputs=throughputs.copy())), warm)
+        policy(replace(asked, jobs=replace(asked.jobs, throughputs=throughputs.copy())), warm)
 
     return seconds(change, runs=11)
 
@@ -99,7 +99,7 @@ def _cost_rows() -> list[Row]:
     return [
         _row(
             f"min-cost-slo, deadlines on half of the jobs{words}",
-            seconds(partial(policy.allocate, problem(JOBS, workers, alike=True)), runs=3),
+            seconds(partial(policy, problem(JOBS, workers, alike=True)), runs=3),
             0.2,
             "883 ms",
         )
@@ -110,7 +110,7 @@ def _cost_rows() -> list[Row]:
 def _pair_row() -> Row:
     asked = with_all_pairs(problem(PAIRED, 0.25, alike=True))
     assert asked.pairs is not None
-    taken = seconds(partial(policy_named("max-min-fairness").allocate, asked), runs=1)
+    taken = seconds(partial(policy_named("max-min-fairness"), asked), runs=1)
     return _row(f"max-min-fairness, {PAIRED} jobs and {len(asked.pairs.members):,} pairs", taken, 3, "42 s")
 
 
@@ -119,7 +119,7 @@ def _hierarchy_rows() -> list[Row]:
     return [
         _row(
             f"hierarchical, {jobs:,} jobs of 5 entities{words}",
-            seconds(partial(policy.allocate, with_entities(problem(jobs, workers, alike=True))), runs=1),
+            seconds(partial(policy, with_entities(problem(jobs, workers, alike=True))), runs=1),
             5,
         )
         for jobs, workers, words in ((PAIRED, 0.25, ""), (JOBS, 0.25, ""), (JOBS, 0.02, ", few workers"))
@@ -135,7 +135,7 @@ def _small_rows() -> list[Row]:
     def change() -> None:
         present[rng.integers(len(present))] = rng.integers(26)
         asked = problem(len(present), 36 / len(present), alike=True)
-        policy.allocate(replace(asked, jobs=replace(asked.jobs, throughputs=kinds[present])), warm)
+        policy(replace(asked, jobs=replace(asked.jobs, throughputs=kinds[present])), warm)
 
     for _ in range(50):
         change()

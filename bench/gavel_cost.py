@@ -103,7 +103,7 @@ def scenario(throughputs: Throughputs, setting: ClusterSetting, seed: int) -> Cl
 def table_6_1() -> Throughputs:
     """The two models with the speeds of Table 6.1, in steps per K80-second."""
     kinds = ("ResNet-50", "A3C")
-    alone = np.array([[SPEEDUPS[name]["v100"].throughput, SPEEDUPS[name]["p100"].throughput, 1.0] for name in kinds])
+    alone = np.array([[SPEEDUPS[name]["v100"][0], SPEEDUPS[name]["p100"][0], 1.0] for name in kinds])
     return Throughputs(TYPES, tuple(JobKind(name, 1) for name in kinds), alone, np.zeros((2, 2, len(TYPES), 2)))
 
 

@@ -51,12 +51,12 @@ def run() -> str:
 def _fairness_rows() -> list[Row]:
     rows = []
     for words, asked in fairness_problems():
-        ours = _processor(partial(policy_named("max-min-fairness").allocate, asked))
+        ours = _processor(partial(policy_named("max-min-fairness"), asked))
         program = DirectProgram.of(asked)
         for name, solve in SOLVERS.items():
             peer = _processor(partial(solve, program))
             level = solve(program)
-            off = policy_named("max-min-fairness").allocate(asked).objective / (level / program.unit) - 1
+            off = policy_named("max-min-fairness")(asked).objective / (level / program.unit) - 1
             what = f"max-min-fairness, {words}"
             rows.append(Row(what, shown(ours), f"{name} {shown(peer)}, level {off:+.0e}", times_faster(ours, peer)))
     return rows
@@ -150,7 +150,7 @@ def _hierarchy_rows() -> list[Row]:
     return [
         _limited(
             f"hierarchical, {JOBS:,} weighted jobs of 5 entities, {workers:g} workers of each type per job",
-            _processor(partial(policy.allocate, with_entities(problem(JOBS, workers)))),
+            _processor(partial(policy, with_entities(problem(JOBS, workers)))),
             2.0,
         )
         for workers in (0.02, 0.25, 0.34, 0.4)
@@ -163,8 +163,8 @@ def _deadline_rows() -> list[Row]:
         asked = colliding(jobs, workers)
         what = f"min-cost-slo, {jobs:,} colliding deadlines on {workers} workers of each type"
         policy = policy_named("min-cost-slo")
-        rows.append(_limited(what, _processor(partial(policy.allocate, asked), runs=2), limit))
-        kept, most = jobs - len(policy.allocate(asked).infeasible), _most_kept(asked)
+        rows.append(_limited(what, _processor(partial(policy, asked), runs=2), limit))
+        kept, most = jobs - len(policy(asked).infeasible), _most_kept(asked)
         rows.append(
             Row(f"the same: deadlines kept of {jobs:,}", f"{kept:,}", f"at most {most:,}", f"{kept / most:.3g}x")
         )
@@ -172,7 +172,7 @@ def _deadline_rows() -> list[Row]:
 
 
 def _most_kept(asked: AllocationProblem) -> int:
-    late = lateness(min_cost_slo.batch_of(asked)).late
+    late, _ = lateness(min_cost_slo.batch_of(asked))
     return int(np.floor(len(late) - late.sum() + 1e-6))
 
 
@@ -184,7 +184,7 @@ def _compared_rows() -> list[Row]:
         every, started = np.arange(COMPARED), time.process_time()
         exact = len(min_cost_slo.kept_one_by_one(min_cost_slo.batch_of(asked), every)[0])
         taken = time.process_time() - started
-        ours = COMPARED - len(policy_named("min-cost-slo").allocate(asked).infeasible)
+        ours = COMPARED - len(policy_named("min-cost-slo")(asked).infeasible)
         what = f"{COMPARED} colliding deadlines on a worker of each type, seed {seed}: kept"
         rows.append(Row(what, f"{ours}", f"one by one {exact} in {shown(taken)}", f"{ours / exact:.3g}x"))
     return rows

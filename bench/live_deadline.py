@@ -25,10 +25,10 @@ from bidbrain.backtest.deadline import (
     AvailabilityHistory,
     DeadlineJobs,
     DeadlineOutcome,
-    UniformProgress,
     cost_ratios,
     optimal,
     replay,
+    uniform_progress,
 )
 from bidbrain.backtest.deadline_decided import DecidedJob, decided, decider_of
 from bidbrain.eviction.hazard import PRIOR
@@ -189,7 +189,7 @@ def main(traces: str, hours: float = 48.0, starts: int = 5) -> None:
     jobs = jobs_of(request, starts)
     histories = request.histories
     outcomes = {
-        "uniform-progress": replay(jobs, UniformProgress()),
+        "uniform-progress": replay(jobs, uniform_progress),
         "backtest": decided(jobs, histories),
         "live": live(jobs, histories, asks=False, record=False),
         "live, record": live(jobs, histories, asks=False, record=True),

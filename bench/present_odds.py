@@ -46,7 +46,7 @@ def predictions(library: Library, series: PriceSeries, others: list[PriceSeries]
     history = series.window(max(series.first, at - MEMORY), at)
     query = BetaQuery(library, series, tuple(others), HOUR, at)
     bids = (BidAbove(delta), FixedBid(series.price_at(at) + delta))
-    shown = [price_outlook(query.markets_at(bid), HOUR, at).estimate.probability for bid in bids]
+    shown = [price_outlook(query.markets_at(bid), HOUR, at).probability for bid in bids]
     return [CrossingHistory(history, HOUR).at_delta(delta).share, *shown]
 
 

@@ -173,9 +173,6 @@ class CostPerWork:
             )
         )
 
-    def __str__(self) -> str:
-        return self.explain()
-
 
 def evaluate(footprint: Sequence[FootprintAllocation], application: Application) -> CostPerWork:
     """Cost per work of a footprint. sigma counts if the footprint changes: if an allocation is planned."""

@@ -17,7 +17,7 @@ jobs = ClusterJobs(
     arrival=np.arange(2.0),
     entity=(None, None),
 )
-allocation = POLICIES["max-min-fairness"]().allocate(AllocationProblem(cluster, jobs))
+allocation = POLICIES["max-min-fairness"](AllocationProblem(cluster, jobs))
 assert allocation.shares.shape == (2, 2)
 assert (allocation.shares.sum(axis=1) <= 1 + 1e-6).all()
 print(allocation.shares.round(3))

@@ -53,7 +53,7 @@ SAMPLES = (
         )
         for name in ("aws", "gcp", "azure")
     ),
-    Sample("a Gavel policy", ("AlloX", "allox"), "allox"),
+    Sample("a Gavel policy", ("allox_policy", "allox"), "allox"),
     Sample("a strategy", ("TierML", "tierml"), "tierml"),
     Sample("a report column", ("usd_per_million_samples",)),
     Sample("a billing rule", ("FIRST_HOUR_FREE", "per-second-first-hour-free"), "aws"),

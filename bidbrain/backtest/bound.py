@@ -32,14 +32,6 @@ LONGEST_RATIO = 2.0
 """Longest run time considered, as a multiple of the baseline's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The least cost, in nano-dollars per hour times microseconds, and the end at which it is reached."""
-
-    cost: float
-    end: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitPrices:
     """The prices of a unit of work in a zone: at each step the markets from cheap to expensive, and on demand.
@@ -84,13 +76,16 @@ class UnitPrices:
         return np.diff(edges), self.prices[first:after], self.nu[first:after]
 
 
-def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int) -> Bound:
-    """The bound of one job. An end between two grid moments is bounded by the later one, which only adds choices."""
+def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int) -> tuple[float, int]:
+    """The bound of one job, in nano-dollars per hour times microseconds, and the end at which it is reached.
+
+    An end between two grid moments is bounded by the later one, which only adds choices.
+    """
     soonest = startup + job.work / job.most_nu
     ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)
     costs = cost_by_end(job, unit, startup, ends[1:])
     best = int(np.argmin(costs))
-    return Bound(float(costs[best]), job.start + int(ends[best + 1]))
+    return float(costs[best]), job.start + int(ends[best + 1])
 
 
 def cost_by_end(job: ReplayedJob, unit: UnitPrices, startup: int, ends: Floats) -> Floats:

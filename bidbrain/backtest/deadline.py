@@ -8,15 +8,15 @@ strategy. A job ends with the tick in which its work is done, and misses if ther
 share of the same job's cost on demand only: one entry, then work to the end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.arrays import Bools, Floats
-from bidbrain.backtest.deadline_optimum import CheapestSchedule, cheapest
+from bidbrain.backtest.deadline_optimum import cheapest
 from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints
@@ -52,16 +52,8 @@ class DeadlineState:
         return self.remaining - self.work_left - self.delay_left
 
 
-class BatchStrategy(Protocol):
-    """A strategy that decides for a batch of jobs at once."""
-
-    @property
-    def name(self) -> str:
-        """The strategy's name in results."""
-
-    def choose(self, state: DeadlineState, /) -> Ints:
-        """A choice for each job; the replay overrides it where the safety net applies."""
-
+BatchStrategy = Callable[[DeadlineState], Ints]
+"""Chooses for each job of a batch; the replay overrides it where the safety net applies."""
 
 SafetyNet = Callable[[DeadlineState], Bools]
 """Decides which jobs must be on an on-demand machine from now on."""
@@ -223,9 +215,9 @@ def replay(
         if not running.size:
             break
         now = _state(jobs, running, passed, work_left, delay_left, machine)
-        choice = np.where(net(now), ON_DEMAND, strategy.choose(now))
+        choice = np.where(net(now), ON_DEMAND, strategy(now))
         if ((choice == SPOT) & ~now.spot_up).any():
-            raise ValueError(f"{strategy.name} chose a spot machine while none was available")
+            raise ValueError("the strategy chose a spot machine while none was available")
         delay = np.where(choice == now.machine, now.delay_left, jobs.terms.delay)
         lost = np.minimum(delay, now.tick)
         work_left[running] -= np.where(choice == WAIT, 0, now.tick - lost)
@@ -259,14 +251,10 @@ def _state(
 
 def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
     """The cost with perfect foresight, job by job."""
-    schedules: list[CheapestSchedule] = []
+    spot, on_demand = np.zeros((2, len(jobs)), dtype=np.int64)
     for job in range(len(jobs)):
-        schedules.append(cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms))
+        spot[job], on_demand[job] = cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms)
         on_job()
-    spot, on_demand = (
-        np.array([getattr(schedule, name) for schedule in schedules], dtype=np.int64)
-        for name in CheapestSchedule.__slots__
-    )
     return DeadlineOutcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
 
 
@@ -299,38 +287,29 @@ def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[D
     return summaries
 
 
-class Greedy:
+def greedy(state: DeadlineState) -> Ints:
     """Spot while available; otherwise waits until the safety net sends the job on demand."""
-
-    name = "greedy"
-
-    def choose(self, state: DeadlineState) -> Ints:
-        """Spot if available, else nothing."""
-        return np.where(state.spot_up, SPOT, WAIT)
+    return np.where(state.spot_up, SPOT, WAIT)
 
 
-class UniformProgress:
+def uniform_progress(state: DeadlineState, look_ahead: int = 2) -> Ints:
     """Keeps progress at or above the straight line from the start to the deadline.
 
     Spot while available. After an eviction it waits if progress is on or ahead of the line, else goes on demand, and
     stays there until spot is available and progress is ahead of where the line will be in `look_ahead` delays.
     """
+    span = state.elapsed + state.remaining
+    progress = 1 - state.work_left / state.terms.work
+    ahead = progress >= state.elapsed / span
+    later = state.elapsed + look_ahead * state.terms.delay
+    leaves = state.spot_up & (progress >= later / span)
+    without_machine = np.where(ahead, WAIT, ON_DEMAND)
+    return np.where(
+        state.machine == ON_DEMAND,
+        np.where(leaves, SPOT, ON_DEMAND),
+        np.where(state.spot_up, SPOT, without_machine),
+    )
 
-    name = "uniform-progress"
 
-    def __init__(self, look_ahead: int = 2) -> None:
-        self._look_ahead = look_ahead
-
-    def choose(self, state: DeadlineState) -> Ints:
-        """Compares the completed share of the work with the elapsed share of the time."""
-        span = state.elapsed + state.remaining
-        progress = 1 - state.work_left / state.terms.work
-        ahead = progress >= state.elapsed / span
-        later = state.elapsed + self._look_ahead * state.terms.delay
-        leaves = state.spot_up & (progress >= later / span)
-        without_machine = np.where(ahead, WAIT, ON_DEMAND)
-        return np.where(
-            state.machine == ON_DEMAND,
-            np.where(leaves, SPOT, ON_DEMAND),
-            np.where(state.spot_up, SPOT, without_machine),
-        )
+BASELINES: Mapping[str, BatchStrategy] = {"greedy": greedy, "uniform-progress": uniform_progress}
+"""What the `deadline` strategy is compared with."""

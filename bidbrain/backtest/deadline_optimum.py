@@ -16,8 +16,6 @@ dynamic program goes through the spells and keeps, for each (k, C) and machine h
 cheapest schedule with k entries then pays N(k) + (ratio - 1) max(0, N(k) - S).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,22 +25,20 @@ from pricing_data.series import Ints
 _Table = NDArray[np.int16] | NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class CheapestSchedule:
-    """Ticks that the cheapest schedule is billed for."""
+def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> tuple[int, int]:
+    """The ticks on spot and on demand that the cheapest schedule of a job is billed for.
 
-    spot_ticks: int
-    on_demand_ticks: int
-
-
-def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> CheapestSchedule:
-    """The cheapest schedule for a job within the availability `up`, in ticks of `tick` microseconds."""
-    most_entries = _most_entries(up, tick, terms)
+    `up` is the availability until its deadline, in ticks of `tick` microseconds.
+    """
+    # Each spell is entered at most once, and the delays have to fit in addition to the work.
+    spells = 1 + int(np.count_nonzero(up[1:] != up[:-1]))
+    spare = up.size * tick - terms.work
+    most_entries = min(spells, spare // terms.delay) if terms.delay else (spells if spare >= 0 else 0)
     if most_entries < 1:
         raise ImpossibleJob(f"{up.size} ticks cannot hold the work and the delay of one entry")
     needed = -(-(terms.work + np.arange(most_entries + 1) * terms.delay) // tick)
     if terms.price_ratio <= 1:
-        return CheapestSchedule(0, int(needed[1]))
+        return 0, int(needed[1])
     spot = _most_spot_ticks(up, needed)
     options = []
     for entries in range(1, most_entries + 1):
@@ -51,14 +47,7 @@ def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> Cheapest
             on_demand = max(0, ticks - int(spot[entries]))
             options.append((ticks + (terms.price_ratio - 1) * on_demand, on_demand, ticks))
     _, on_demand, ticks = min(options)
-    return CheapestSchedule(ticks - on_demand, on_demand)
-
-
-def _most_entries(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> int:
-    """Each spell is entered at most once, and the delays have to fit in addition to the work."""
-    spells = 1 + int(np.count_nonzero(up[1:] != up[:-1]))
-    spare = up.size * tick - terms.work
-    return min(spells, spare // terms.delay) if terms.delay else (spells if spare >= 0 else 0)
+    return ticks - on_demand, on_demand
 
 
 def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:

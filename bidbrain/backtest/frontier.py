@@ -14,10 +14,9 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.bound import LONGEST_RATIO, UnitPrices, cost_by_end
-from bidbrain.backtest.results import ConfidenceInterval, JobResult, interval_of
+from bidbrain.backtest.results import ConfidenceInterval, JobResult, blocks_of, mean_interval
 from bidbrain.backtest.run import jobs_in
 from bidbrain.backtest.scenario import Scenario
-from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.names import NAMES
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
@@ -30,6 +29,9 @@ _BID_DELTAS = ("0.0001", "0.001", "0.01", "0.1")
 _POOLS = (1, 2, 3, 4)
 _TIME_SHARES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 _ENDS = 24
+
+_CostByRunTime = tuple[Floats, Floats]
+"""Run times of a job in hours, and its least cost in dollars up to each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +101,10 @@ def judge(point: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
     return min(better, key=lambda other: other.cost_pct.mean).scheme if better else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _CostByRunTime:
-    """The least cost of a job in dollars by its run time in hours; `costs[i]` holds up to `ends[i]`."""
-
-    ends: Floats
-    costs: Floats
-
-    def within(self, hours: float) -> float:
-        """The least cost of finishing within that many hours. Between two ends the later one counts, a lower bound."""
-        return float(self.costs[min(int(np.searchsorted(self.ends, hours * (1 - 1e-9))), len(self.ends) - 1)])
-
-
 def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRunTime]:
     """The bound of each job of a length, by its start."""
+    startup, reliable = scenario.overheads.startup, scenario.reliable
+    per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
     prices = UnitPrices.of(
         list(scenario.histories_in(zone).values()),
         scenario.offers_in(zone),
@@ -120,22 +112,14 @@ def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRun
         scenario.replay_in(zone),
         scenario.depth,
     )
-    return {
-        job.start: _curve(scenario, job, hours, prices) for length, job in jobs_in(scenario, zone) if length == hours
-    }
-
-
-def _curve(scenario: Scenario, job: ReplayedJob, hours: float, prices: UnitPrices) -> _CostByRunTime:
-    startup = scenario.overheads.startup
-    soonest = startup + job.work / job.most_nu
-    edges = np.linspace(soonest, LONGEST_RATIO * hours * HOUR, _ENDS + 1)
-    reliable = scenario.reliable
-    per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
-    # A job that ends between two edges has all the moments before the later one, and pays at least to the earlier.
-    costs = cost_by_end(job, prices, startup, edges[1:]) + per_hour * edges[:-1]
-    # Finishing earlier than necessary is allowed.
-    least = np.minimum.accumulate(costs) / HOUR / NANOS_PER_DOLLAR
-    return _CostByRunTime(edges[1:] / HOUR, least)
+    curves = {}
+    for job in (job for length, job in jobs_in(scenario, zone) if length == hours):
+        edges = np.linspace(startup + job.work / job.most_nu, LONGEST_RATIO * hours * HOUR, _ENDS + 1)
+        # A job that ends between two edges has all the moments before the later one, and pays at least to the earlier.
+        costs = cost_by_end(job, prices, startup, edges[1:]) + per_hour * edges[:-1]
+        # Finishing earlier than necessary is allowed.
+        curves[job.start] = edges[1:] / HOUR, np.minimum.accumulate(costs) / HOUR / NANOS_PER_DOLLAR
+    return curves
 
 
 def _point(
@@ -148,15 +132,18 @@ def _point(
     finished = [row for row in rows if row.end is not None]
     shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
     gross = [100 * (row.cost + row.refunds) / row.on_demand_cost for row in finished]
-    least = [
-        100 * bounds[row.zone, hours][row.start].within(row.runtime_hours) / row.on_demand_cost for row in finished
-    ]
+    least = []
+    for row in finished:
+        ends, costs = bounds[row.zone, hours][row.start]
+        # Between two ends the later one counts, a lower bound.
+        place = min(int(np.searchsorted(ends, row.runtime_hours * (1 - 1e-9))), len(ends) - 1)
+        least.append(100 * float(costs[place]) / row.on_demand_cost)
     return FrontierPoint(
         name,
         hours,
         len(rows),
         len(rows) - len(finished),
-        interval_of(shares, [row.start for row in finished], hours, rng),
+        mean_interval(shares, blocks_of([row.start for row in finished], hours), rng),
         fmean(gross) if gross else float("nan"),
         fmean(row.runtime_hours / hours for row in finished) if finished else float("nan"),
         fmean(least) if least else float("nan"),
@@ -172,6 +159,6 @@ def _bound_points(
         for i in range(_ENDS):
             yield BoundPoint(
                 hours,
-                fmean(float(curve.ends[i]) for curve in curves) / hours,
-                100 * fmean(float(curve.costs[i]) for curve in curves) / (baseline * hours),
+                fmean(float(ends[i]) for ends, _ in curves) / hours,
+                100 * fmean(float(costs[i]) for _, costs in curves) / (baseline * hours),
             )

@@ -7,7 +7,7 @@ the same days share their market and are resampled together.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import fmean
 
 import numpy as np
@@ -132,7 +132,7 @@ def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
     return min(fit, key=lambda name: fit[name], default=None)
 
 
-OVERHEADS = ("lambda", "startup", "sigma")
+OVERHEADS = {"lambda": "eviction", "startup": "startup", "sigma": "resize"}
 """Overheads that can be varied: the pause after an eviction, start-up, and the pause at joins and returns."""
 
 _FEWEST_BLOCKS = 3
@@ -176,8 +176,11 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
     if unknown:
         raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
     listed = [Variant("as it is", scenario), *_windows(scenario, cuts)]
-    for name in varied:
-        listed += [Variant(f"{name} x {factor:g}", _varied(scenario, name, factor)) for factor in (0.5, 2.0)]
+    now = scenario.overheads
+    for name, factor in product(varied, (0.5, 2.0)):
+        part = OVERHEADS[name]
+        overheads = replace(now, **{part: round(getattr(now, part) * factor)})
+        listed.append(Variant(f"{name} x {factor:g}", replace(scenario, overheads=overheads)))
     return listed
 
 
@@ -194,16 +197,6 @@ def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
         except BadScenario as error:
             raise BadScenario(f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs") from None
     return windows
-
-
-def _varied(scenario: Scenario, name: str, factor: float) -> Scenario:
-    now = scenario.overheads
-    changed = {
-        "lambda": replace(now, eviction=round(now.eviction * factor)),
-        "startup": replace(now, startup=round(now.startup * factor)),
-        "sigma": replace(now, resize=round(now.resize * factor)),
-    }
-    return replace(scenario, overheads=changed[name])
 
 
 def differences(
@@ -228,7 +221,7 @@ def _difference(
     finished = [(mine, theirs) for mine, theirs in pairs if mine.end is not None and theirs.end is not None]
     cost = [100 * (mine.cost / mine.on_demand_cost - theirs.cost / theirs.on_demand_cost) for mine, theirs in finished]
     runtime = [(mine.runtime_hours - theirs.runtime_hours) / mine.hours for mine, theirs in finished]
-    blocks = _blocks([mine.start for mine, _ in finished], first.hours)
+    blocks = blocks_of([mine.start for mine, _ in finished], first.hours)
     return PairedDifference(
         variant,
         first.scheme,
@@ -241,15 +234,10 @@ def _difference(
     )
 
 
-def _blocks(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
+def blocks_of(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
     """The block of time that a job belongs to: whole days, at least twice as long as the job."""
     days = max(1, int(np.ceil(2 * hours * HOUR / DAY)))
     return np.array(starts, dtype=np.int64) // (days * DAY)
-
-
-def interval_of(values: Floats, starts: Sequence[int], hours: float, rng: np.random.Generator) -> ConfidenceInterval:
-    """The mean over jobs, and its interval over resampled days."""
-    return mean_interval(values, _blocks(starts, hours), rng)
 
 
 def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> ConfidenceInterval:

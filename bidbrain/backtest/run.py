@@ -88,11 +88,11 @@ def _decided(scenario: Scenario, zone: str, chosen: StrategySetup) -> StrategySe
 
 
 def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: UnitPrices) -> JobResult:
-    bound = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
-    dollars = bound.cost / HOUR / NANOS_PER_DOLLAR
-    runtime = (bound.end - job.start) / HOUR
+    cost, end = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
+    dollars = cost / HOUR / NANOS_PER_DOLLAR
+    runtime = (end - job.start) / HOUR
     on_demand = _on_demand_dollars(scenario.baseline, hours)
-    return JobResult(BOUND, zone, hours, job.start, bound.end, dollars, 0.0, on_demand, 0, 0.0, 0.0, 0.0, runtime)
+    return JobResult(BOUND, zone, hours, job.start, end, dollars, 0.0, on_demand, 0, 0.0, 0.0, 0.0, runtime)
 
 
 def _replayed(
@@ -109,8 +109,7 @@ def _replayed(
     cost, saved = 0.0, 0.0
     for tenure, bill in bills:
         cost += usd(bill.amount) * tenure.rent.machines
-        # By refunds and unbilled time: the used time at full price, minus what was paid.
-        nanos = sum(charge.price * max(_used(charge) - _paid(charge), 0) // SECOND for charge in bill.charges)
+        nanos = sum(charge.price * _unpaid(charge) // SECOND for charge in bill.charges)
         saved += usd(nanos) * tenure.rent.machines
     ended = run.job.limit if run.end is None else run.end
     if chosen.reliable and scenario.reliable is not None:
@@ -141,18 +140,16 @@ def _machine_hours(bills: list[tuple[Tenure, Bill]]) -> tuple[float, float, floa
         if tenure.rent.bid is None:
             on_demand += (tenure.end - tenure.start) * machines
         else:
-            gift = sum(max(_used(charge) - _paid(charge), 0) for charge in bill.charges)
+            gift = sum(map(_unpaid, bill.charges))
             free += gift * machines
             paid += (tenure.end - tenure.start - gift) * machines
     return on_demand, paid, free
 
 
-def _used(charge: Charge) -> int:
-    return charge.end - charge.begin
-
-
-def _paid(charge: Charge) -> int:
-    return 0 if charge.refunded else charge.seconds * SECOND
+def _unpaid(charge: Charge) -> int:
+    """The used time that refunds and unbilled time make free."""
+    paid = 0 if charge.refunded else charge.seconds * SECOND
+    return max(charge.end - charge.begin - paid, 0)
 
 
 def _on_demand_dollars(baseline: Rent, hours: float) -> float:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import ceil
-from typing import Protocol
 
 import numpy as np
 
@@ -38,14 +37,6 @@ class BadEvictions(BidBrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioSpans:
-    """The span to learn from, and the later span to replay."""
-
-    train: Span
-    test: Span
-
-
-@dataclass(frozen=True, slots=True)
 class EvictionEvidence:
     """Evidence from a training span about evictions that no price crossing explains."""
 
@@ -55,18 +46,6 @@ class EvictionEvidence:
     def hazard(self, market: Market) -> Hazard | None:
         """Capacity-eviction rate of a market; None without any evidence."""
         return hazard_of(market, self.evidence, (), self.ages.get(market, AGELESS))
-
-
-class EvictionModel(Protocol):
-    """A cause of evictions."""
-
-    def replay(
-        self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
-    ) -> MarketReplay:
-        """The market of the test span; `room` is the most machines of each market that the job could use."""
-
-    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
-        """Evidence from the training span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +66,26 @@ class ByAvailability:
                 raise BadEvictions(f"availability of {market}: trace {trace.name} has one tick; it needs at least two")
 
     def replay(
-        self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
+        self, histories: Iterable[PriceSeries], room: Mapping[Market, int], train: Span, test: Span
     ) -> MarketReplay:
-        """Replays prices, and the capacity of each market that has a trace."""
+        """Replays prices, and the capacity of each market that has a trace.
+
+        `room` is the most machines of each market that the job could use.
+        """
         known = list(histories)
         capacities = {
-            series.market: _capacity(self.traces[series.market], self.machines or room[series.market], spans)
+            series.market: _capacity(self.traces[series.market], self.machines or room[series.market], train, test)
             for series in known
             if series.market in self.traces
         }
         return MarketReplay(known, capacities)
 
-    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
+    def learned(self, train: Span, test: Span) -> EvictionEvidence:
         """Lives of machines bought at any time of the training span."""
-        seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
+        seen = {}
+        for market, trace in self.traces.items():
+            ticks, _, _ = _divided(trace, train, test)
+            seen[market] = _watched(market, trace, ticks)
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
         return EvictionEvidence(evidence, {market: ages for market, (_, ages) in seen.items()})
 
@@ -119,19 +104,28 @@ class ByHazard:
     def replay(
         self,
         histories: Iterable[PriceSeries],
-        room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
-        spans: ScenarioSpans,  # noqa: ARG002 - the protocol's question
+        room: Mapping[Market, int],  # noqa: ARG002 - as in `ByAvailability`
+        train: Span,  # noqa: ARG002 - as in `ByAvailability`
+        test: Span,  # noqa: ARG002 - as in `ByAvailability`
     ) -> MarketReplay:
         """Replays prices, and drawn lives."""
         return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
 
-    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
+    def learned(
+        self,
+        train: Span,
+        test: Span,  # noqa: ARG002 - as in `ByAvailability`
+    ) -> EvictionEvidence:
         """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
         lives = DrawnLives(self.mortality, self.seed)
-        seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
+        seen = {market: list(_kept_up(market, lives, train)) for market in self.mortality}
         ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
         evidence = tuple(Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items())
         return EvictionEvidence(evidence, dict.fromkeys(seen, ages))
+
+
+EvictionModel = ByAvailability | ByHazard
+"""A cause of evictions."""
 
 
 def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict[Market, AvailabilityTrace]:
@@ -140,9 +134,8 @@ def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict
     return {market: traces[i % len(traces)] for i, market in enumerate(sorted(markets))}
 
 
-def _divided(trace: AvailabilityTrace, spans: ScenarioSpans) -> tuple[Ints, Ints, int]:
+def _divided(trace: AvailabilityTrace, train: Span, test: Span) -> tuple[Ints, Ints, int]:
     """The ticks of training, those of testing, and the time of the first of these."""
-    train, test = spans.train, spans.test
     gap = trace.gap_seconds * SECOND
     if len(trace) * gap >= test.end - train.start:
         before = (test.start - train.start) // gap
@@ -182,10 +175,10 @@ def _lives_of(up: Bools) -> Iterable[tuple[int, bool]]:
         yield (int(downs[at]) if ended else up.size) - start, ended
 
 
-def _capacity(trace: AvailabilityTrace, machines: int, spans: ScenarioSpans) -> Capacity:
-    _, played, begin = _divided(trace, spans)
+def _capacity(trace: AvailabilityTrace, machines: int, train: Span, test: Span) -> Capacity:
+    _, played, begin = _divided(trace, train, test)
     gap = trace.gap_seconds * SECOND
-    ticks = np.resize(played, (spans.test.end - begin) // gap + 1)
+    ticks = np.resize(played, (test.end - begin) // gap + 1)
     there = ticks * machines // max(trace.wanted, 1)
     kept = np.flatnonzero(np.diff(there, prepend=-1))
     return Capacity(begin + kept * gap, there[kept])
@@ -273,24 +266,20 @@ class Scenario:
     def replay_in(self, zone: str) -> MarketReplay:
         """The market of a zone during the test; only the engine may ask it about the future."""
         room = {offer.market: ceil(self.most_nu / offer.nu) for offer in self.offers_in(zone)}
-        replay = self.evictions.replay(self.histories_in(zone).values(), room, self._spans)
+        replay = self.evictions.replay(self.histories_in(zone).values(), room, self.train, self.test)
         return replay if self.depth is None else replay.at_most(self.depth)
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
         """Capacity-eviction hazard of each market, from the training span; None where only the price evicts."""
         if self.evictions == PRICE_ALONE:
             return dict.fromkeys(markets)
-        learned = self.evictions.learned(self._spans)
+        learned = self.evictions.learned(self.train, self.test)
         return {market: in_force(market, learned.hazard(market), self.test.start) for market in markets}
 
     def learned(self, market: Market) -> PriceSeries:
         """The part of a history that strategies may learn from."""
         series = next(series for series in self.histories if series.market == market)
         return series.window(max(series.first, self.train.start), min(series.last, self.train.end))
-
-    @property
-    def _spans(self) -> ScenarioSpans:
-        return ScenarioSpans(self.train, self.test)
 
     def _place(self, market: Market) -> str:
         return market.region if self.zones_together else market.zone

@@ -40,12 +40,8 @@ class UnknownBillingRule(BidBrainError, LookupError):
     """No billing rule has this name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dues:
-    """Future billed seconds: `seconds[i]` are paid if the machine still runs at `ages[i]` (microseconds)."""
-
-    ages: Floats
-    seconds: Floats
+Dues = tuple[Floats, Floats]
+"""Ages in microseconds, and future billed seconds: `seconds[i]` are paid if the machine still runs at `ages[i]`."""
 
 
 class BillingRule(Protocol):
@@ -193,7 +189,7 @@ def _while_running(begin: int, end: int) -> tuple[Floats, Floats]:
 
 
 def _dues(ages: ArrayLike, spans: ArrayLike) -> Dues:
-    return Dues(np.asarray(ages, dtype=np.float64), np.asarray(spans, dtype=np.float64) / SECOND)
+    return np.asarray(ages, dtype=np.float64), np.asarray(spans, dtype=np.float64) / SECOND
 
 
 Survival = Callable[[Floats], Floats]
@@ -238,5 +234,5 @@ def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Surviv
     alive = survival(np.array([age], dtype=np.float64))[0]
     if not np.all(alive > 0):
         raise ImpossibleLife(f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined")
-    dues = rule.dues(age, horizon, ended)
-    return np.asarray(dues.seconds @ survival(dues.ages) / alive, dtype=np.float64)
+    ages, seconds = rule.dues(age, horizon, ended)
+    return np.asarray(seconds @ survival(ages) / alive, dtype=np.float64)

@@ -128,19 +128,17 @@ class Decider:
         return replace(self, reserved=(), most_nu=self.most_nu - nu, limits=limits, baseline=baseline)
 
     def _decided(self, situation: Situation) -> Decision:
-        if self.deadline is not None and isfinite(situation.work_left):
-            decider = self._with_last_resort(situation, self.deadline)
-            if decider.fallback.machines:
-                return decider._in_time(situation, self.deadline)
-        return self._unhurried(situation)
-
-    def _with_last_resort(self, situation: Situation, deadline: int) -> "Decider":
-        """This decider with on-demand machines that a market grants now; the cheapest ones, if the gang may move."""
+        if self.deadline is None or not isfinite(situation.work_left):
+            return self._unhurried(situation)
+        # On-demand machines that a market grants now; the cheapest ones, if the gang may move.
         resort = self.baseline
         if self.roaming is not None:
-            resort = self.roaming.last_resort(situation, self._gang(deadline))
+            resort = self.roaming.last_resort(situation, self._gang(self.deadline))
         resort = granted_on_demand(resort, self.offers, self.most_nu, self.limits, situation.refused)
-        return self if resort is self.baseline else replace(self, baseline=resort)
+        decider = self if resort is self.baseline else replace(self, baseline=resort)
+        if decider.fallback.machines:
+            return decider._in_time(situation, self.deadline)
+        return self._unhurried(situation)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
         """How a gang that may move between regions rates each market, the best first; empty for other jobs."""
@@ -184,9 +182,14 @@ class Decider:
         left = time_left(
             situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
         )
-        if self._is_too_late(left):
+        # Only what is missing has to start; the rest keeps working meanwhile.
+        startup = self.overheads.startup * left.missing
+        if self.fallback.machines < self.baseline.machines and left.slack < startup:
+            # The on-demand machines that quotas allow would be late: only more spot machines help.
             return self._as_fast_as_possible(situation, left, PRESSED)
-        if left.must_leave_spot and (moved := self._leave_spot(situation, left)) is not None:
+        # One more eviction could cost the deadline.
+        endangered = left.on_spot > 0 and left.slack < left.leave
+        if endangered and (moved := self._leave_spot(situation, left)) is not None:
             return moved
         if left.pressed(self.look):
             return self._on_demand_if_granted(situation, left, PRESSED)
@@ -203,12 +206,6 @@ class Decider:
         if refused and not situation.on_demand:
             return self._as_fast_as_possible(situation, left, why)
         return self._filled(situation, left, why)
-
-    def _is_too_late(self, left: TimeLeft) -> bool:
-        """Whether the on-demand machines that quotas allow would be late, so that only more spot machines help."""
-        # Only what is missing has to start; the rest keeps working meanwhile.
-        needed = self.overheads.startup * left.missing
-        return self.fallback.machines < self.baseline.machines and left.slack < needed
 
     def _as_fast_as_possible(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
         """Rents spot machines as the strategy wants them, and on-demand machines while there are none."""
@@ -423,8 +420,9 @@ class Decider:
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
         wanted = with_capped_bids(wanted, self.most_bid) if self.caps_bids else wanted
         rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
-        if self.roaming is not None and rent is not None:
-            moving = self.roaming.move_to_usd(situation, rent.offer)
+        saved = situation.saved
+        if self.roaming is not None and rent is not None and saved is not None:
+            moving = self.roaming.move_usd(saved.market, rent.offer.market, saved.gigabytes)
             situation = replace(situation, usd_left=situation.usd_left - moving)
         return self._allowance.allowed(wanted, situation)
 

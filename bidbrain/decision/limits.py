@@ -2,7 +2,7 @@
 replaced with what they allow. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 
@@ -83,13 +83,8 @@ class PurchaseRoom:
     held: Counter[tuple[Market, bool]] = field(default_factory=Counter)
     leaving: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
 
-    def without(self, holdings: Iterable[Holding]) -> "PurchaseRoom":
-        """The room that is left next to holdings."""
-        for holding in holdings:
-            self._count(holding.rent, holding.rent.machines)
-        return self
-
-    def _count(self, rent: Rent, machines: int) -> None:
+    def take(self, rent: Rent, machines: int) -> None:
+        """Counts machines that are held, or bought."""
         self.machines += machines
         self.held[rent.offer.market, rent.spot] += machines
 
@@ -136,7 +131,7 @@ class PurchaseRoom:
 
     def _buy(self, rent: Rent, wanted: int) -> Rent:
         machines = min(wanted, self.free(rent))
-        self._count(rent, machines)
+        self.take(rent, machines)
         self.usd_left -= machines * self.committed_usd(rent) if machines else 0.0
         return replace(rent, machines=machines)
 
@@ -157,7 +152,10 @@ class Allowance:
         """The machines and dollars that are free next to these holdings; the others count against quotas until they are
         gone."""
         leaving = machines_leaving(situation, holdings)
-        return PurchaseRoom(self.limits, situation.usd_left, self.committed_usd, leaving=leaving).without(holdings)
+        room = PurchaseRoom(self.limits, situation.usd_left, self.committed_usd, leaving=leaving)
+        for holding in holdings:
+            room.take(holding.rent, holding.rent.machines)
+        return room
 
     def allowed(self, wanted: Decision, situation: Situation) -> Decision:
         """The decision with all its returns, and its purchases cut to fit."""

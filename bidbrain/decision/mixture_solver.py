@@ -165,22 +165,17 @@ def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
     better kind needs. Between two changes of prices or holdings, a job decides many times on the same terms, hence the
     cache.
     """
-    return tuple(MixtureCurve(terms, tuple(corners)) for corners in _frontiers(terms))
-
-
-def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
-    yield frontier(terms)
+    frontiers = [frontier(terms)]
     limited = [j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)]
-    if not limited:
-        return
-    usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
-    for price in _QUOTA_PRICES:
-        yield frontier(terms, price * usual)
+    if limited:
+        usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
+        frontiers += [frontier(terms, price * usual) for price in _QUOTA_PRICES]
     kept = _kept(terms)
     for count in range(1, len(limited)):
         for left_out in combinations(limited, count) if len(limited) <= _MOST_LIMITED else ():
             kinds = (replace(kind, most=kept[j]) if j in left_out else kind for j, kind in enumerate(terms.kinds))
-            yield frontier(replace(terms, kinds=tuple(kinds)))
+            frontiers.append(frontier(replace(terms, kinds=tuple(kinds))))
+    return tuple(MixtureCurve(terms, tuple(corners)) for corners in frontiers)
 
 
 def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:

@@ -161,7 +161,9 @@ class Mixed:
         reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
         purpose = self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
-        return Decision(actions, wake_at, f"{schedule_text(schedule, types, purpose)}: {reasons}")
+        # `7 x p2.xlarge and 1 x p3.2xlarge for 4.6 h (least cost, $19.93)`
+        cost = usd_text(schedule.usd) if schedule.hours < inf else f"${schedule.usd:.3g} an hour"
+        return Decision(actions, wake_at, f"{phases_text(schedule, types)} ({purpose}, {cost}): {reasons}")
 
     def schedule(self, situation: Situation) -> tuple[list[str], Schedule | None]:
         """The machine types in the situation, and the best schedule of mixtures of them from here."""
@@ -232,12 +234,6 @@ class Mixed:
         room = count - sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
         fitted = _fitted(decision.actions, room) or _alike(part, room)
         return replace(decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted))
-
-
-def schedule_text(schedule: Schedule, types: Sequence[str], purpose: str) -> str:
-    """A schedule in words: `7 x p2.xlarge and 1 x p3.2xlarge for 4.6 h (least cost, $19.93)`."""
-    cost = f", {usd_text(schedule.usd)}" if schedule.hours < inf else f", ${schedule.usd:.3g} an hour"
-    return f"{phases_text(schedule, types)} ({purpose}{cost})"
 
 
 def phases_text(schedule: Schedule, types: Sequence[str]) -> str:

@@ -56,11 +56,6 @@ class TimeLeft:
         """Whether another `look` without on-demand machines could cost the deadline."""
         return self.slack - (1.0 - self.on_spot) * look < self.enter + self.evict
 
-    @property
-    def must_leave_spot(self) -> bool:
-        """Whether one more eviction could cost the deadline."""
-        return self.on_spot > 0 and self.slack < self.leave
-
 
 def time_left(
     situation: Situation,

@@ -73,7 +73,9 @@ def reserved_part(reserved: Sequence[ReservedOffer], situation: Situation, terms
     held = [holding for holding in situation.holdings if is_reserved(holding)]
     # Machines of a reservation that the job does not name any more are not its own.
     ends = {holding.allocation: leaves.get(holding.rent.offer.market, situation.now) for holding in held}
-    going = [holding for holding in held if is_going(holding, ends[holding.allocation], situation.now + terms.lead)]
+    soon = situation.now + terms.lead
+    # What leaves soon counts as gone.
+    going = [holding for holding in held if holding.leaves_at is not None or ends[holding.allocation] <= soon]
     staying = [holding for holding in held if holding not in going]
     returns = [Return(holding.allocation, ends[holding.allocation]) for holding in going if holding.leaves_at is None]
     free = {each: _free(each, held, situation) for each in reserved}
@@ -101,11 +103,6 @@ def reserved_part(reserved: Sequence[ReservedOffer], situation: Situation, terms
 def is_reserved(holding: Holding) -> bool:
     """Whether machines are of a reservation."""
     return bool(holding.rent.offer.market.reservation)
-
-
-def is_going(holding: Holding, leave: int, soon: int) -> bool:
-    """Whether reserved machines count as gone, because they leave soon."""
-    return holding.leaves_at is not None or leave <= soon
 
 
 def without_reserved(situation: Situation, part: ReservedPart) -> Situation:

@@ -112,20 +112,20 @@ class Roaming:
     def decide(self, situation: Situation, gang: GangNow) -> Decision:
         """Decides whether the gang stays, starts elsewhere, or waits."""
         at = self.seen(situation, gang)
-        decision = self.strategy.decide(at)
-        chosen, running = decision.chosen, at.running
+        chosen, reason = self.strategy.decide(at)
+        running = at.running
         inside = None if running is None else (self.offers[running.zone].market, running.spot)
         # An order that brought too few machines is returned even if it is in the same market.
         lost = [Return(holding.allocation) for holding in situation.holdings if _kind(holding) != inside]
         soon = situation.now + self.around
         if chosen.action != START or chosen.zone is None:
-            return Decision((*lost,), soon, decision.reason)
+            return Decision((*lost,), soon, reason)
         offer = self.offers[chosen.zone]
         rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
         leaves = situation.now + gang.delay
         held = [holding.allocation for holding in situation.holdings if _kind(holding) == inside]
         return Decision(
-            (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)), soon, decision.reason
+            (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)), soon, reason
         )
 
     def outlooks(self, situation: Situation, gang: GangNow) -> list[ZoneOutlook]:
@@ -150,11 +150,6 @@ class Roaming:
         """The price of sending a checkpoint from one market to another."""
         begins, ends = self._zone(origin), self._zone(target)
         return 0.0 if begins is None or ends is None else float(self.usd_per_gb[begins, ends]) * gigabytes
-
-    def move_to_usd(self, situation: Situation, offer: Offer) -> float:
-        """The price of taking the checkpoint from where it is to an offer's market."""
-        saved = situation.saved
-        return 0.0 if saved is None else self.move_usd(saved.market, offer.market, saved.gigabytes)
 
     def seen(self, situation: Situation, gang: GangNow) -> RegionsSituation:
         """The situation as the strategy sees it: markets are zones, and hours those of the baseline."""

@@ -111,7 +111,7 @@ def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings
     rows = np.arange(codes.shape[1])
     features, cuts = [], []
     for level in range(shape.depth):
-        feature, cut = _splits(_histogram(codes, node, 1 << level, gradient, curvature, shape.bins), shape)
+        feature, cut = _splits(codes, node, 1 << level, gradient, curvature, shape)
         node = 2 * node + (codes[feature[node], rows] > cut[node])
         features.append(feature)
         cuts.append(cut)
@@ -120,21 +120,17 @@ def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings
     return _Tree(tuple(features), tuple(cuts), -shape.rate * down / (bend + shape.ridge))
 
 
-def _histogram(
-    codes: Codes, node: Codes, nodes: int, gradient: Floats, curvature: Floats, bins: int
-) -> tuple[Floats, Floats]:
-    """Cumulative sums over bins of gradients and of curvatures, as (feature, node, bin)."""
-    base, size = node * bins, nodes * bins
+def _splits(
+    codes: Codes, node: Codes, nodes: int, gradient: Floats, curvature: Floats, shape: TreeSettings
+) -> tuple[Codes, Codes]:
+    """For each node the feature, and the bin after which a split lowers the loss most."""
+    base, size = node * shape.bins, nodes * shape.bins
+    # Sums over bins of gradients and of curvatures, as (feature, node, bin).
     sums = [
-        [np.bincount(base + column, weights, size).reshape(nodes, bins) for column in codes]
+        [np.bincount(base + column, weights, size).reshape(nodes, shape.bins) for column in codes]
         for weights in (gradient, curvature)
     ]
-    return np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
-
-
-def _splits(histogram: tuple[Floats, Floats], shape: TreeSettings) -> tuple[Codes, Codes]:
-    """For each node the feature, and the bin after which a split lowers the loss most."""
-    left, left_bend = histogram
+    left, left_bend = np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
     total, bend = left[:, :, -1:], left_bend[:, :, -1:]
     right, right_bend = total - left, bend - left_bend
     gain = left**2 / (left_bend + shape.ridge) + right**2 / (right_bend + shape.ridge) - total**2 / (bend + shape.ridge)

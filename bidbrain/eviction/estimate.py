@@ -42,15 +42,7 @@ class Estimate:
     basis: str
 
 
-@dataclass(frozen=True, slots=True)
-class PriceOutlook:
-    """The price's part of an estimate, and the plain historical share that it improves on."""
-
-    estimate: Estimate
-    historical: Crossing
-
-
-def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> PriceOutlook:
+def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> Estimate:
     """The probability that the first market's bid is crossed within (at, at + window], from all markets up to `at`.
 
     The other markets show what precedes crossings, and what to expect where the first has too little history.
@@ -61,19 +53,19 @@ def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) 
     price = known.price_at(at)
     if int(bid.limits(np.array([price]))[0]) < price:
         why = f"the price is above {bid} now, so no machine could be started"
-        return PriceOutlook(_share_only(historical, why), historical)
+        return _share_only(historical, why)
     panel = CrossingPanel(_remembered(markets, window, at), window)
     model = fit(panel, at, np.random.default_rng(_SEED))
     if not historical.share and not panel.crossings(at):
         why = (
             f"in this history and, lately, in {len(panel.paths) - 1} other markets the price never rose above this bid"
         )
-        return PriceOutlook(_share_only(historical, why), historical)
+        return _share_only(historical, why)
     rows = panel.rows(np.array([0]), np.array([at]))
     probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
     windows = panel.windows(0, at) * panel.starts_per_window / model.inflation * model.share_alike(probability)
     basis = f"{_METHODS[model.method].format(markets=len(panel.paths))} ({model.reason})"
-    return PriceOutlook(_estimate(probability, windows, historical, basis), historical)
+    return _estimate(probability, windows, historical, basis)
 
 
 def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: float = 0.0) -> Estimate:

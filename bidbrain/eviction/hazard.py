@@ -383,4 +383,5 @@ def in_force(market: Market, hazard: Hazard | None, at: int) -> Hazard | None:
     """The hazard of a market's machines at a moment; None where only the price evicts."""
     terms = terms_of(market.cloud)
     known = PRIOR if hazard is None and terms.capacity_evicts(at) else hazard
-    return None if known is None else replace(known, longest_life=min(known.longest_life, terms.life_limit(at)))
+    longest = terms.longest_hours if at < terms.aged_until else inf
+    return None if known is None else replace(known, longest_life=min(known.longest_life, longest))

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from bidbrain.arrays import Floats
-from bidbrain.forecast.values import HIGH, LOW, Forecast, ForecastJob, ForecastTerm, KnownPast, Spread
+from bidbrain.forecast.values import HIGH, LOW, Forecast, ForecastJob, KnownPast, MarketBill, Spread
 from bidbrain.forecast.windows import PastMarket, Played, plays, trials
 from pricing_data.market import Market
 from pricing_data.series import Ints
@@ -43,7 +43,7 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     )
 
 
-def _terms(played: list[Played], expected: float) -> tuple[ForecastTerm, ...]:
+def _terms(played: list[Played], expected: float) -> tuple[MarketBill, ...]:
     """The expected bill, divided like the mean bill of all plays; the largest part first."""
     machines: dict[Market, int] = {}
     dollars: dict[Market, float] = {}
@@ -51,7 +51,7 @@ def _terms(played: list[Played], expected: float) -> tuple[ForecastTerm, ...]:
         machines[bill.market] = max(machines.get(bill.market, 0), bill.machines)
         dollars[bill.market] = dollars.get(bill.market, 0.0) + bill.usd
     scale = expected / (sum(dollars.values()) or 1.0)
-    terms = (ForecastTerm(market, machines[market], part * scale) for market, part in dollars.items())
+    terms = (MarketBill(market, machines[market], part * scale) for market, part in dollars.items())
     return tuple(sorted(terms, key=lambda term: (-term.usd, str(term.market))))
 
 
@@ -152,17 +152,14 @@ def _for_level(seen: PastOutcomes, model: _OutcomeModel, levels: Floats) -> tupl
     """Each past value as it would be at each level, and its weight: two arrays of levels x windows."""
     apart = np.log(levels)[:, None] - np.log(seen.levels)[None, :]
     values = seen.values * np.exp(model.slope * apart)
-    return values, _nearness(np.abs(apart), model.nearest)
-
-
-def _nearness(apart: Floats, nearest: float) -> Floats:
-    """Weights of a Gaussian kernel that reaches as far as the nearest windows do."""
-    if nearest == 1.0:
-        return np.ones_like(apart)
-    least = max(round(nearest * apart.shape[1]), min(_LEAST_NEAR, apart.shape[1] - 1))
+    apart = np.abs(apart)
+    if model.nearest == 1.0:
+        return values, np.ones_like(apart)
+    # Weights of a Gaussian kernel that reaches as far as the nearest windows do.
+    least = max(round(model.nearest * apart.shape[1]), min(_LEAST_NEAR, apart.shape[1] - 1))
     reach = np.partition(apart, least, axis=1)[:, least][:, None]
     weights: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
-    return np.maximum(weights, _LEAST_WEIGHT)
+    return values, np.maximum(weights, _LEAST_WEIGHT)
 
 
 def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
@@ -231,20 +228,13 @@ def is_better(new: Trials, old: Trials) -> bool:
     apart = min(len(both), new.span / max(max(mine.hours, other.hours) for mine, other in both))
     if apart < _LEAST_APART or any(not mine.finished and other.finished for mine, other in both):
         return False
-    usd = _Change.of([mine.usd for mine, _ in both], [other.usd for _, other in both], apart)
-    hours = _Change.of([mine.hours for mine, _ in both], [other.hours for _, other in both], apart)
-    return max(usd.mean, hours.mean) <= _SAME and min(usd.highest, hours.highest) < -_MATTERS
+    usd, most_usd = _change([mine.usd for mine, _ in both], [other.usd for _, other in both], apart)
+    hours, most_hours = _change([mine.hours for mine, _ in both], [other.hours for _, other in both], apart)
+    return max(usd, hours) <= _SAME and min(most_usd, most_hours) < -_MATTERS
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+def _change(new: Sequence[float], old: Sequence[float], apart: float) -> tuple[float, float]:
     """The mean change of a figure as a share of its old mean, and the most that it may be."""
-
-    mean: float
-    highest: float
-
-    @classmethod
-    def of(cls, new: Sequence[float], old: Sequence[float], apart: float) -> "_Change":
-        changes: Floats = np.subtract(new, old) / np.mean(old)
-        error = float(changes.std(ddof=1)) / apart**0.5
-        return cls(float(changes.mean()), float(changes.mean()) + float(stdtrit(apart - 1, _CLEAR)) * error)
+    changes: Floats = np.subtract(new, old) / np.mean(old)
+    error = float(changes.std(ddof=1)) / apart**0.5
+    return float(changes.mean()), float(changes.mean()) + float(stdtrit(apart - 1, _CLEAR)) * error

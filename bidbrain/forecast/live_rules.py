@@ -55,7 +55,7 @@ class UnderLiveRules:
 
 
 @dataclass(slots=True)
-class Seldom:
+class RareLooks:
     """A strategy for one play. Once a look has changed nothing, the next one is after a `pause`."""
 
     strategy: Strategy

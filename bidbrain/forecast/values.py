@@ -125,8 +125,8 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class ForecastTerm:
-    """One market's part of the bill, and the most machines that were bought there together."""
+class MarketBill:
+    """One market's part of a bill, and the most machines that were bought there together."""
 
     market: Market
     machines: int
@@ -141,7 +141,7 @@ class Forecast:
     usd: Spread
     hours: Spread
     usd_per_hour: Spread
-    terms: tuple[ForecastTerm, ...]
+    terms: tuple[MarketBill, ...]
     unfinished: float
     basis: str
 
@@ -152,15 +152,6 @@ class Forecast:
     def deadline_met(self, hours: float) -> float:
         """The probability that the job ends within this time."""
         return min(self.hours.at_most(hours), 1 - self.unfinished)
-
-
-@dataclass(frozen=True, slots=True)
-class MarketBill:
-    """The cost of one market's machines, and the most that were bought together."""
-
-    market: Market
-    machines: int
-    usd: float
 
 
 def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:

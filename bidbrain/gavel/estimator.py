@@ -47,19 +47,11 @@ class LowRankModel:
         return filled
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompletedRow:
-    """A completed row, with measured entries unchanged, and the rank of the model that completed it."""
+def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
+    """A new job's row, completed from the references' rows, and the rank of the model; NaN marks unmeasured entries.
 
-    values: Floats
-    rank: int
-
-
-def estimate(references: Floats, measured: Floats) -> CompletedRow:
-    """Completes a new job's row from the references' rows; NaN marks unmeasured entries in both.
-
-    The rank is the one with the lowest error on the references themselves, each left out in turn with the same gaps.
-    Rank 0 is their mean. Estimates stay within the references' range in each column.
+    Measured entries stay unchanged. The rank is the one with the lowest error on the references themselves, each left
+    out in turn with the same gaps. Rank 0 is their mean. Estimates stay within the references' range in each column.
     """
     references = _checked(references, measured)
     gaps = np.isnan(measured)
@@ -68,7 +60,7 @@ def estimate(references: Floats, measured: Floats) -> CompletedRow:
     rank = int(errors.argmin())
     values = _model(references, rank).completed(measured)
     values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
-    return CompletedRow(values, rank)
+    return values, rank
 
 
 def filled(rows: Floats, rank: int) -> Floats:
@@ -136,50 +128,34 @@ def _left_out_errors(references: Floats, known: Bools, ranks: Sequence[int]) -> 
     return np.asarray(np.sqrt(squares / gaps), dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class References:
-    """Profiled jobs, alone (job, type) and in pairs (job, other job, type, 2), in steps per second.
-
-    Pairs are expressed as shares of each job's throughput alone: 1 means that the other job does not slow it down.
-    """
-
-    alone: Floats
-    together: Floats
-
-    @property
-    def shares(self) -> Floats:
-        """A row per job: its own share with each other job on each type, then the other job's share."""
-        return np.array([shares_of(self.alone[i], self.alone, self.together[i]) for i in range(len(self.alone))])
-
-
 def shares_of(alone: Floats, others_alone: Floats, together: Floats) -> Floats:
-    """A job's row from its pairs (other job, type, 2) with the references; NaN where nothing was measured."""
+    """A job's row from its pairs (other job, type, 2) with the references; NaN where nothing was measured.
+
+    First its own share of its throughput alone with each other job on each type, then the other job's share: 1 means
+    that the other job does not slow it down.
+    """
     own = _ratio(together[:, :, 0], np.broadcast_to(alone, others_alone.shape))
     other = _ratio(together[:, :, 1], others_alone)
     return np.concatenate((own.ravel(), other.ravel()))
 
 
-def pairs_of_new(references: References, alone: Floats, measured: Floats) -> Floats:
+def pairs_of_new(others: Floats, together: Floats, alone: Floats, measured: Floats) -> Floats:
     """A new job's throughputs in pairs with every reference (other job, type, 2), from a few measured pairs.
 
-    `measured` has that shape, with NaN for unmeasured pairs. The new job's throughputs alone help too, because jobs
-    with similar throughputs share alike. A job that cannot run alone on a type cannot run there in a pair.
+    The references were profiled alone (`others`: job, type) and `together` in pairs (job, other job, type, 2), in steps
+    per second. `measured` has that shape, with NaN for unmeasured pairs. The new job's throughputs alone help too,
+    because jobs with similar throughputs share alike. A job that cannot run alone on a type cannot run there in a pair.
     """
-    shares = references.shares
-    of_references, of_new = _alone_columns(references.alone, alone, weight=float(np.nanmean(np.nanstd(shares, axis=0))))
-    row = np.concatenate((shares_of(alone, references.alone, measured), of_new))
-    completed = estimate(np.hstack((shares, of_references)), row)
-    own, other = completed.values[: shares.shape[1]].reshape(2, *references.alone.shape)
-    pairs = np.stack((own * alone, other * references.alone), axis=-1)
-    return np.where(np.isnan(measured), pairs, measured)
-
-
-def _alone_columns(references: Floats, new: Floats, weight: float) -> tuple[Floats, Floats]:
-    """Throughputs alone as further columns: logarithms, each with the average weight of a share."""
-    logs, row = _logs(references), _logs(new)
+    shares = np.array([shares_of(others[i], others, together[i]) for i in range(len(others))])
+    # Throughputs alone are further columns: logarithms, each with the average weight of a share.
+    logs, weight = _logs(others), float(np.nanmean(np.nanstd(shares, axis=0)))
     mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
     scale = np.divide(weight, spread, out=np.zeros_like(spread), where=spread > 0)
-    return (logs - mean) * scale, (row - mean) * scale
+    row = np.concatenate((shares_of(alone, others, measured), (_logs(alone) - mean) * scale))
+    completed, _ = estimate(np.hstack((shares, (logs - mean) * scale)), row)
+    own, other = completed[: shares.shape[1]].reshape(2, *others.shape)
+    pairs = np.stack((own * alone, other * others), axis=-1)
+    return np.where(np.isnan(measured), pairs, measured)
 
 
 def _logs(throughputs: Floats) -> Floats:
@@ -207,9 +183,8 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
     estimates = truth.copy()
     for new in range(len(single)):
         kept = np.delete(np.arange(len(single)), new)
-        references = References(alone[kept], truth[np.ix_(kept, kept)])
         known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
-        estimates[new, kept] = pairs_of_new(references, alone[new], known)
+        estimates[new, kept] = pairs_of_new(alone[kept], truth[np.ix_(kept, kept)], alone[new], known)
     either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
     believed = throughputs.together.copy()
     # The other side's estimate has the two jobs in the opposite order.

@@ -4,7 +4,7 @@ A column is a row of X (a job or a pair) on a worker type. Combinations that can
 zero, or more workers needed than there are.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -92,19 +92,6 @@ class ShareColumns:
             ),
         )
 
-    def limits_within(self, span: int) -> tuple[ConstraintRows, ...]:
-        """The limits of time spent within a span whose length is another column."""
-        return tuple(
-            replace(
-                rows,
-                rows=np.concatenate([rows.rows, np.arange(len(rows.upper))]),
-                columns=np.concatenate([rows.columns, np.full(len(rows.upper), span)]),
-                values=np.concatenate([rows.values, -rows.upper]),
-                upper=np.zeros(len(rows.upper)),
-            )
-            for rows in self.limits()
-        )
-
     def placed(self, x: Floats) -> Floats:
         """The values of the columns as a matrix, rows of X by types."""
         matrix = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
@@ -183,19 +170,19 @@ def best_throughput(problem: AllocationProblem, price: Floats | None = None) -> 
 
 def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
     """Messages for the jobs that no worker type can run, with what each would need."""
-    stuck = np.flatnonzero(~runnable(problem).any(axis=1))
-    return tuple(_why_nowhere(problem, int(m)) for m in stuck)
-
-
-def _why_nowhere(problem: AllocationProblem, m: int) -> str:
-    jobs, cluster = problem.jobs, problem.cluster
-    fitting = np.flatnonzero(jobs.throughputs[m] > 0)
-    if not len(fitting):
-        return f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
-    most = max(fitting, key=lambda j: float(cluster.workers[j]))
-    name, scale = cluster.types[most], int(jobs.scale[m])
-    workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
-    return (
-        f"job {jobs.ids[m]!r} runs on no type: it needs {workers}, and of the types it runs on"
-        f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"
-    )
+    jobs, cluster, messages = problem.jobs, problem.cluster, []
+    for m in np.flatnonzero(~runnable(problem).any(axis=1)).tolist():
+        fitting = np.flatnonzero(jobs.throughputs[m] > 0)
+        if not len(fitting):
+            messages.append(
+                f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
+            )
+            continue
+        most = fitting[cluster.workers[fitting].argmax()]
+        name, scale = cluster.types[most], int(jobs.scale[m])
+        workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
+        messages.append(
+            f"job {jobs.ids[m]!r} runs on no type: it needs {workers}, and of the types it runs on"
+            f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"
+        )
+    return tuple(messages)

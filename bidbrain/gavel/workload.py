@@ -95,14 +95,6 @@ class ClusterWorkload:
         best = self.rates.max(axis=1, initial=0.0)
         return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
 
-    def with_slos(self, factors: Sequence[float], rng: np.random.Generator) -> ClusterWorkload:
-        """Gives each job a deadline, drawn from these multiples of its duration."""
-        return replace(self, slo_factor=rng.choice(np.asarray(factors, dtype=np.float64), len(self.names)))
-
-    def with_weights(self, weights: Sequence[float], rng: np.random.Generator) -> ClusterWorkload:
-        """Gives each job a priority, drawn from these weights."""
-        return replace(self, weight=rng.choice(np.asarray(weights, dtype=np.float64), len(self.names)))
-
     def with_entities(self, entities: Sequence[Entity], rng: np.random.Generator) -> ClusterWorkload:
         """Gives each job an owner: its own if it has one, otherwise one of these entities at random.
 
@@ -161,18 +153,7 @@ class ClusterSimulation:
             )
         if self.workload.throughputs.types != self.cluster.types:
             raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
-        self._check_lengths()
-        fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
-        stuck = np.flatnonzero(~fits.any(axis=1))
-        if stuck.size:
-            kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
-            raise BadWorkload(
-                f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
-                " more run on no type of this cluster; add workers to a type that they run on"
-            )
-
-    def _check_lengths(self) -> None:
-        """Refuses jobs with an implausible number of rounds: the input must be wrong."""
+        # An implausible number of rounds: the input must be wrong.
         rounds = self.workload.alone_seconds() / self.settings.round_seconds
         endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MOST_ROUNDS))
         if endless.size:
@@ -180,6 +161,14 @@ class ClusterSimulation:
             raise BadWorkload(
                 f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.settings.round_seconds:g} s where"
                 f" it is fastest, more than {_MOST_ROUNDS:,}; use fewer steps or longer rounds"
+            )
+        fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
+        stuck = np.flatnonzero(~fits.any(axis=1))
+        if stuck.size:
+            kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
+            raise BadWorkload(
+                f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
+                " more run on no type of this cluster; add workers to a type that they run on"
             )
 
 

@@ -199,22 +199,20 @@ class _JobReplay:
         return RecordedSpells.of(self.market, self.job.offers).at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
+        """Buys and returns. What was to be replaced stays unless all of its replacement was granted."""
         before, wanted = self.bought, sum(action.machines for action in decision.actions if isinstance(action, Rent))
         for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
             if isinstance(action, Rent):
                 self._buy(action)
-            elif action.replaced and not self._has_bought(wanted, before):
                 continue
-            elif action.at is None or action.at <= self.now:
+            bought = (held.holding.rent.machines for number, held in self.held.items() if number >= before)
+            if action.replaced and sum(bought) < wanted:
+                continue
+            if action.at is None or action.at <= self.now:
                 self._give_back(self.held[action.allocation])
             else:
                 held = self.held[action.allocation]
                 held.holding = replace(held.holding, leaves_at=action.at)
-
-    def _has_bought(self, machines: int, since: int) -> bool:
-        """Whether as many machines were granted, in allocations from this number on."""
-        bought = [held.holding.rent.machines for number, held in self.held.items() if number >= since]
-        return sum(bought) >= machines
 
     def next_loss(self) -> float:
         """When the next machines end: by eviction, or by a planned return."""

@@ -107,22 +107,9 @@ FILLING_WORTH = 0.7
 """Work next to the main allocation counts for this share: each restart of the main allocation pauses it for sigma."""
 
 
-@dataclass(frozen=True, slots=True)
-class BestPurchase:
-    """The purchase with the lowest price of work, in dollars per unit."""
-
-    usd_per_work: float
-    rent: Rent | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _FilledRoom:
-    """The purchase of each offer (row) and bid (column) that fills a room, whatever the prices are: machines, dollars
-    for the time alive, and the work that counts. The dollars are infinite where no work is expected."""
-
-    machines: Floats
-    time_usd: Floats
-    work: Floats
+_FilledRoom = tuple[Floats, Floats, Floats]
+"""The purchase of each offer (row) and bid (column) that fills a room, whatever the prices are: machines, dollars for
+the time alive, and the work that counts. The dollars are infinite where no work is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +162,14 @@ class Lookahead:
         dollars = paid * holding.rent.machines * price / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
         if holding is not max(staying, key=lambda other: other.nu):
-            worth = FILLING_WORTH * self._best(situation.most_nu, situation, prices).usd_per_work
+            usd_per_work, _ = self._best(situation.most_nu, situation, prices)
+            worth = FILLING_WORTH * usd_per_work
             stall = (1 - survival) * self.application.eviction_hours - self.application.resize_hours
             return worth * (holding.nu * alive - stall * held) >= dollars
         room = situation.most_nu - held + holding.nu
         renewed = self._price_of_work(dollars, alive, holding.nu * alive, survival * holding.nu)
-        return renewed <= self._best(room, situation, prices).usd_per_work
+        usd_per_work, _ = self._best(room, situation, prices)
+        return renewed <= usd_per_work
 
     def _expected(self, holding: Holding, situation: Situation) -> tuple[float, float, float]:
         """An allocation's next hour: hours billed, hours alive, and the probability of surviving it."""
@@ -196,33 +185,30 @@ class Lookahead:
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         if room <= situation.most_nu / 2:
             return [], "no room for more machines"
-        best = self._best(room, situation, prices)
-        if best.rent is None:
+        usd_per_work, main = self._best(room, situation, prices)
+        if main is None:
             return [], "no machine can be rented"
-        main = best.rent
-        rents = [main, *self._filling(room, main, best.usd_per_work, prices)]
-        expected = f"(expected ${best.usd_per_work:.3g} per unit of work)"
+        rents = [main, *self._filling(room, main, usd_per_work, prices)]
+        expected = f"(expected ${usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
-    def _best(self, room: float, situation: Situation, prices: Floats) -> BestPurchase:
-        """The market and bid with the lowest price of work, or the baseline on demand."""
+    def _best(self, room: float, situation: Situation, prices: Floats) -> tuple[float, Rent | None]:
+        """The lowest price of work, in dollars per unit, and the purchase with it: the baseline on demand is one."""
         offer = situation.baseline.offer
         count = floor(room / offer.nu)
         useful = max(1 - self.application.startup_hours, 0.0)
         on_demand = self._price_of_work(
             count * offer.on_demand / NANOS_PER_DOLLAR, 1.0, count * offer.nu * useful, count * offer.nu
         )
-        least = BestPurchase(on_demand, Rent(offer, count, None) if count else None)
-        if not self.offers:
-            return least
-        filled = self._rooms.get(room) or self._filled(room)
-        dollars = filled.machines * prices[:, None] / NANOS_PER_DOLLAR
-        costs = (dollars * self._paid + filled.time_usd) / filled.work
-        row, column = divmod(int(costs.argmin()), DISTANCES.size)
-        if (cost := float(costs[row, column])) < least.usd_per_work:
-            bid = int(prices[row]) + int(DISTANCES[column])
-            return BestPurchase(cost, Rent(self.offers[row], int(filled.machines[row, 0]), bid))
-        return least
+        if self.offers:
+            machines, time_usd, work = self._rooms.get(room) or self._filled(room)
+            dollars = machines * prices[:, None] / NANOS_PER_DOLLAR
+            costs = (dollars * self._paid + time_usd) / work
+            row, column = divmod(int(costs.argmin()), DISTANCES.size)
+            if (cost := float(costs[row, column])) < on_demand:
+                bid = int(prices[row]) + int(DISTANCES[column])
+                return cost, Rent(self.offers[row], int(machines[row, 0]), bid)
+        return on_demand, Rent(offer, count, None) if count else None
 
     def _filled(self, room: float) -> _FilledRoom:
         """A room without its prices, which are all that changes between most decisions."""
@@ -232,7 +218,7 @@ class Lookahead:
         some = work > 0
         credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
         time_usd = np.where(some, self._time_usd * self._alive, inf)
-        self._rooms[room] = filled = _FilledRoom(machines, time_usd, credited)
+        self._rooms[room] = filled = (machines, time_usd, credited)
         return filled
 
     def _price_of_work(self, dollars: float, alive: float, work: float, surviving_nu: float) -> float:

@@ -91,7 +91,10 @@ class PriceCapacity:
         """Moves machines that are too expensive, then fills the room; on-demand machines leave once a pool is open."""
         ranked = self._ranked(situation)
         if not ranked:
-            return self._without_pools(situation)
+            look = situation.now + LOOK_WITH_ROOM
+            if situation.holdings:
+                return Decision(wake_at=look, reason="no open pool beats on-demand; keep the current machines")
+            return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
         leaving = [holding for holding in situation.holdings if self._is_left(holding, ranked[0][0], situation)]
         returns = tuple(Return(holding.allocation) for holding in leaving)
         kept = [holding for holding in situation.holdings if holding not in leaving]
@@ -160,12 +163,6 @@ class PriceCapacity:
         near = [offer for offer in near if offer.nu * self.pools <= most_nu] or near
         slowest, fastest = near[0].nu / MOST_UNEQUAL, near[0].nu * MOST_UNEQUAL
         return [offer for offer in near if slowest <= offer.nu <= fastest][: self.pools]
-
-    def _without_pools(self, situation: Situation) -> Decision:
-        look = situation.now + LOOK_WITH_ROOM
-        if situation.holdings:
-            return Decision(wake_at=look, reason="no open pool beats on-demand; keep the current machines")
-        return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
 
     def _reason(self, ranked: list[tuple[float, Offer]], rents: list[Rent], leaving: list[Holding]) -> str:
         listed = ", ".join(

@@ -103,14 +103,6 @@ class RegionsOption:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionsDecision:
-    """The chosen option, and why."""
-
-    chosen: RegionsOption
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class ZoneOutlook:
     """The prospects of a job in a zone: the chance that spot is up, the hours of the job that a machine lasts, and the
     expected dollars to the end of the job if it starts there on spot and on demand."""
@@ -134,8 +126,8 @@ class RegionsStrategy:
         """This strategy for another job."""
         return RegionsStrategy(self._plan_hours, heeds_changes=self._heeds_changes, steps=self._steps)
 
-    def decide(self, at: RegionsSituation) -> RegionsDecision:
-        """The cheapest option, or staying."""
+    def decide(self, at: RegionsSituation) -> tuple[RegionsOption, str]:
+        """The cheapest option, or staying, and why."""
         options = _options(at, self._planned(at))
         best = min(options, key=lambda option: (option.usd, option.action == WAIT))
         stays = next((option for option in options if option.action == STAY), None)
@@ -144,9 +136,9 @@ class RegionsStrategy:
             hurdle = MOVE_HURDLE * (float(at.moves_usd[best.zone]) + at.delay * float(price[best.zone]))
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
-                return RegionsDecision(stays, _reason(at, stays, best, why))
+                return stays, _reason(at, stays, best, why)
         second = min((option for option in options if option is not best), key=lambda option: option.usd, default=None)
-        return RegionsDecision(best, _reason(at, best, second, "costs more"))
+        return best, _reason(at, best, second, "costs more")
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
         """All zones, by what the job would cost there on spot, the cheapest first."""

@@ -129,13 +129,14 @@ class Known:
         expected, for up spells the lower quartile. A zone that is thought better than it is shows that soon; one that
         is thought worse is never tried again."""
         strength = np.array(STRENGTH)[:, None]
-        endings, expected = (strength + self._with_peers(counts) for counts in (self.endings, self.expected))
+        peers = np.array(PEER_WEIGHT)[:, None]
+        shared = []
+        for counts in (self.endings, self.expected):
+            of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
+            shared.append(strength + (counts + peers * (of_region - counts)))
+        endings, expected = shared
         factors: Floats = np.stack([endings[0], gammaincinv(endings[1], _HOPEFUL)]) / expected
         return factors
-
-    def _with_peers(self, counts: Floats) -> Floats:
-        of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
-        return counts + np.array(PEER_WEIGHT)[:, None] * (of_region - counts)
 
     def chances(self, now: float) -> Floats:
         """The probability that spot is up, by zone."""

@@ -164,7 +164,10 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     constant, starts = known[_CONSTANT], known[_CONSTANT + 1 :].reshape(4, count, -1)
     offers = _offers(_within(returns, step), up)
     held = [(1 - offers[what].sum(axis=1))[:, None] * known[what] + offers[what] @ starts[what] for what in range(4)]
-    old, young = _losing(factor, step)
+    # The chance that a machine is lost within a step, by its place and age.
+    young_rate = HAZARDS[True].between(0.0, YOUNG) / YOUNG
+    old_rate = HAZARDS[True].between(YOUNG, _OLD_UNTIL) / (_OLD_UNTIL - YOUNG)
+    old, young = _within(factor * old_rate, step)[:, None], _within(factor * young_rate, step)[:, None]
     paid = (price * step)[:, None] * constant
     rows = np.empty((len(_StepRow), count, known.shape[0]))
     lost = rows[_StepRow.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
@@ -178,15 +181,6 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     )
     rows[_StepRow.BEGUN] = (1 - part) * rows[_StepRow.RUN] + part * known[4] + (price * terms.delay)[:, None] * constant
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
-
-
-def _losing(factor: Floats, step: float) -> Floats:
-    """By age, old and young, and by place: the chance that a machine is lost within a step."""
-    per_hour = (
-        HAZARDS[True].between(YOUNG, _OLD_UNTIL) / (_OLD_UNTIL - YOUNG),
-        HAZARDS[True].between(0.0, YOUNG) / YOUNG,
-    )
-    return np.stack([_within(factor * rate, step) for rate in per_hour])[:, :, None]
 
 
 def _offers(back: Floats, up: Floats) -> Floats:

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from math import expm1, inf, nan
 
 from bidbrain.errors import BidBrainError
-from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Situation, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery, StrategyInputs, TimePrice, mean_time_to_failure, with_hazard
 from bidbrain.strategies.lookahead import Lookahead, NextHour
-from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES
+from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, ON_DEMAND
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
-from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
+from bidbrain.strategies.proteus import JobCosts, Odds, Proteus, bid_deltas
 from bidbrain.strategies.standard import AlwaysOnDemand, Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
 from pricing_data.errors import BadInput
@@ -50,11 +49,13 @@ def set_up(name: str, inputs: StrategyInputs) -> StrategySetup:
     return _MAKERS[kind](name, argument, inputs)
 
 
-def _on_demand(name: str, _: str, __: StrategyInputs) -> StrategySetup:
-    return StrategySetup(name, AlwaysOnDemand(), AGILE, reliable=False)
-
-
-def _standard_checkpoint(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
+def _usual_fleet(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
+    """The fleets that others rent, with the recovery of each."""
+    kind = name.partition(":")[0]
+    if kind == ON_DEMAND:
+        return StrategySetup(name, AlwaysOnDemand(), AGILE, reliable=False)
+    if kind == "standard+agileml":
+        return StrategySetup(name, Standard(), AGILE, reliable=True)
     intervals = {
         offer.market: inputs.checkpoints.interval(
             with_hazard(
@@ -67,10 +68,6 @@ def _standard_checkpoint(name: str, _: str, inputs: StrategyInputs) -> StrategyS
     return StrategySetup(name, Standard(), recovery, reliable=False)
 
 
-def _standard_agileml(name: str, _: str, __: StrategyInputs) -> StrategySetup:
-    return StrategySetup(name, Standard(), AGILE, reliable=True)
-
-
 def _tierml(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
     mttf = {}
     for offer in inputs.offers:
@@ -80,21 +77,18 @@ def _tierml(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
     return StrategySetup(name, TierMl(mttf), AGILE, reliable=True)
 
 
-def _proteus(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
+def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
+    """`proteus`, or with a single bid above the price `fixed-bid`."""
+    deltas, spelled = bid_deltas(10), "proteus"
+    if name.startswith("fixed-bid"):
+        try:
+            delta = parse_usd(argument, "bid delta")
+        except BadInput as error:
+            raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
+        deltas, spelled = (delta,), f"fixed-bid:{format_usd(delta)}"
     odds, application = odds_of(inputs), application_of(inputs)
-    strategy = AmongOpen(lambda among: Proteus(among, odds, application, inputs.request_nu), inputs.offers)
-    return StrategySetup(name, strategy, AGILE, reliable=True)
-
-
-def _fixed_bid(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
-    try:
-        delta = parse_usd(argument, "bid delta")
-    except BadInput as error:
-        raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
-    odds, application = odds_of(inputs), application_of(inputs)
-    spelled = f"fixed-bid:{format_usd(delta)}"
     strategy = AmongOpen(
-        lambda among: Proteus(among, odds, application, inputs.request_nu, (delta,), spelled), inputs.offers
+        lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled), inputs.offers
     )
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
@@ -159,24 +153,24 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
 
 
 def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
-    """Eviction odds per market from history, capacity evictions included."""
-    return {
-        offer.market: _odds(Odds.of(inputs.histories[offer.market]), inputs.hazards[offer.market])
-        for offer in inputs.offers
-    }
+    """Eviction odds per market from history, capacity evictions included.
 
-
-def _odds(crossing: Odds, hazard: Hazard | None) -> Odds:
-    """Both causes are independent; the median capacity eviction comes half an hour in."""
-    if hazard is None:
-        return crossing
-    evicted = -expm1(-hazard.cumulative(0, 1)[0])
-    betas = tuple(1 - (1 - beta) * (1 - evicted) for beta in crossing.betas)
-    medians = tuple(
-        (beta * median + evicted / 2) / (beta + evicted) if beta + evicted else median
-        for beta, median in zip(crossing.betas, crossing.medians, strict=True)
-    )
-    return Odds(crossing.distances, betas, medians)
+    Both causes are independent; the median capacity eviction comes half an hour in.
+    """
+    odds = {}
+    for offer in inputs.offers:
+        market, hazard = offer.market, inputs.hazards[offer.market]
+        crossing = odds[market] = Odds.of(inputs.histories[market])
+        if hazard is None:
+            continue
+        evicted = -expm1(-hazard.cumulative(0, 1)[0])
+        betas = tuple(1 - (1 - beta) * (1 - evicted) for beta in crossing.betas)
+        medians = tuple(
+            (beta * median + evicted / 2) / (beta + evicted) if beta + evicted else median
+            for beta, median in zip(crossing.betas, crossing.medians, strict=True)
+        )
+        odds[market] = Odds(crossing.distances, betas, medians)
+    return odds
 
 
 def application_of(inputs: StrategyInputs) -> JobCosts:
@@ -188,12 +182,12 @@ def application_of(inputs: StrategyInputs) -> JobCosts:
 
 
 _MAKERS: dict[str, Callable[[str, str, StrategyInputs], StrategySetup]] = {
-    "on-demand": _on_demand,
-    "standard+checkpoint": _standard_checkpoint,
-    "standard+agileml": _standard_agileml,
+    ON_DEMAND: _usual_fleet,
+    "standard+checkpoint": _usual_fleet,
+    "standard+agileml": _usual_fleet,
     "tierml": _tierml,
     "proteus": _proteus,
-    "fixed-bid": _fixed_bid,
+    "fixed-bid": _proteus,
     "price-capacity": _price_capacity,
     "lookahead": _lookahead,
 }

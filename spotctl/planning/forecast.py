@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.forecast.forecast import Trials, forecast, is_better
-from bidbrain.forecast.live_rules import Seldom
+from bidbrain.forecast.live_rules import RareLooks
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.strategies.base import Offer, Strategy
@@ -113,7 +113,7 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     seldom = replace(decider, look=look, roaming=roaming)
 
     def later(start: int) -> Strategy:
-        return replace(seldom.later(start - at), strategy=Seldom(decider.strategy, pause))
+        return replace(seldom.later(start - at), strategy=RareLooks(decider.strategy, pause))
 
     return later
 

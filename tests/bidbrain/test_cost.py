@@ -109,7 +109,7 @@ def test_machines_that_only_cost_have_no_cost_per_work() -> None:
 def test_every_term_stands_in_the_explanation() -> None:
     held = FootprintAllocation(A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
     planned = FootprintAllocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
-    assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE))).splitlines() == [
+    assert evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE)).explain().splitlines() == [
         "$0.007062 per unit of work: $0.4 for an expected work of 56.64, at 90.0% scaling efficiency",
         "each machine loses 180.0 s to evictions (probability of at least one: 60.0%), 180.0 s to changes of the fleet",
         "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left of the hour, 20.0% evicted: $0.2;"

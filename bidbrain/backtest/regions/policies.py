@@ -7,7 +7,7 @@ decides.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bidbrain.backtest.regions.decided import DecidedRegions
 from bidbrain.backtest.regions.optimum import BestSchedule, cheapest, published_plan
@@ -66,7 +66,6 @@ def cheapest_on_demand(field: Field) -> int:
     return min(range(len(field.zones)), key=lambda zone: field.on_demand[zone] * hours + field.move_usd(zone))
 
 
-@dataclass(slots=True)
 class OnDemandThroughout:
     """The cheapest on-demand machine from the first step."""
 
@@ -113,11 +112,9 @@ def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[s
     return (_SPOT if leaves else ask), leaves
 
 
-@dataclass(slots=True)
 class UniformInOneZone:
     """Uniform progress in one zone, where the policy sees at once whether spot is up. Its last step is billed."""
 
-    zone: int = 0
     bills_last_step = True
 
     def step(self, field: Field) -> None:
@@ -125,11 +122,11 @@ class UniformInOneZone:
         if running is not None and running.spot:
             return
         ask, _ = _wanted(field, running, spot=True)
-        if ask == _SPOT and field.start_spot(self.zone):
+        if ask == _SPOT and field.start_spot(0):
             return
         ask, _ = _wanted(field, running, spot=False)
         if ask == _ON_DEMAND:
-            field.start_on_demand(self.zone)
+            field.start_on_demand(0)
         elif running is not None:
             field.stop()
 
@@ -138,7 +135,7 @@ class UniformInOneZone:
 class UniformWithFailover:
     """Uniform progress that looks for spot by price, and last in the region that it lost spot in."""
 
-    last: int | None = field(default=None)
+    last: int | None = None
     bills_last_step = False
 
     def step(self, field: Field) -> None:
@@ -149,17 +146,14 @@ class UniformWithFailover:
         if running is not None and ask == (_SPOT if running.spot else _ON_DEMAND):
             return
         if ask == _SPOT:
-            if any(field.start_spot(zone) for zone in self._order(field)):
+            order = sorted(range(len(field.zones)), key=lambda zone: field.spot[zone])
+            if self.last is not None:
+                lost = field.regions[self.last]
+                order.sort(key=lambda zone: field.regions[zone] == lost)
+            if any(field.start_spot(zone) for zone in order):
                 return
             field.stop()
             if leaves or _wanted(field, None, spot=False)[0] != _ON_DEMAND:
                 return
         zone = running.zone if running is not None else field.home
         field.start_on_demand(zone if zone is not None else 0)
-
-    def _order(self, field: Field) -> list[int]:
-        by_price = sorted(range(len(field.zones)), key=lambda zone: field.spot[zone])
-        if self.last is None:
-            return by_price
-        lost = field.regions[self.last]
-        return sorted(by_price, key=lambda zone: field.regions[zone] == lost)

@@ -1,30 +1,34 @@
-"""Scheduling policies by name; `POLICIES[name]()` makes one. All share one input and one output type."""
+"""Scheduling policies by name: functions from a problem to an allocation."""
 
-from collections.abc import Callable
-
-from bidbrain.gavel.policies.allox import AlloX
+from bidbrain.gavel.policies.allox import allox_policy
 from bidbrain.gavel.policies.base import Policy, UnknownPolicy, Warm
-from bidbrain.gavel.policies.baselines import Agnostic, Isolated, Proportional, RandomPacking
-from bidbrain.gavel.policies.fairness import FinishTimeFairness, Makespan, MaxMinFairness
-from bidbrain.gavel.policies.hierarchical import Hierarchical
-from bidbrain.gavel.policies.linear import Fifo, MakespanWithinBudget, MaxThroughput, MinCost, ShortestJobFirst
-from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
+from bidbrain.gavel.policies.baselines import Agnostic, isolated_policy, proportional_policy, random_packing_policy
+from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.policies.hierarchical import hierarchical_policy
+from bidbrain.gavel.policies.linear import (
+    fifo_policy,
+    makespan_within_budget_policy,
+    max_throughput_policy,
+    min_cost_policy,
+    shortest_job_first_policy,
+)
+from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 
-POLICIES: dict[str, Callable[[], Policy]] = {
-    "max-min-fairness": MaxMinFairness,
-    "makespan": Makespan,
-    "finish-time-fairness": FinishTimeFairness,
-    "fifo": Fifo,
-    "shortest-job-first": ShortestJobFirst,
-    "max-throughput": MaxThroughput,
-    "min-cost": MinCost,
-    "min-cost-slo": MinCostSlo,
-    "makespan-within-budget": MakespanWithinBudget,
-    "hierarchical": Hierarchical,
-    "isolated": Isolated,
-    "proportional": Proportional,
-    "allox": AlloX,
-    "random-packing": RandomPacking,
+POLICIES: dict[str, Policy] = {
+    "max-min-fairness": max_min_fairness_policy,
+    "makespan": makespan_policy,
+    "finish-time-fairness": finish_time_fairness_policy,
+    "fifo": fifo_policy,
+    "shortest-job-first": shortest_job_first_policy,
+    "max-throughput": max_throughput_policy,
+    "min-cost": min_cost_policy,
+    "min-cost-slo": min_cost_slo_policy,
+    "makespan-within-budget": makespan_within_budget_policy,
+    "hierarchical": hierarchical_policy,
+    "isolated": isolated_policy,
+    "proportional": proportional_policy,
+    "allox": allox_policy,
+    "random-packing": random_packing_policy,
 }
 
 
@@ -32,8 +36,7 @@ def policy_named(name: str, *, agnostic: bool = False) -> Policy:
     """The policy with this name, or its heterogeneity-agnostic form."""
     if name not in POLICIES:
         raise UnknownPolicy(f"policy {name!r} is unknown (known: {', '.join(POLICIES)})")
-    policy = POLICIES[name]()
-    return Agnostic(policy) if agnostic else policy
+    return Agnostic(POLICIES[name]) if agnostic else POLICIES[name]
 
 
 __all__ = ["POLICIES", "Agnostic", "Policy", "UnknownPolicy", "Warm", "policy_named"]

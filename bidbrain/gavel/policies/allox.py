@@ -1,7 +1,5 @@
 """`allox`: least average completion time of single-worker jobs, as a matching of jobs to queue positions."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
@@ -13,36 +11,34 @@ from bidbrain.gavel.shares import rows_of, runnable
 _CANNOT_RUN_WEIGHT = 1e3
 
 
-@dataclass(frozen=True, slots=True)
-class AlloX:
+def allox_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
     """Each worker has a queue. The k-th job from the end delays k jobs: itself and those after it.
 
     So the sum of completion times is a sum over jobs of k times the job's duration there, and a minimum-weight matching
     of jobs with (type, k) minimizes it. The first job of each queue runs all of the time, all others wait.
-    """
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the average completion time in seconds, over the jobs that run anywhere."""
-        require_steps(problem, "allox")
-        jobs = problem.jobs
-        if (wide := np.flatnonzero(jobs.scale > 1)).size:
-            name, scale = jobs.ids[wide[0]], jobs.scale[wide[0]]
-            raise BadProblem(f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another policy")
-        can = runnable(problem)
-        runs = np.flatnonzero(can.any(axis=1))
-        shares = np.zeros((rows_of(problem), can.shape[1]))
-        if not len(runs):
-            return allocation(problem, shares, 0.0)
-        duration = np.full(can.shape, np.inf)
-        np.divide(jobs.steps[:, None], jobs.throughputs, out=duration, where=can)
-        begun = np.full(len(can), NO_TYPE) if jobs.begun is None else jobs.begun
-        stay = runs[begun[runs] != NO_TYPE]
-        shares[stay, begun[stay]] = 1.0
-        free = problem.cluster.workers - shares.sum(axis=0)
-        waiting = np.setdiff1d(runs, stay)
-        first, kind, total = _matched(duration[waiting], free.astype(np.int64), jobs.arrival[waiting])
-        shares[waiting[first], kind] = 1.0
-        return allocation(problem, shares, (total + float(duration[stay, begun[stay]].sum())) / len(runs))
+    The objective is the average completion time in seconds, over the jobs that run anywhere.
+    """
+    require_steps(problem, "allox")
+    jobs = problem.jobs
+    if (wide := np.flatnonzero(jobs.scale > 1)).size:
+        name, scale = jobs.ids[wide[0]], jobs.scale[wide[0]]
+        raise BadProblem(f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another policy")
+    can = runnable(problem)
+    runs = np.flatnonzero(can.any(axis=1))
+    shares = np.zeros((rows_of(problem), can.shape[1]))
+    if not len(runs):
+        return allocation(problem, shares, 0.0)
+    duration = np.full(can.shape, np.inf)
+    np.divide(jobs.steps[:, None], jobs.throughputs, out=duration, where=can)
+    begun = np.full(len(can), NO_TYPE) if jobs.begun is None else jobs.begun
+    stay = runs[begun[runs] != NO_TYPE]
+    shares[stay, begun[stay]] = 1.0
+    free = problem.cluster.workers - shares.sum(axis=0)
+    waiting = np.setdiff1d(runs, stay)
+    first, kind, total = _matched(duration[waiting], free.astype(np.int64), jobs.arrival[waiting])
+    shares[waiting[first], kind] = 1.0
+    return allocation(problem, shares, (total + float(duration[stay, begun[stay]].sum())) / len(runs))
 
 
 def _matched(duration: Floats, workers: Ints, arrival: Floats) -> tuple[Ints, Ints, float]:

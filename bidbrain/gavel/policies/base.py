@@ -37,7 +37,7 @@ class Warm:
 class Policy(Protocol):
     """A way of dividing a cluster among jobs."""
 
-    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The best shares of time under this policy, and the constraints that could not be kept."""
 
 

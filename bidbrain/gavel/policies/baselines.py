@@ -12,27 +12,25 @@ from bidbrain.gavel.shares import equal_throughput, nowhere, performing, rows_of
 _ROUNDS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Isolated:
-    """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section 5.4.1)."""
+def isolated_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section 5.4.1).
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the least normalized throughput, as in max-min fairness."""
-        return _of_jobs(problem, isolated_shares(problem))
+    The objective is the least normalized throughput, as in max-min fairness.
+    """
+    return _of_jobs(problem, isolated_shares(problem))
 
 
-@dataclass(frozen=True, slots=True)
-class Proportional:
-    """`proportional`: each job's time is spread over the types like the workers; worker-time is shared by weight."""
+def proportional_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """`proportional`: each job's time is spread over the types like the workers; worker-time is shared by weight.
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the least normalized throughput, as in max-min fairness."""
-        workers, jobs = problem.cluster.workers, problem.jobs
-        total = workers.sum()
-        if not total > 0:
-            return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
-        time = _filled(jobs.weight / jobs.scale, jobs.scale.astype(np.float64), total)
-        return _of_jobs(problem, time[:, None] * (workers / total) * runnable(problem))
+    The objective is the least normalized throughput, as in max-min fairness.
+    """
+    workers, jobs = problem.cluster.workers, problem.jobs
+    total = workers.sum()
+    if not total > 0:
+        return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
+    time = _filled(jobs.weight / jobs.scale, jobs.scale.astype(np.float64), total)
+    return _of_jobs(problem, time[:, None] * (workers / total) * runnable(problem))
 
 
 def isolated_shares(problem: AllocationProblem) -> Floats:
@@ -60,24 +58,20 @@ def _filled(rate: Floats, scale: Floats, total: float) -> Floats:
     return np.asarray(np.minimum(1.0, reached * rate))
 
 
-@dataclass(frozen=True, slots=True)
-class RandomPacking:
+def random_packing_policy(problem: AllocationProblem, _warm: Warm | None = None, /, seed: int = 0) -> ClusterAllocation:
     """The mean of many random rounds, drawn from the seed; it ignores speeds and waiting times.
 
     In a round jobs come in random order. Each takes a random type that it fits on; if none is free, it joins a random
     job that it can share workers with; if there is none, it waits.
+
+    The objective is the least weighted normalized throughput, as in max-min fairness.
     """
-
-    seed: int = 0
-
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the least weighted normalized throughput, as in max-min fairness."""
-        rng = np.random.default_rng(self.seed)
-        shares = np.zeros((rows_of(problem), len(problem.cluster.types)))
-        round_ = _Round(problem)
-        for _ in range(_ROUNDS):
-            round_.draw(rng, shares)
-        return with_least_throughput(problem, shares / _ROUNDS)
+    rng = np.random.default_rng(seed)
+    shares = np.zeros((rows_of(problem), len(problem.cluster.types)))
+    round_ = _Round(problem)
+    for _ in range(_ROUNDS):
+        round_.draw(rng, shares)
+    return with_least_throughput(problem, shares / _ROUNDS)
 
 
 class _Round:
@@ -126,13 +120,13 @@ class Agnostic:
 
     policy: Policy
 
-    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the policy's belief; throughputs and costs are the true ones."""
         workers = problem.cluster.workers
         total = workers.sum()
         part = workers / total if total > 0 else np.zeros(len(workers))
         alike = _alike(problem, part)
-        believed = self.policy.allocate(alike, warm)
+        believed = self.policy(alike, warm)
         can = np.concatenate([runnable(problem), runnable_pairs(problem)])
         stuck = nowhere(alike)
         others = tuple(line for line in believed.infeasible if line not in stuck)

@@ -10,8 +10,6 @@ cheapest first. Of the jobs that do not fit, some fit after a few others were ta
 is put again where it costs the fewest dollars.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
@@ -27,17 +25,12 @@ _LATE_TOLERANCE = 1e-9
 _NO_WORK, _ROUNDING = 1e-12, 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
-    """The share of each deadline that is given up, and the price of a second of each job on each type: in dollars over
-    all work, with what the workers are worth to other jobs."""
+def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats]:
+    """The program's optimum: the share of each deadline that is given up, and the price of a second of each job on each
+    type, in dollars over all work, with what the workers are worth to other jobs.
 
-    late: Floats
-    price: Floats
-
-
-def lateness(batch: DeadlineBatch) -> Lateness:
-    """The program's optimum. Each job must have enough time for its work on some type."""
+    Each job must have enough time for its work on some type.
+    """
     count, types = batch.alone.shape
     ends = np.unique(np.quantile(batch.left, np.linspace(0, 1, _STAGES + 1)[1:], method="higher"))
     stage, lengths = np.searchsorted(ends, batch.left), np.diff(ends, prepend=0.0)
@@ -57,7 +50,7 @@ def lateness(batch: DeadlineBatch) -> Lateness:
     nothing = np.zeros(count)
     sifted = sift(groups, LevelObjective(np.ones(count), nothing, nothing, 0.0))
     shared = groups.at_stages(sifted.prices)[:, :types] * groups.held[:, None]
-    return Lateness(sifted.shares[:, -1], (own + shared) / batch.left[:, None])
+    return sifted.shares[:, -1], (own + shared) / batch.left[:, None]
 
 
 class FreeTime:
@@ -163,9 +156,9 @@ class _Fitting:
         return part
 
 
-def packed(batch: DeadlineBatch, lateness: Lateness) -> tuple[Ints, DeadlinePlan, Floats]:
+def packed(batch: DeadlineBatch, late: Floats, price: Floats) -> tuple[Ints, DeadlinePlan, Floats]:
     """The kept jobs, their plan, and the share of each job's work that fits (1 for the kept)."""
-    packing = _Packing(batch, lateness)
+    packing = _Packing(batch, late, price)
     packing.fill()
     packing.exchange()
     packing.cheapen()
@@ -178,9 +171,9 @@ def packed(batch: DeadlineBatch, lateness: Lateness) -> tuple[Ints, DeadlinePlan
 class _Packing:
     """Jobs with their seconds (types by intervals), and those that are out."""
 
-    def __init__(self, batch: DeadlineBatch, lateness: Lateness) -> None:
-        self._batch, self._price, self._late = batch, lateness.price, lateness.late
-        possible = batch.left[lateness.late < 1 - _LATE_TOLERANCE]
+    def __init__(self, batch: DeadlineBatch, late: Floats, price: Floats) -> None:
+        self._batch, self._price, self._late = batch, price, late
+        possible = batch.left[late < 1 - _LATE_TOLERANCE]
         ends = np.unique(np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher"))
         self.time = FreeTime(batch, ends)
         self.seconds: dict[int, Floats] = {}

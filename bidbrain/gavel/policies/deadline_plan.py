@@ -106,36 +106,33 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
         if most_columns is not None and len(columns.job) > most_columns:
             raise NoExactPlan(f"an exact plan takes more than {most_columns} columns")
         try:
-            least = _least(batch, columns, _program(batch, ends, columns, columns.length), brief=brief)
+            x, usd = _least(batch, columns, _program(batch, ends, columns, columns.length), brief=brief)
         except CannotHold:
             if brief:
                 raise NoExactPlan("not all deadlines can be kept together") from None
             raise InfeasibleDeadlines(_most_done(batch, ends, columns)) from None
-        rates = _rates(columns, least.x)
+        rates = _rates(columns, x)
         crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _CAPACITY_MARGIN).any(axis=1))
-        cuts, laid_out = _cuts(batch, ends, columns, least.x, rates, crowded)
+        cuts, laid_out = _cuts(batch, ends, columns, x, rates, crowded)
         if not len(cuts):
-            return _plan(batch, columns, least.x, rates, laid_out)
+            return _plan(batch, columns, x, rates, laid_out)
         try:
-            even = _least(batch, columns, _program(batch, ends, columns, columns.span), brief=True)
+            even, even_usd = _least(batch, columns, _program(batch, ends, columns, columns.span), brief=True)
         except CannotHold:
-            even = None
-        if even is not None and even.usd <= least.usd * (1 + _COST_TOLERANCE):
-            return _plan(batch, columns, even.x, _rates(columns, even.x), {})
+            even_usd = INF
+        if even_usd <= usd * (1 + _COST_TOLERANCE):
+            return _plan(batch, columns, even, _rates(columns, even), {})
         ends = np.unique(np.concatenate([ends, cuts]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Least:
-    """A solution, and its cost."""
+def _least(
+    batch: DeadlineBatch, columns: _IntervalColumns, program: LinearProgram, *, brief: bool
+) -> tuple[Floats, float]:
+    """A solution of least cost, and its cost.
 
-    x: Floats
-    usd: float
-
-
-def _least(batch: DeadlineBatch, columns: _IntervalColumns, program: LinearProgram, *, brief: bool) -> _Least:
-    """The least cost. Where the plan costs far less than its most expensive column, costs are counted again in a unit
-    of the plan: in that of the column, the solver could not tell them from zero."""
+    Where the plan costs far less than its most expensive column, costs are counted again in a unit of the plan: in that
+    of the column, the solver could not tell them from zero.
+    """
     solver, cost = Solver(program, dual=True, brief=brief), _usd(batch, columns)
     x = solver.optimum().x
     unit = float(cost.max())
@@ -146,7 +143,7 @@ def _least(batch: DeadlineBatch, columns: _IntervalColumns, program: LinearProgr
         unit = usd
         solver.set_gain(-cost / unit)
         x = solver.optimum().x
-    return _Least(x, float(cost @ np.maximum(x, 0.0)))
+    return x, float(cost @ np.maximum(x, 0.0))
 
 
 def _usd(batch: DeadlineBatch, columns: _IntervalColumns) -> Floats:

@@ -21,61 +21,57 @@ _REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10
 _MOST_STEPS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class MaxMinFairness:
-    """Maximizes min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal)."""
+def max_min_fairness_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    """Maximizes min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal).
 
-    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is that minimum, over the jobs that run anywhere."""
-        jobs = problem.jobs
-        lifted = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm, gap=ROUGH)
-        return allocation(problem, lifted.shares, lifted.level)
-
-
-@dataclass(frozen=True, slots=True)
-class Makespan:
-    """Minimizes max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need."""
-
-    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the makespan in seconds, over the jobs that run anywhere."""
-        require_steps(problem, "makespan")
-        lifted = lift_least(problem, problem.jobs.steps, warm, gap=ROUGH)
-        earliest = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
-        if problem.centered:
-            return earliest
-        # X from now until each job is done, and that of a pair until the makespan.
-        row, kind = np.nonzero(earliest.shares)
-        steps, rate = problem.jobs.steps, earliest.effective_throughput
-        ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
-        ends = np.append(ends, np.full(len(earliest.shares) - len(rate), earliest.objective))
-        pieces = Pieces(row, kind, np.zeros(len(row)), ends[row], earliest.shares[row, kind])
-        return replace(earliest, pieces=pieces)
+    The objective is that minimum, over the jobs that run anywhere.
+    """
+    jobs = problem.jobs
+    lifted = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm, gap=ROUGH)
+    return allocation(problem, lifted.shares, lifted.level)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishTimeFairness:
+def makespan_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    """Minimizes max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need.
+
+    The objective is the makespan in seconds, over the jobs that run anywhere.
+    """
+    require_steps(problem, "makespan")
+    lifted = lift_least(problem, problem.jobs.steps, warm, gap=ROUGH)
+    earliest = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
+    if problem.centered:
+        return earliest
+    # X from now until each job is done, and that of a pair until the makespan.
+    row, kind = np.nonzero(earliest.shares)
+    steps, rate = problem.jobs.steps, earliest.effective_throughput
+    ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
+    ends = np.append(ends, np.full(len(earliest.shares) - len(rate), earliest.objective))
+    pieces = Pieces(row, kind, np.zeros(len(row)), ends[row], earliest.shares[row, kind])
+    return replace(earliest, pieces=pieces)
+
+
+def finish_time_fairness_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
     """Minimizes max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m / isolated).
 
     For a given rho every job needs a certain throughput, and the max-min program decides whether all can have it. If
     not, its prices give a lower bound of the least rho, which is the next candidate (Newton's method, from below).
-    """
 
-    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the largest rho, over the jobs that run anywhere."""
-        require_steps(problem, "finish-time-fairness")
-        race = _Race.of(problem)
-        if not len(race.jobs):
-            return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids)), warm).shares, 0.0)
-        rho, exactly = race.least(), replace(problem, centered=False)
-        for _ in range(_MOST_STEPS):
-            need = race.need(rho, len(problem.jobs.ids))
-            lifted = lift_least(exactly, need, warm)
-            bound = race.bound(rho, lifted)
-            if lifted.level >= _REACHED or bound <= rho * _CONVERGED:
-                lifted = lift_least(problem, need, warm, gap=ROUGH) if problem.centered else lifted
-                return allocation(problem, lifted.shares, rho)
-            rho = bound
-        raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")
+    The objective is the largest rho, over the jobs that run anywhere.
+    """
+    require_steps(problem, "finish-time-fairness")
+    race = _Race.of(problem)
+    if not len(race.jobs):
+        return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids)), warm).shares, 0.0)
+    rho, exactly = race.least(), replace(problem, centered=False)
+    for _ in range(_MOST_STEPS):
+        need = race.need(rho, len(problem.jobs.ids))
+        lifted = lift_least(exactly, need, warm)
+        bound = race.bound(rho, lifted)
+        if lifted.level >= _REACHED or bound <= rho * _CONVERGED:
+            lifted = lift_least(problem, need, warm, gap=ROUGH) if problem.centered else lifted
+            return allocation(problem, lifted.shares, rho)
+        rho = bound
+    raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -25,8 +24,7 @@ _LEVEL_TOLERANCES = (1e-8, 1e-6, 1e-4)
 _EXCLUDED, _UNPRICED = 1e-9, 1e-8
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchical:
+def hierarchical_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
     """Raises all jobs in proportion to their weights until some cannot rise further, then the others, and so on.
 
     A job cannot rise if it runs all the time. When that happens follows from the weights, so a bisection over these
@@ -35,22 +33,21 @@ class Hierarchical:
     that the job cannot rise unless another falls. (The paper finds such jobs with a mixed-integer program.) An entity's
     weight goes to those of its jobs that can rise: by their weights, or all of it to the earliest. Jobs without an
     entity belong to one more, of weight 1; without any entities this is water filling by the jobs' own weights.
-    """
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the level of the first rise, which is what max-min fairness maximizes."""
-        equal = equal_throughput(problem)
-        jobs = np.flatnonzero(equal > 0)
-        if not len(jobs):
-            return allocation(problem, np.zeros((rows_of(problem), len(problem.cluster.types))), 0.0)
-        columns = ShareColumns.of(problem)
-        best = columns.most()[jobs]
-        queues = _queues(problem, jobs, equal[jobs] / best / problem.jobs.scale[jobs])
-        filling = _Filling(queues, _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs))
-        first = filling.rise()
-        while any(queue.open.any() for queue in queues):
-            filling.rise()
-        return allocation(problem, filling.shares, first)
+    The objective is the level of the first rise, which is what max-min fairness maximizes.
+    """
+    equal = equal_throughput(problem)
+    jobs = np.flatnonzero(equal > 0)
+    if not len(jobs):
+        return allocation(problem, np.zeros((rows_of(problem), len(problem.cluster.types))), 0.0)
+    columns = ShareColumns.of(problem)
+    best = columns.most()[jobs]
+    queues = _queues(problem, jobs, equal[jobs] / best / problem.jobs.scale[jobs])
+    filling = _Filling(queues, _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs))
+    first = filling.rise()
+    while any(queue.open.any() for queue in queues):
+        filling.rise()
+    return allocation(problem, filling.shares, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,30 +150,10 @@ class _Rise:
     most: Floats
 
 
-class _RiseProgram(Protocol):
-    """The program of a rise; rows are jobs that run somewhere, and their progress is over that on the fastest type."""
-
-    @property
-    def priced(self) -> bool:
-        """Whether workers have prices that can exclude levels."""
-
-    def excludes(self, level: Floats) -> bool:
-        """Whether the last prices prove that these levels cannot be reached."""
-
-    def times_reached(self, level: Floats) -> float:
-        """How many times these levels can be reached."""
-
-    def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
-        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
-
-    def settle(self, stuck: Bools) -> None:
-        """These jobs stay on the levels of the last rise."""
-
-
 class _Filling:
     """The state between two rises: the queues, and the levels of the jobs that are stuck."""
 
-    def __init__(self, queues: list[Queue], program: _RiseProgram) -> None:
+    def __init__(self, queues: list[Queue], program: "_Alone | _Paired") -> None:
         self._queues, self._program = queues, program
         self._stuck = np.zeros(sum(len(queue.rows) for queue in queues))
         self.shares = np.zeros((0, 0))
@@ -260,7 +237,9 @@ def _kept(at: LevelDemand) -> Floats:
 
 
 class _Alone:
-    """Jobs that do not share workers.
+    """The program of a rise for jobs that do not share workers.
+
+    Rows are jobs that run somewhere, and their progress is over that on the fastest type.
 
     A type with a price at the end of a rise is exhausted: stuck jobs need all of it for their levels. The others rise
     on the remaining types. Stuck jobs for which no other mix is as good keep their shares.
@@ -278,14 +257,17 @@ class _Alone:
 
     @property
     def priced(self) -> bool:
+        """Whether workers have prices that can exclude levels."""
         return self._prices is not None
 
     def excludes(self, level: Floats) -> bool:
+        """Whether the last prices prove that these levels cannot be reached."""
         assert self._prices is not None
         worth = float(self._prices @ self._workers)
         return excess(self._groups, level[self._rows], self._prices) > _EXCLUDED * worth
 
     def times_reached(self, level: Floats) -> float:
+        """How many times these levels can be reached."""
         level = level[self._rows]
         if not level.any():
             return np.inf
@@ -293,7 +275,7 @@ class _Alone:
         return self._sift(LevelObjective(nothing, level, nothing, float(level.sum())), 1.0).z
 
     def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
-        """As `_RiseProgram`."""
+        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
         gain = float(slope.sum())
         sifted = self._last = self._sift(
             LevelObjective(base[self._rows], slope[self._rows], np.zeros(len(self._rows)), gain), time
@@ -308,6 +290,7 @@ class _Alone:
         return _Rise(sifted.z if gain else time, self._shares, prices, most)
 
     def settle(self, stuck: Bools) -> None:
+        """These jobs stay on the levels of the last rise."""
         assert self._last is not None
         fixed = stuck[self._rows] & ~self._last.tied
         rows = self._rows[fixed]
@@ -327,7 +310,8 @@ class _Alone:
 
 
 class _Paired:
-    """Jobs that can share workers in pairs. Columns are X, then z, then how many times the base levels are reached."""
+    """The program of a rise for jobs that can share workers in pairs. Columns are X, then z, then how many times the
+    base levels are reached."""
 
     priced = False
 
@@ -355,7 +339,7 @@ class _Paired:
         return self._times(INF)
 
     def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
-        """As `_RiseProgram`. Base levels that the solver's tolerance has lost are lowered."""
+        """As without pairs. Base levels that the solver's tolerance has lost are lowered."""
         self._set(base, slope)
         self._solver.set_column(self._z + 1, self._times(1.0) * _FULL, 1.0)
         self._maximize(self._z)
@@ -364,7 +348,7 @@ class _Paired:
         return _Rise(float(solution.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base)))
 
     def settle(self, _stuck: Bools) -> None:
-        """As `_RiseProgram`."""
+        """Without prices of types, nothing has to be settled."""
 
     def _set(self, base: Floats, slope: Floats) -> None:
         for row, (a, b) in enumerate(zip(base.tolist(), slope.tolist(), strict=True)):

@@ -181,10 +181,6 @@ class Levels:
         gain[-1] = 1.0
         return gain
 
-    def leftover_gain(self) -> Floats:
-        """The objective of the second stage: normalized throughput, summed over jobs."""
-        return np.append((self.progress * self.count[:, None]).ravel(), 0.0)
-
     def program(self) -> LinearProgram:
         groups, types = self.progress.shape
         cell = np.arange(groups * types)
@@ -230,7 +226,8 @@ class KeptLevels:
         solver.set_column(levels.z, 0.0, most)
         first = solver.optimum()
         z = first.value
-        solver.set_gain(levels.leftover_gain())
+        # In the second stage, normalized throughput, summed over jobs.
+        solver.set_gain(np.append((levels.progress * levels.count[:, None]).ravel(), 0.0))
         solver.set_column(levels.z, z * _KEPT, most)
         shares = solver.optimum().x[: levels.z].reshape(-1, len(workers))
         groups = np.array([self._numbers[key] for key in keys])

@@ -48,57 +48,52 @@ def normalized_worth(columns: ShareColumns, *, price: Floats | None = None, weig
     return np.bincount(column, worth, columns.count).astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class MaxThroughput:
-    """`max-throughput`: maximizes sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
+def max_throughput_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """`max-throughput`: maximizes sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1).
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the sum of normalized throughputs. Weights are ignored."""
-        columns = ShareColumns.of(problem)
-        best = most_worth(columns, normalized_worth(columns))
-        return allocation(problem, best.shares, best.value)
+    The objective is the sum of normalized throughputs. Weights are ignored.
+    """
+    columns = ShareColumns.of(problem)
+    best = most_worth(columns, normalized_worth(columns))
+    return allocation(problem, best.shares, best.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Fifo:
+def fifo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
     """Maximizes sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival.
 
     This is the paper's objective, not a queue: several later jobs together may outweigh an earlier one that holds many
     workers, and displace it.
+
+    Jobs that arrive together keep the order in which they are given.
     """
-
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """Jobs that arrive together keep the order in which they are given."""
-        columns = ShareColumns.of(problem)
-        best = most_worth(columns, normalized_worth(columns, weight=_precedence(problem.jobs.arrival)))
-        return allocation(problem, best.shares, best.value)
+    columns = ShareColumns.of(problem)
+    best = most_worth(columns, normalized_worth(columns, weight=_precedence(problem.jobs.arrival)))
+    return allocation(problem, best.shares, best.value)
 
 
-@dataclass(frozen=True, slots=True)
-class ShortestJobFirst:
+def shortest_job_first_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
     """Minimizes min_m steps_m / throughput(m, X): the job that can finish first gets its fastest type.
 
     The paper's objective does not rank the others; they follow as in `fifo`, by their shortest duration.
-    """
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the duration of the shortest job in seconds."""
-        require_steps(problem, "shortest-job-first")
-        best = best_throughput(problem)
-        duration = np.full(len(best), np.inf)
-        np.divide(problem.jobs.steps, best, out=duration, where=best > 0)
-        if not np.isfinite(duration).any():
-            return allocation(problem, ShareColumns.of(problem).matrix(np.zeros(0)), 0.0)
-        first = int(np.argmin(duration))
-        columns = ShareColumns.of(problem)
-        fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
-        # Running the first job at once and all of the time outweighs all others together.
-        weight = _precedence(duration)
-        worth = normalized_worth(columns, weight=weight)
-        given = np.zeros(columns.count)
-        given[np.flatnonzero(fastest)[:1]] = 1.0
-        ordered = most_worth(columns, worth, at_least=given)
-        return allocation(problem, ordered.shares, float(duration[first]))
+    The objective is the duration of the shortest job in seconds.
+    """
+    require_steps(problem, "shortest-job-first")
+    best = best_throughput(problem)
+    duration = np.full(len(best), np.inf)
+    np.divide(problem.jobs.steps, best, out=duration, where=best > 0)
+    if not np.isfinite(duration).any():
+        return allocation(problem, ShareColumns.of(problem).matrix(np.zeros(0)), 0.0)
+    first = int(np.argmin(duration))
+    columns = ShareColumns.of(problem)
+    fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
+    # Running the first job at once and all of the time outweighs all others together.
+    weight = _precedence(duration)
+    worth = normalized_worth(columns, weight=weight)
+    given = np.zeros(columns.count)
+    given[np.flatnonzero(fastest)[:1]] = 1.0
+    ordered = most_worth(columns, worth, at_least=given)
+    return allocation(problem, ordered.shares, float(duration[first]))
 
 
 def _precedence(key: Floats) -> Floats:
@@ -108,27 +103,25 @@ def _precedence(key: Floats) -> Floats:
     return weight
 
 
-@dataclass(frozen=True, slots=True)
-class MinCost:
+def min_cost_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
     """Maximizes sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
 
     The paper's objective, the sum of throughput over cost, is reported as a note: any X that gives each job a little of
     its cheapest type would maximize it.
-    """
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the sum that is maximized; a note has the paper's, in steps per dollar."""
-        price = require_prices(problem, "min-cost")
-        columns = ShareColumns.of(problem)
-        best = most_worth(columns, normalized_worth(columns, price=price))
-        hourly = (scale_of_rows(problem)[:, None] * best.shares) @ price
-        each = hourly[: len(problem.jobs.ids)].copy()
-        if problem.pairs is not None:
-            # The two jobs of a pair split its cost equally.
-            np.add.at(each, problem.pairs.members, hourly[len(each) :, None] / 2)
-        throughput = effective_throughput(problem, best.shares) * 3600
-        per_dollar = float(np.divide(throughput, each, out=np.zeros(len(each)), where=each > 0).sum())
-        return allocation(problem, best.shares, best.value, notes={"sum_of_steps_per_dollar": per_dollar})
+    The objective is the sum that is maximized; a note has the paper's, in steps per dollar.
+    """
+    price = require_prices(problem, "min-cost")
+    columns = ShareColumns.of(problem)
+    best = most_worth(columns, normalized_worth(columns, price=price))
+    hourly = (scale_of_rows(problem)[:, None] * best.shares) @ price
+    each = hourly[: len(problem.jobs.ids)].copy()
+    if problem.pairs is not None:
+        # The two jobs of a pair split its cost equally.
+        np.add.at(each, problem.pairs.members, hourly[len(each) :, None] / 2)
+    throughput = effective_throughput(problem, best.shares) * 3600
+    per_dollar = float(np.divide(throughput, each, out=np.zeros(len(each)), where=each > 0).sum())
+    return allocation(problem, best.shares, best.value, notes={"sum_of_steps_per_dollar": per_dollar})
 
 
 class BudgetTooLow(CannotHold):
@@ -189,7 +182,20 @@ class _BudgetBatch:
             np.ones(1),
         )
         unit = np.append(self.seconds / self.longest, 1.0)
-        limits = (replace(kind, values=kind.values * unit[kind.columns]) for kind in self.columns.limits_within(count))
+        limits = []
+        for kind in self.columns.limits():
+            # Limits of time spent within a span whose length is the last column.
+            rows = len(kind.upper)
+            columns = np.concatenate([kind.columns, np.full(rows, count)])
+            limits.append(
+                replace(
+                    kind,
+                    rows=np.concatenate([kind.rows, np.arange(rows)]),
+                    columns=columns,
+                    values=np.concatenate([kind.values, -kind.upper]) * unit[columns],
+                    upper=np.zeros(rows),
+                )
+            )
         gain = np.zeros(count + 1)
         gain[-1] = -1.0
         return LinearProgram(gain, np.zeros(count + 1), np.full(count + 1, INF), (self.rows(), *limits, money))
@@ -202,35 +208,33 @@ class _BudgetBatch:
         return -Solver(program).optimum().value * float(self.usd.max())
 
 
-@dataclass(frozen=True, slots=True)
-class MakespanWithinBudget:
+def makespan_within_budget_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
     """Minimizes the makespan M of X with M sum_m cost(m, X) <= B.
 
     The budget is not linear in X, and the paper bisects M; in hours H = M X this is one linear program with M among its
     columns.
-    """
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the makespan in seconds; the result includes hours and their cost."""
-        require_steps(problem, "makespan-within-budget")
-        price = require_prices(problem, "makespan-within-budget")
-        if problem.budget_usd is None:
-            raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
-        batch = _BudgetBatch.of(ShareColumns.of(problem), price)
-        columns, nothing = batch.columns, np.zeros(batch.columns.count)
-        if not len(batch.jobs):
-            rest = allocation(problem, columns.matrix(nothing), 0.0)
-            return replace(rest, hours=columns.placed(nothing), cost_usd=0.0)
-        try:
-            x = Solver(batch.program(problem.budget_usd)).optimum().x
-        except CannotHold:
-            least = batch.least_usd()
-            if least <= problem.budget_usd:
-                raise
-            raise BudgetTooLow(problem.budget_usd, least) from None
-        seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
-        result = allocation(problem, columns.matrix(seconds / makespan), makespan)
-        every = np.full(columns.count, makespan)
-        fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
-        hours = columns.placed(seconds / 3600)
-        return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=fixed)
+    The objective is the makespan in seconds; the result includes hours and their cost.
+    """
+    require_steps(problem, "makespan-within-budget")
+    price = require_prices(problem, "makespan-within-budget")
+    if problem.budget_usd is None:
+        raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
+    batch = _BudgetBatch.of(ShareColumns.of(problem), price)
+    columns, nothing = batch.columns, np.zeros(batch.columns.count)
+    if not len(batch.jobs):
+        rest = allocation(problem, columns.matrix(nothing), 0.0)
+        return replace(rest, hours=columns.placed(nothing), cost_usd=0.0)
+    try:
+        x = Solver(batch.program(problem.budget_usd)).optimum().x
+    except CannotHold:
+        least = batch.least_usd()
+        if least <= problem.budget_usd:
+            raise
+        raise BudgetTooLow(problem.budget_usd, least) from None
+    seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
+    result = allocation(problem, columns.matrix(seconds / makespan), makespan)
+    every = np.full(columns.count, makespan)
+    fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
+    hours = columns.placed(seconds / 3600)
+    return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=fixed)

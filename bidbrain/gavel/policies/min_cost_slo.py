@@ -1,7 +1,7 @@
 """`min-cost-slo`: the least cost that finishes every job by its deadline (section 6.4.3, as hours instead of rates)."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,43 +28,41 @@ _MOST_ONE_BY_ONE = 64
 _MOST_COLUMNS, _MOST_EXACT, _TRIED_AGAIN = 8_000, 128, 12
 
 
-@dataclass(frozen=True, slots=True)
-class MinCostSlo:
+def min_cost_slo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
     """Hours of each job on each type, of least cost, keeping every deadline that can be kept.
 
     Jobs without an urgent deadline run where that is cheapest, on workers that the deadlines leave free. A deadline
     that cannot be kept is reported with what it would take, and only that one is given up. Pairs are not used: they
     affect rates, while deadlines are planned in hours.
-    """
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective and `cost_usd` are dollars to the end of all work; X is the beginning of the plan."""
-        require_steps(problem, "min-cost-slo")
-        batch = batch_of(problem)
-        soonest = batch.alone.min(axis=1, initial=np.inf)
-        runs = np.isfinite(soonest) & (problem.jobs.steps > 0)
-        late = runs & (batch.left < soonest * _DONE)
-        kept, plan, said = _kept(batch, np.flatnonzero(runs & np.isfinite(batch.left) & ~late))
-        said = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()] + said
-        seconds, fixed = np.zeros(batch.alone.shape), None
-        shares = np.zeros((rows_of(problem), len(batch.types)))
-        if plan is not None:
-            seconds[kept], shares[kept] = plan.seconds, plan.rates
-            fixed = replace(plan.pieces, row=kept[plan.pieces.row])
-        others = np.setdiff1d(np.flatnonzero(runs), kept)
-        kind = np.argmin(batch.alone[others] * batch.usd_per_second, axis=1)
-        seconds[others, kind] = batch.alone[others, kind]
-        shares[others] = _in_what_is_free(problem, shares, others)
-        usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
-        hours = np.zeros(shares.shape)
-        hours[: len(seconds)] = seconds / 3600
-        return replace(
-            allocation(problem, shares, usd, tuple(said)),
-            hours=hours,
-            cost_usd=usd,
-            pieces=fixed,
-            exact=plan is None or plan.exact,
-        )
+    The objective and `cost_usd` are dollars to the end of all work; X is the beginning of the plan.
+    """
+    require_steps(problem, "min-cost-slo")
+    batch = batch_of(problem)
+    soonest = batch.alone.min(axis=1, initial=np.inf)
+    runs = np.isfinite(soonest) & (problem.jobs.steps > 0)
+    late = runs & (batch.left < soonest * _DONE)
+    kept, plan, said = _kept(batch, np.flatnonzero(runs & np.isfinite(batch.left) & ~late))
+    said = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()] + said
+    seconds, fixed = np.zeros(batch.alone.shape), None
+    shares = np.zeros((rows_of(problem), len(batch.types)))
+    if plan is not None:
+        seconds[kept], shares[kept] = plan.seconds, plan.rates
+        fixed = replace(plan.pieces, row=kept[plan.pieces.row])
+    others = np.setdiff1d(np.flatnonzero(runs), kept)
+    kind = np.argmin(batch.alone[others] * batch.usd_per_second, axis=1)
+    seconds[others, kind] = batch.alone[others, kind]
+    shares[others] = _in_what_is_free(problem, shares, others)
+    usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
+    hours = np.zeros(shares.shape)
+    hours[: len(seconds)] = seconds / 3600
+    return replace(
+        allocation(problem, shares, usd, tuple(said)),
+        hours=hours,
+        cost_usd=usd,
+        pieces=fixed,
+        exact=plan is None or plan.exact,
+    )
 
 
 def batch_of(problem: AllocationProblem) -> DeadlineBatch:
@@ -87,11 +85,11 @@ def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | Non
     if len(hurried) <= _MOST_ONE_BY_ONE:
         return kept_one_by_one(batch, hurried)
     part = _part(batch, hurried)
-    relaxed = lateness(part)
-    if not (relaxed.late > 0).any():
+    late, price = lateness(part)
+    if not (late > 0).any():
         with suppress(NoExactPlan):
             return hurried, cheapest(part, _MOST_COLUMNS), []
-    kept, plan, done = packed(part, relaxed)
+    kept, plan, done = packed(part, late, price)
     if len(kept) <= _MOST_EXACT:
         with suppress(NoExactPlan):
             plan = cheapest(_part(part, kept), _MOST_COLUMNS)

@@ -84,15 +84,11 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
     latest = board.span - work / best[[job for job, _ in cases]]
     start = np.concatenate([np.linspace(0.0, max(0.0, until), plan.starts) for until in latest])
     owner = np.repeat([job for job, _ in cases], plan.starts)
-    courses = [
-        _course(
-            board,
-            strategy,
-            TrainingJobs(start, np.repeat(work, plan.starts), rates[strategy.name][owner]),
-            plan.movement,
-        )
-        for strategy in plan.strategies
-    ]
+    courses = []
+    for strategy in plan.strategies:
+        runs = TrainingJobs(start, np.repeat(work, plan.starts), rates[strategy.name][owner])
+        movement = replace(plan.movement, dataset_gb=0.0) if strategy.dataset_everywhere else plan.movement
+        courses.append((follow if strategy.moves else stay)(board, runs, movement))
     answers = []
     for case, (job, days) in enumerate(cases):
         whole = slice(case * plan.starts, (case + 1) * plan.starts)
@@ -126,12 +122,6 @@ def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) 
             " within the given prices (try another home or baseline, other jobs, or more prices)"
         )
     return rates
-
-
-def _course(board: PriceBoard, strategy: PlacementRule, runs: TrainingJobs, movement: Movement) -> TrainingCost:
-    if strategy.dataset_everywhere:
-        movement = replace(movement, dataset_gb=0.0)
-    return (follow if strategy.moves else stay)(board, runs, movement)
 
 
 def _fitting(costs: Sequence[Floats]) -> int:

@@ -11,44 +11,29 @@ from bidbrain.gavel.pricing.analysis import JobType, PricedJob
 from bidbrain.gavel.pricing.strategies import AcceleratorOffer, PriceBoard
 from pricing_data.market import Market
 
-
-@dataclass(frozen=True, slots=True)
-class Speedup:
-    """A model's throughput relative to the K80's, plain and per dollar on demand (Google's list prices)."""
-
-    throughput: float
-    per_dollar: float
-
-
-SPEEDUPS: Mapping[str, Mapping[str, Speedup]] = MappingProxyType(
+SPEEDUPS: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
-        "Transformer": {"p100": Speedup(3.3, 1.0), "v100": Speedup(3.3, 0.8)},
-        "A3C": {"p100": Speedup(1.2, 0.4), "v100": Speedup(2.2, 0.4)},
-        "CycleGAN": {"p100": Speedup(4.5, 1.4), "v100": Speedup(9.3, 1.7)},
-        "ResNet-18": {"p100": Speedup(4.0, 1.2), "v100": Speedup(6.8, 1.2)},
-        "ResNet-50": {"p100": Speedup(3.7, 1.1), "v100": Speedup(9.6, 1.8)},
+        "Transformer": {"p100": (3.3, 1.0), "v100": (3.3, 0.8)},
+        "A3C": {"p100": (1.2, 0.4), "v100": (2.2, 0.4)},
+        "CycleGAN": {"p100": (4.5, 1.4), "v100": (9.3, 1.7)},
+        "ResNet-18": {"p100": (4.0, 1.2), "v100": (6.8, 1.2)},
+        "ResNet-50": {"p100": (3.7, 1.1), "v100": (9.6, 1.8)},
     }
 )
-"""Table 6.1. The underlying batch sizes are not printed."""
+"""Table 6.1: throughput relative to the K80's, plain and per dollar on demand (Google's list prices).
+
+The underlying batch sizes are not printed.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """Sizes in GB, and the cost of one transfer to the internet as a share of 160 V100-hours."""
-
-    dataset_gb: float
-    model_gb: float
-    dataset_share: float
-    model_share: float
-
-
-TRANSFERS: Mapping[str, Transfer] = MappingProxyType(
+TRANSFERS: Mapping[str, tuple[float, float, float, float]] = MappingProxyType(
     {
-        "ResNet-50": Transfer(150, 0.098, 0.0913, 0.00006),
-        "BERT-Base": Transfer(17, 0.408, 0.0098, 0.00025),
+        "ResNet-50": (150, 0.098, 0.0913, 0.00006),
+        "BERT-Base": (17, 0.408, 0.0098, 0.00025),
     }
 )
-"""Table 6.2, with Amazon's prices."""
+"""Table 6.2, with Amazon's prices: the dataset and the model in GB, and the cost of one transfer of each to the
+internet as a share of 160 V100-hours."""
 TRANSFER_HOURS = 160.0
 MODEL_TRANSFERS = 10_000
 """A single model transfer is so small that the paper divides the cost of this many."""
@@ -190,8 +175,7 @@ def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
             if job.on("k80") > 0 and job.on(kind) > 0 and {"k80", kind} <= usd.keys():
                 speedup = job.on(kind) / job.on("k80")
                 per_dollar = speedup * usd["k80"] / usd[kind]
-                paper = SPEEDUPS.get(model, {}).get(kind)
-                plain, priced = (paper.throughput, paper.per_dollar) if paper else (None, None)
+                plain, priced = SPEEDUPS.get(model, {}).get(kind, (None, None))
                 name = f"{model}, {kind.upper()} over K80"
                 figures.append(Figure("6.1", f"{name}: throughput", speedup, plain, case=job.name))
                 figures.append(Figure("6.1", f"{name}: per dollar", per_dollar, priced, case=job.name))
@@ -202,11 +186,11 @@ def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
     """Table 6.2: the cost of one transfer to the internet as a share of 160 V100-hours."""
     compute = TRANSFER_HOURS * v100_usd_per_hour
     figures = []
-    for model, sizes in TRANSFERS.items():
-        dataset = tariff.internet_usd(sizes.dataset_gb) / compute
-        checkpoint = tariff.internet_usd(MODEL_TRANSFERS * sizes.model_gb) / MODEL_TRANSFERS / compute
-        figures.append(Figure("6.2", f"{model}: dataset", 100 * dataset, 100 * sizes.dataset_share, "%"))
-        figures.append(Figure("6.2", f"{model}: checkpoint", 100 * checkpoint, 100 * sizes.model_share, "%"))
+    for model, (dataset_gb, model_gb, dataset_share, model_share) in TRANSFERS.items():
+        dataset = tariff.internet_usd(dataset_gb) / compute
+        checkpoint = tariff.internet_usd(MODEL_TRANSFERS * model_gb) / MODEL_TRANSFERS / compute
+        figures.append(Figure("6.2", f"{model}: dataset", 100 * dataset, 100 * dataset_share, "%"))
+        figures.append(Figure("6.2", f"{model}: checkpoint", 100 * checkpoint, 100 * model_share, "%"))
     return figures
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.policies.baselines import Agnostic, Isolated, Proportional, isolated_shares
+from bidbrain.gavel.policies.baselines import Agnostic, isolated_policy, isolated_shares, proportional_policy
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterJobs, Pairs
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 from bidbrain.gavel.workload import ClusterSimulation, ClusterWorkload, Sharing, Throughputs
@@ -81,7 +81,7 @@ class ByShares:
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
         self._order: list[int] = np.argsort(-_speed(workload), kind="stable").tolist()
-        blind = isinstance(policy, Agnostic | Isolated | Proportional)
+        blind = isinstance(policy, Agnostic) or policy in (isolated_policy, proportional_policy)
         self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311 - the published order, no secret
         # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of that.
         self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
@@ -115,7 +115,7 @@ class ByShares:
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:
         """Books the time and removes finished jobs."""
-        self._grant.book(self._chosen, seconds)
+        self._grant.received[self._chosen] += seconds
         if finished.size:
             self._gone[finished] = True
             among = self._grant.candidates
@@ -137,7 +137,7 @@ class ByShares:
     def _allocate(self, state: ClusterState) -> None:
         self._settle(state.now)
         problem = self._problem(state)
-        shares = self._policy.allocate(problem, self._warm).shares
+        shares = self._policy(problem, self._warm).shares
         # As published, the first allocation is replaced as soon as a job comes or goes.
         self._waits_from = state.now if self.allocations else -np.inf
         self._since, self._stale = state.now, False
@@ -258,10 +258,6 @@ class _Grant:
     def of(cls, candidates: RoundCandidates, share: Floats, start: Floats, workers: Floats) -> "_Grant":
         """The state when an allocation begins."""
         return cls(candidates, share, start, start.copy(), RoundChoice(candidates, workers))
-
-    def book(self, chosen: Ints, seconds: Floats) -> None:
-        """Adds the time that candidates ran."""
-        self.received[chosen] += seconds
 
     def only(self, kept: Bools, workers: Floats) -> "_Grant":
         """Without the other candidates."""

@@ -90,7 +90,7 @@ class WithinBudget:
         self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
         self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.settings.round_seconds
         # Idle workers are intended by this policy, so they stay idle.
-        self._shares = ByShares(scenario, self, DispatchRules(beyond_shares=False))
+        self._shares = ByShares(scenario, self._allocate, DispatchRules(beyond_shares=False))
         self._running: RoundCandidates | None = None
 
     @property
@@ -102,17 +102,15 @@ class WithinBudget:
         """Seconds after which the dispatcher may reallocate although no job came or went."""
         return self._shares.patience
 
-    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    def _allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
-            return self._within(problem, self._left - self._kept, warm)
+            return self._policy(replace(problem, budget_usd=max(self._left - self._kept, _LEAST_BUDGET)), warm)
         except BudgetTooLow as error:
+            usd = error.least_usd * _LEAST_COST_MARGIN
             if self._running is None and error.least_usd > self._left:
-                return self._within(problem, self._left, warm)
-            return self._within(problem, error.least_usd * _LEAST_COST_MARGIN, warm)
-
-    def _within(self, problem: AllocationProblem, usd: float, warm: Warm | None) -> ClusterAllocation:
-        return self._policy.allocate(replace(problem, budget_usd=max(usd, _LEAST_BUDGET)), warm)
+                usd = self._left
+            return self._policy(replace(problem, budget_usd=max(usd, _LEAST_BUDGET)), warm)
 
     def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now."""

@@ -275,11 +275,11 @@ def deadline(
 
 
 def _replay_deadlines(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
-    from bidbrain.backtest.deadline import Greedy, UniformProgress, optimal, replay
+    from bidbrain.backtest.deadline import BASELINES, optimal, replay
     from bidbrain.backtest.deadline_decided import decided
     from spotctl.cli.progress import counting
 
-    outcomes = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress())}
+    outcomes = {name: replay(jobs, scheme) for name, scheme in BASELINES.items()}
     with counting(session, "deadline", len(jobs)) as step:
         outcomes["deadline"] = decided(jobs, request.histories, on_job=step)
     with counting(session, "optimal", len(jobs)) as step:

@@ -64,7 +64,7 @@ def solve(
     chosen = policy_named(policy, agnostic=agnostic)
     allocation_problem, estimates = gavel_problem.load(problem)
     started = time.perf_counter()
-    allocation = chosen.allocate(allocation_problem)
+    allocation = chosen(allocation_problem)
     seconds = time.perf_counter() - started
     session.answer(
         json_,

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bidbrain.backtest.deadline import (
+    BASELINES,
     ON_DEMAND,
     SPOT,
     AvailabilityHistory,
     DeadlineJobs,
     DeadlineOutcome,
     DeadlineSummary,
-    Greedy,
-    UniformProgress,
     cost_ratios,
     lay_out,
     replay,
@@ -207,7 +206,7 @@ def _one_replay(request: ReplayRequest, job: DeadlineJobs) -> Figure:
     hours = float(job.tick[0]) / HOUR
     draw_stretches(axes, 0, job.window(0), hours, 0.7, _UP)
     outcomes = {
-        **{scheme.name: replay(job, scheme, keep_course=True) for scheme in (Greedy(), UniformProgress())},
+        **{name: replay(job, scheme, keep_course=True) for name, scheme in BASELINES.items()},
         "deadline": decided(job, request.histories, keep_course=True),
     }
     for row, outcome in enumerate(outcomes.values(), start=1):

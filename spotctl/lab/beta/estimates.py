@@ -95,10 +95,10 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
     with _as_bad_request():
         known = query.series.window(query.series.first, query.at)
         share = bid.crossing(CrossingHistory(known, query.window)).share
-        outlook = price_outlook(query.markets_at(_as_distance(bid, known.price_at(query.at))), query.window, query.at)
-        estimate = together(outlook.estimate, hazard, query.window)
+        price = price_outlook(query.markets_at(_as_distance(bid, known.price_at(query.at))), query.window, query.at)
+        estimate = together(price, hazard, query.window)
     evidence = "price" if hazard is None else hazard.kind
-    return BidEstimate(query.market, bid, query.window, query.at, estimate, outlook.estimate, evidence, share)
+    return BidEstimate(query.market, bid, query.window, query.at, estimate, price, evidence, share)
 
 
 def _as_distance(bid: Bid, price: int) -> Bid:

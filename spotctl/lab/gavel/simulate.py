@@ -1,8 +1,7 @@
 """The cluster simulation of `spotctl lab gavel simulate`: from options to a simulation and its dispatcher."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isfinite
 from pathlib import Path
 
@@ -73,11 +72,12 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
     workload, measured, remarks = _workload(options, throughputs)
     if options.slo:
         rng = np.random.default_rng([options.seed, _SLO_STREAM])
-        workload = workload.with_slos(_factors("--slo", options.slo, "multiples of a job's duration", "1.2,2,10"), rng)
+        factors = _factors("--slo", options.slo, "multiples of a job's duration", "1.2,2,10")
+        workload = replace(workload, slo_factor=rng.choice(factors, len(workload.names)))
     if options.priorities:
         rng = np.random.default_rng([options.seed, _WEIGHT_STREAM])
         weights = _factors("--priorities", options.priorities, "weights of jobs", "1,1,1,1,5")
-        workload = workload.with_weights(weights, rng)
+        workload = replace(workload, weight=rng.choice(weights, len(workload.names)))
     if options.entities:
         rng = np.random.default_rng([options.seed, _OWNER_STREAM])
         workload = workload.with_entities(_entities(options.entities), rng)
@@ -103,64 +103,36 @@ def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
 
 
 def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    """The dispatcher that realizes the chosen policy."""
     if options.budget is not None and options.policy != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
-    return _WAYS.get(options.policy, _conserving)(options, simulation)
+    if options.policy in {"fifo", "fifo-perf"}:
+        return _queue(options, simulation)
+    name = "fifo" if options.policy == "fifo-preemptive" else options.policy
+    policy = policy_named(name, agnostic=options.agnostic)
+    # Rented machines are available at once, so an allocation is due as soon as a job arrives.
+    rented = replace(simulation, settings=replace(simulation.settings, allocation_seconds=0.0))
+    if name == _ON_BUDGET:
+        if options.budget is None:
+            raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
+        return WithinBudget(rented, policy, options.budget)
+    if name in {"min-cost", "min-cost-slo"}:
+        # They leave workers idle on purpose; who plans for deadlines plans again every round.
+        return ByShares(rented, policy, DispatchRules(beyond_shares=False, periodic=name == "min-cost-slo"))
+    return ByShares(simulation, policy)
 
 
-def _conserving(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    return ByShares(simulation, policy_named(options.policy, agnostic=options.agnostic))
-
-
-def _prompt(options: Options, simulation: ClusterSimulation, *, periodic: bool = False) -> Dispatcher:
-    """The dispatcher of policies that leave workers idle on purpose."""
-    rules = DispatchRules(beyond_shares=False, periodic=periodic)
-    return ByShares(_at_once(simulation), policy_named(options.policy, agnostic=options.agnostic), rules)
-
-
-def _at_once(simulation: ClusterSimulation) -> ClusterSimulation:
-    """The simulation with allocation as soon as a job arrives: rented machines are available at once."""
-    return replace(simulation, settings=replace(simulation.settings, allocation_seconds=0.0))
-
-
-def _budgeted(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    if options.budget is None:
-        raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
-    return WithinBudget(_at_once(simulation), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
-
-
-def _queue(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    _refuse_sharing(options)
-    return InOrder(simulation, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
-
-
-def _queue_that_moves(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    _refuse_sharing(options)
-    if options.agnostic:
-        raise BadRequest("--agnostic: --policy fifo-perf chooses by throughput; use --policy fifo")
-    return InOrder(simulation, moves=True)
-
-
-def _refuse_sharing(options: Options) -> None:
+def _queue(options: Options, simulation: ClusterSimulation) -> InOrder:
+    """Jobs in the order of their arrival, which stay where they are or move to faster types."""
     if options.space_sharing:
         raise BadRequest(
             f"--space-sharing: --policy {options.policy} cannot share workers; use --policy fifo-preemptive"
         )
-
-
-def _fifo_preemptive(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    return ByShares(simulation, policy_named("fifo", agnostic=options.agnostic))
-
-
-_WAYS: Mapping[str, Callable[[Options, ClusterSimulation], Dispatcher]] = {
-    "fifo": _queue,
-    "fifo-perf": _queue_that_moves,
-    "fifo-preemptive": _fifo_preemptive,
-    "min-cost": _prompt,
-    # It also plans for deadlines, and therefore plans again every round.
-    "min-cost-slo": partial(_prompt, periodic=True),
-    _ON_BUDGET: _budgeted,
-}
+    if options.policy == "fifo":
+        return InOrder(simulation, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
+    if options.agnostic:
+        raise BadRequest("--agnostic: --policy fifo-perf chooses by throughput; use --policy fifo")
+    return InOrder(simulation, moves=True)
 
 
 def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorkload, range, list[str]]:

@@ -56,6 +56,6 @@ class Deadline:
         self._state = np.concatenate([spells.state for spells in outlooks])
         self._plan = np.concatenate([self._strategy.plans_for(spells) for spells in outlooks])
 
-    def choose(self, state: DeadlineState) -> Ints:
+    def __call__(self, state: DeadlineState) -> Ints:
         """The strategy's choice at each job's tick of its history."""
         return self._strategy.choose(state, self._state[state.at], self._plan[state.at])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
@@ -17,12 +20,12 @@ from bidbrain.backtest.deadline import (
     DeadlineJobs,
     DeadlineState,
     DeadlineSummary,
-    Greedy,
-    UniformProgress,
     cost_ratios,
+    greedy,
     lay_out,
     replay,
     summarize,
+    uniform_progress,
     within_two_delays,
 )
 from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
@@ -45,8 +48,8 @@ def test_greedy_waits_until_the_net_and_pays_the_delay_on_every_entry() -> None:
     # Spot from the third tick on does 10 - 5, 10, 10; then it is evicted with 15 of 40 left.
     jobs = one_job("0011 1000 0000 0000", work=40, delay=5)
     # The net: remaining <= ceil((15 + 10) / 10) ticks = 3, so on demand for the entry and 15: two ticks.
-    assert drawn(jobs, Greedy()) == "..sss........DD"
-    outcome = replay(jobs, Greedy())
+    assert drawn(jobs, greedy) == "..sss........DD"
+    outcome = replay(jobs, greedy)
     assert (outcome.spot_ticks[0], outcome.on_demand_ticks[0]) == (3, 2)
     # On demand only would have been ceil(45 / 10) = 5 ticks at 3.
     assert cost_ratios(jobs, outcome)[0] == pytest.approx((3 + 2 * 3) / 15)
@@ -55,22 +58,22 @@ def test_greedy_waits_until_the_net_and_pays_the_delay_on_every_entry() -> None:
 def test_a_delay_may_span_ticks_and_restarts_after_an_eviction() -> None:
     # Delay 25: an entry takes two and a half ticks. The first spell of two does nothing, the second 5 + 10.
     jobs = one_job("110 1111 0000000", work=15, delay=25)
-    assert drawn(jobs, Greedy()) == "ss.ssss"
+    assert drawn(jobs, greedy) == "ss.ssss"
 
 
 def test_the_safety_net_applies_to_idle_jobs_but_not_to_jobs_on_spot() -> None:
     jobs = one_job("1111 1111", work=60, delay=10)
-    assert drawn(jobs, Greedy()) == "DDDDDDD"
+    assert drawn(jobs, greedy) == "DDDDDDD"
     roomy = one_job("1111 1111 1", work=60, delay=10)
-    assert drawn(roomy, Greedy()) == "sssssss"
-    literal = replay(roomy, Greedy(), within_two_delays)
+    assert drawn(roomy, greedy) == "sssssss"
+    literal = replay(roomy, greedy, within_two_delays)
     assert literal.on_demand_ticks[0] > 0
     assert not literal.missed[0]
 
 
 def test_an_eviction_within_the_safety_net_is_replaced_at_once() -> None:
     # Evicted with 5 ticks left and 30 of 60 done: 30 and two delays of 10 are 5 ticks.
-    assert drawn(one_job("1111 0000 0", work=60, delay=10), Greedy()) == "ssssDDDD"
+    assert drawn(one_job("1111 0000 0", work=60, delay=10), greedy) == "ssssDDDD"
 
 
 class _Scripted:
@@ -81,7 +84,7 @@ class _Scripted:
     def __init__(self, choices: list[int]) -> None:
         self._choices = choices
 
-    def choose(self, standing: DeadlineState) -> Ints:
+    def __call__(self, standing: DeadlineState) -> Ints:
         choice = self._choices[int(standing.at[0])]
         return np.array([choice if choice != SPOT or standing.spot_up[0] else ON_DEMAND])
 
@@ -110,16 +113,16 @@ def test_uniform_progress_follows_the_line() -> None:
     # Work 50 in 100: the line rises by half a tick per tick. Two spot ticks put the job ahead of it until tick 4, where
     # it is on the line; behind at tick 5 it goes on demand, and stays there though ahead again, because spot is gone.
     jobs = one_job("11000 00000", work=50, delay=0)
-    assert drawn(jobs, UniformProgress()) == "ss...DDD"
+    assert drawn(jobs, uniform_progress) == "ss...DDD"
     # When spot returns, it is used as soon as progress is ahead: at tick 6, 30 of 50 are done.
     back = one_job("11000 11111", work=50, delay=0)
-    assert drawn(back, UniformProgress()) == "ss...sss"
-    assert drawn(one_job("11000 01111", work=50, delay=0), UniformProgress()) == "ss...Dss"
+    assert drawn(back, uniform_progress) == "ss...sss"
+    assert drawn(one_job("11000 01111", work=50, delay=0), uniform_progress) == "ss...Dss"
 
 
 def test_uniform_progress_returns_to_spot_only_two_delays_ahead() -> None:
     jobs = one_job("0 0 1111 1111 0 11111", work=80, delay=5)
-    course = drawn(jobs, UniformProgress())
+    course = drawn(jobs, uniform_progress)
     assert course[1] == "D"
     back = course.index("s")
     work_done = 10 * (back - 1) - 5
@@ -137,7 +140,12 @@ def test_decisions_do_not_depend_on_the_future(
     terms = DeadlineTerms(work, delay, ratio)
     seen = data.draw(st.integers(0, up.size - 1))
     altered = np.concatenate((up[: seen + 1], data.draw(st.booleans()) ^ up[seen + 1 :]))
-    for make in (lambda _: Greedy(), lambda _: UniformProgress(), lambda one: Deadline(terms, [one])):
+    makers: list[Callable[[AvailabilityHistory], BatchStrategy]] = [
+        lambda _: greedy,
+        lambda _: uniform_progress,
+        lambda one: Deadline(terms, [one]),
+    ]
+    for make in makers:
         courses = []
         for availability in (up, altered):
             one = AvailabilityHistory("one", TICK, availability)
@@ -161,10 +169,15 @@ def test_no_job_misses_its_deadline(up: Bools, slack: float, work: int, delay: i
     except ImpossibleJob:
         assert round(slack * work) // TICK * TICK < work + delay
         return
-    schemes: list[BatchStrategy] = [Greedy(), UniformProgress(), UniformProgress(0), Deadline(terms, [one])]
+    schemes: list[BatchStrategy] = [
+        greedy,
+        uniform_progress,
+        partial(uniform_progress, look_ahead=0),
+        Deadline(terms, [one]),
+    ]
     for scheme in schemes:
-        assert not replay(jobs, scheme).missed.any(), scheme.name
-        assert not replay(jobs, scheme, within_two_delays).missed.any(), scheme.name
+        assert not replay(jobs, scheme).missed.any(), scheme
+        assert not replay(jobs, scheme, within_two_delays).missed.any(), scheme
 
 
 def test_starts_are_evenly_spread_and_leave_room_for_the_job() -> None:
@@ -194,7 +207,7 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
     terms = DeadlineTerms(2 * HOUR, 0, 4.0)
     one = AvailabilityHistory("one", 30 * minutes, np.array([True] * 4 + [False] * 8))
     jobs = lay_out([one], terms, [2.0], 2)
-    found = summarize(jobs, "greedy", replay(jobs, Greedy()))
+    found = summarize(jobs, "greedy", replay(jobs, greedy))
     # The first job does all its work on spot, in 4 ticks; the second, without spot, all of it on demand.
     assert found == [DeadlineSummary("greedy", 2.0, 2, (0.25 + 1.0) / 2, 1.0, 1.0, 0)]
 
@@ -222,7 +235,7 @@ def test_a_slack_too_small_for_the_delay_is_refused() -> None:
 class _Impossible:
     name = "impossible"
 
-    def choose(self, standing: DeadlineState) -> Ints:
+    def __call__(self, standing: DeadlineState) -> Ints:
         return np.full(standing.machine.size, SPOT)
 
 

@@ -12,14 +12,14 @@ from bidbrain.backtest.deadline import (
     SPOT,
     WAIT,
     BatchStrategy,
-    Greedy,
-    UniformProgress,
     cost_ratios,
+    greedy,
     lay_out,
     optimal,
     replay,
+    uniform_progress,
 )
-from bidbrain.backtest.deadline_optimum import CheapestSchedule, cheapest
+from bidbrain.backtest.deadline_optimum import cheapest
 from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from tests.bidbrain.backtest.batch_deadline import Deadline
 from tests.bidbrain.backtest.deadlines import TICK, bill, history, patterns, ratios
@@ -66,8 +66,8 @@ def test_the_optimum_is_the_cheapest_of_all_schedules(up: Bools, work: int, dela
         with pytest.raises(ImpossibleJob):
             cheapest(up, TICK, terms)
         return
-    found = cheapest(up, TICK, terms)
-    assert found.spot_ticks + ratio * found.on_demand_ticks == pytest.approx(expected)
+    spot, on_demand = cheapest(up, TICK, terms)
+    assert spot + ratio * on_demand == pytest.approx(expected)
 
 
 @settings(max_examples=60)
@@ -80,11 +80,11 @@ def test_no_strategy_beats_the_optimum_or_misses(up: Bools, load: float, delay: 
     assume(len(jobs) == 1)
     assume(jobs.ticks[0] == up.size)
     best = cost_ratios(jobs, optimal(jobs))
-    schemes: list[BatchStrategy] = [Greedy(), UniformProgress(), Deadline(terms, [drawn])]
+    schemes: list[BatchStrategy] = [greedy, uniform_progress, Deadline(terms, [drawn])]
     for scheme in schemes:
         outcome = replay(jobs, scheme, keep_course=True)
-        assert not outcome.missed.any(), scheme.name
-        assert cost_ratios(jobs, outcome)[0] >= best[0] - 1e-9, scheme.name
+        assert not outcome.missed.any(), scheme
+        assert cost_ratios(jobs, outcome)[0] >= best[0] - 1e-9, scheme
         assert outcome.course is not None
         cost, done = bill(outcome.course[0].tolist(), up.tolist(), TICK, terms)
         assert done
@@ -94,20 +94,20 @@ def test_no_strategy_beats_the_optimum_or_misses(up: Bools, load: float, delay: 
 def test_solved_by_hand() -> None:
     # Work 60 and delay 10 in ticks of 10. The long spell of 5 ticks gives 40, the short one of 3 gives 20: 8 ticks.
     up = np.array([1, 1, 1, 1, 1, 0, 1, 1, 1, 0], dtype=bool)
-    assert cheapest(up, 10, DeadlineTerms(60, 10, 3.0)) == CheapestSchedule(8, 0)
+    assert cheapest(up, 10, DeadlineTerms(60, 10, 3.0)) == (8, 0)
     # With 70 there are 9 ticks to hold, of which two, the entry and the work, on demand: in the last one alone an entry
     # does no work. The gap between the spells is only one tick long, so on demand has to take the last up tick, too.
-    assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)).on_demand_ticks > 0
+    assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0))[1] > 0
     assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)) == _by_trying(up, DeadlineTerms(70, 10, 3.0))
     # On-demand that costs no more than spot is never left.
-    assert cheapest(up, 10, DeadlineTerms(60, 10, 1.0)) == CheapestSchedule(0, 7)
+    assert cheapest(up, 10, DeadlineTerms(60, 10, 1.0)) == (0, 7)
 
 
-def _by_trying(up: Bools, terms: DeadlineTerms) -> CheapestSchedule:
+def _by_trying(up: Bools, terms: DeadlineTerms) -> tuple[int, int]:
     cost = least_cost(up, 10, terms)
-    found = cheapest(up, 10, terms)
-    assert found.spot_ticks + terms.price_ratio * found.on_demand_ticks == cost
-    return found
+    spot, on_demand = cheapest(up, 10, terms)
+    assert spot + terms.price_ratio * on_demand == cost
+    return spot, on_demand
 
 
 def test_long_windows_use_wider_integers_with_equal_results() -> None:
@@ -117,4 +117,4 @@ def test_long_windows_use_wider_integers_with_equal_results() -> None:
     terms = DeadlineTerms(1_200 * 100, 100, 3.0)
     small, large = cheapest(coarse, 100, terms), cheapest(fine, 10, terms)
     assert fine.size > 1 << 14
-    assert (large.spot_ticks, large.on_demand_ticks) == (10 * small.spot_ticks, 10 * small.on_demand_ticks)
+    assert large == (10 * small[0], 10 * small[1])

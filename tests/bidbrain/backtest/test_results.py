@@ -43,7 +43,7 @@ def test_every_window_is_tested_once_and_after_its_training() -> None:
 
 def test_each_overhead_is_halved_and_doubled_separately() -> None:
     plain = scenario()
-    found = {one.name: one.scenario.overheads for one in variants(plain, 0, OVERHEADS)}
+    found = {one.name: one.scenario.overheads for one in variants(plain, 0, list(OVERHEADS))}
     assert list(found) == ["as it is", *(f"{name} x {factor}" for name in OVERHEADS for factor in ("0.5", "2"))]
     now = plain.overheads
     assert found["lambda x 2"] == replace(now, eviction=2 * now.eviction)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.backtest.scenario import BadEvictions, ByAvailability, ByHazard, ScenarioSpans, deal
+from bidbrain.backtest.scenario import BadEvictions, ByAvailability, ByHazard, deal
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
@@ -23,13 +23,13 @@ def trace(ups: list[int], gap: int = GAP) -> AvailabilityTrace:
     return AvailabilityTrace("drawn", gap, np.array(ups, dtype=np.int64))
 
 
-def spans(train_hours: float, test_hours: float) -> ScenarioSpans:
+def spans(train_hours: float, test_hours: float) -> tuple[Span, Span]:
     middle = START + int(train_hours * HOUR)
-    return ScenarioSpans(Span(START, middle), Span(middle, middle + int(test_hours * HOUR)))
+    return Span(START, middle), Span(middle, middle + int(test_hours * HOUR))
 
 
-def replayed(regime: ByAvailability, known: ScenarioSpans) -> MarketReplay:
-    return regime.replay([series((0, 5), (10_000_000, 5), of=A)], ROOM, known)
+def replayed(regime: ByAvailability, known: tuple[Span, Span]) -> MarketReplay:
+    return regime.replay([series((0, 5), (10_000_000, 5), of=A)], ROOM, *known)
 
 
 levels = st.lists(st.integers(0, 4), min_size=2, max_size=40)
@@ -47,7 +47,7 @@ def test_the_first_shortage_equals_a_linear_scan(ups: list[int], after: int, hel
 def test_a_long_trace_is_replayed_from_the_start_of_training(ups: list[int], tick: int) -> None:
     known = spans(1, 3)
     market_then = replayed(ByAvailability({A: trace(ups)}), known)
-    time = known.test.start + tick * GAP * SECOND + GAP * SECOND // 2
+    time = known[1].start + tick * GAP * SECOND + GAP * SECOND // 2
     share = ups[6 + tick] / max(*ups, 1)
     assert market_then.capacity(A, time) == int(ROOM[A] * share + 1e-9)
 
@@ -56,10 +56,10 @@ def test_a_short_trace_is_cut_in_proportion_and_each_part_repeated_in_its_own_sp
     known = spans(10, 5)
     regime = ByAvailability({A: trace([2, 2, 2, 2, 1, 0])})
     market_then = replayed(regime, known)
-    there = [market_then.capacity(A, known.test.start + tick * GAP * SECOND) for tick in range(6)]
+    there = [market_then.capacity(A, known[1].start + tick * GAP * SECOND) for tick in range(6)]
     assert there == [4, 0, 4, 0, 4, 0]
     # None of the four training ticks shows an eviction.
-    assert regime.learned(known).evidence[0].exposure.evictions == 0
+    assert regime.learned(*known).evidence[0].exposure.evictions == 0
 
 
 def test_capacity_may_be_below_what_the_job_wants() -> None:
@@ -82,7 +82,7 @@ def test_a_trace_of_one_tick_is_refused() -> None:
 def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future: list[bool]) -> None:
     known = spans(10, 8)
     one, other = (
-        ByAvailability({A: trace([int(up) for up in past + later])}).learned(known) for later in (future, future[::-1])
+        ByAvailability({A: trace([int(up) for up in past + later])}).learned(*known) for later in (future, future[::-1])
     )
     assert one == other
 
@@ -90,7 +90,7 @@ def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future:
 def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
     """Up for 50 minutes, down for 10, repeatedly: bought at any of five ticks, evicted after 5 to 1 ticks."""
     known = spans(100, 10)
-    learned = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learned(known)
+    learned = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learned(*known)
     exposure = learned.evidence[0].exposure
     assert exposure.evictions == pytest.approx(100, abs=1)
     assert exposure.hours / exposure.evictions == pytest.approx(3 * GAP / 3600)
@@ -104,7 +104,7 @@ def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
 
 def test_machines_evicted_together_count_once() -> None:
     known = spans(100, 10)
-    one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learned(known).evidence[0] for n in (1, 16))
+    one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learned(*known).evidence[0] for n in (1, 16))
     assert one.exposure.evictions == pytest.approx(sixteen.exposure.evictions)
     assert one.exposure.hours == pytest.approx(sixteen.exposure.hours)
 
@@ -136,7 +136,7 @@ def test_a_draw_depends_only_on_market_and_moment() -> None:
 
 def test_the_hazard_is_estimated_from_machines_running_throughout_training() -> None:
     rates = {A: Mortality(0.5), B: Mortality(0.02)}
-    learned = ByHazard(rates, seed=1).learned(spans(8000, 10))
+    learned = ByHazard(rates, seed=1).learned(*spans(8000, 10))
     for where, mortality in rates.items():
         hazard = learned.hazard(where)
         assert hazard is not None
@@ -146,7 +146,7 @@ def test_the_hazard_is_estimated_from_machines_running_throughout_training() -> 
 
 def test_low_bids_are_still_evicted_by_price() -> None:
     known = series((0, 5), (100, 9), (10_000_000, 9), of=A)
-    market_then = ByHazard({A: Mortality(0.001)}, seed=1).replay([known], ROOM, spans(1, 4))
+    market_then = ByHazard({A: Mortality(0.001)}, seed=1).replay([known], ROOM, *spans(1, 4))
     assert market_then.evicted_at(A, 5, START) == START + 100 * SECOND
     assert market_then.evicted_at(A, 9, START) == DrawnLives({A: Mortality(0.001)}, 1).evicted_at(A, START)
 

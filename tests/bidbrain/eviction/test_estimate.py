@@ -89,7 +89,7 @@ def test_the_present_moves_the_estimate() -> None:
     spikes = [int(np.count_nonzero(series.window(t - 3 * HOUR, t).prices > 1_040_000)) for t in recent]
     restless = next(t for t, n in zip(recent, spikes, strict=True) if n >= 5 and series.price_at(t) < 1_040_000)
     calm = next(t for t, n in zip(recent, spikes, strict=True) if n == 0)
-    high, low = (price_outlook(markets, HOUR, t).estimate for t in (restless, calm))
+    high, low = (price_outlook(markets, HOUR, t) for t in (restless, calm))
     assert high.probability > 0.5
     assert low.probability < 0.15
     assert low.high < high.low
@@ -102,15 +102,9 @@ def test_the_future_of_any_market_changes_nothing() -> None:
     assert price_outlook(markets, HOUR, at) == price_outlook(known, HOUR, at)
 
 
-def test_the_historical_share_is_exact_up_to_the_moment() -> None:
-    markets, at = moody_markets(), START + 9 * DAY + 12345
-    exact = CrossingHistory(markets[0][0].window(START, at), HOUR).at_delta(10_000)
-    assert price_outlook(markets, HOUR, at).historical == exact
-
-
 def test_crossings_seen_nowhere_have_probability_zero_and_an_upper_bound() -> None:
     markets: list[tuple[PriceSeries, Bid]] = [(flat(f"t{i}.large", 10), FixedBid(2_000_000)) for i in range(3)]
-    estimate = price_outlook(markets, HOUR, START + 9 * DAY).estimate
+    estimate = price_outlook(markets, HOUR, START + 9 * DAY)
     assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (0.0, 0.0, None)
     assert 0 < estimate.high < 0.03
     assert estimate.observations == pytest.approx(9 * 24 - 1)
@@ -121,9 +115,10 @@ def test_a_bid_below_the_price_uses_the_starts_that_could_hold_it() -> None:
     markets = moody_markets(bid=FixedBid(1_020_000))
     series = markets[0][0]
     spike = int(series.times[np.flatnonzero(series.prices > 1_040_000)[-1]])
-    outlook = price_outlook(markets, HOUR, spike)
-    assert outlook.estimate.probability == outlook.historical.share > 0
-    assert "no machine could be started" in outlook.estimate.basis
+    estimate = price_outlook(markets, HOUR, spike)
+    exact = CrossingHistory(series.window(START, spike), HOUR).at_bid(1_020_000)
+    assert estimate.probability == exact.share > 0
+    assert "no machine could be started" in estimate.basis
 
 
 def test_a_window_longer_than_the_history_is_refused() -> None:
@@ -143,7 +138,7 @@ def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
         last_hour = series.window(at - HOUR, at).prices
         if series.price_at(at) > 1_040_000:
             continue
-        estimate = price_outlook(asked, HOUR, at).estimate
+        estimate = price_outlook(asked, HOUR, at)
         held.append(estimate.low <= truth[bool(np.mean(last_hour != 1_000_000) > 0.5)] <= estimate.high)
         widths.append(estimate.high - estimate.low)
     assert np.mean(held) > 0.9

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bidbrain.forecast.live_rules import Seldom
+from bidbrain.forecast.live_rules import RareLooks
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
@@ -33,20 +33,20 @@ def held(since: int, allocation: int = 0) -> Holding:
     return Holding(allocation, RENT, since, since + MINUTE)
 
 
-def waits(strategy: Seldom, situation: Situation) -> int:
+def waits(strategy: RareLooks, situation: Situation) -> int:
     wake_at = strategy.decide(situation).wake_at
     assert wake_at is not None
     return wake_at - situation.now
 
 
 def test_the_second_look_at_the_same_machines_is_followed_by_a_pause() -> None:
-    strategy, machines = Seldom(Polls(), 20 * MINUTE), held(NOW)
+    strategy, machines = RareLooks(Polls(), 20 * MINUTE), held(NOW)
     assert waits(strategy, at(NOW + 2 * MINUTE, machines)) == 2 * MINUTE
     assert waits(strategy, at(NOW + 4 * MINUTE, machines)) == 20 * MINUTE
 
 
 def test_no_pause_passes_the_end_of_a_paid_hour() -> None:
-    strategy, machines = Seldom(Polls(), 20 * MINUTE), (held(NOW), held(NOW - 25 * MINUTE, 1))
+    strategy, machines = RareLooks(Polls(), 20 * MINUTE), (held(NOW), held(NOW - 25 * MINUTE, 1))
     strategy.decide(at(NOW + 20 * MINUTE, *machines))
     assert waits(strategy, at(NOW + 22 * MINUTE, *machines)) == 11 * MINUTE  # 2 minutes before the second's hour ends
     assert waits(strategy, at(NOW + 33 * MINUTE, *machines)) == 20 * MINUTE
@@ -65,12 +65,12 @@ def test_no_pause_passes_the_end_of_a_paid_hour() -> None:
 def test_while_something_happens_it_looks_as_often_as_before(
     actions: tuple[Return, ...], machines: tuple[Holding, ...]
 ) -> None:
-    strategy = Seldom(Polls(actions), 20 * MINUTE)
+    strategy = RareLooks(Polls(actions), 20 * MINUTE)
     assert [waits(strategy, at(NOW + minute * MINUTE, *machines)) for minute in (2, 4, 6)] == [2 * MINUTE] * 3
 
 
 def test_other_machines_are_looked_at_soon() -> None:
-    strategy = Seldom(Polls(), 20 * MINUTE)
+    strategy = RareLooks(Polls(), 20 * MINUTE)
     for minute in (2, 4):
         strategy.decide(at(NOW + minute * MINUTE, held(NOW)))
     assert waits(strategy, at(NOW + 6 * MINUTE, held(NOW, 1))) == 2 * MINUTE

@@ -92,7 +92,7 @@ def random_scenario(seed: int, *, sharing: bool) -> ClusterSimulation:
 class Whim:
     """Random shares, the same for the same jobs; some jobs have none as long as others have some."""
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
         """The shares neither sum to one nor fit the cluster: the mechanism has to handle that."""
         rows = len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
         rng = np.random.default_rng([int(name) for name in problem.jobs.ids])
@@ -107,7 +107,7 @@ class Fixed:
 
     shares: Mapping[str, Sequence[float]]
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
         """By the jobs' names."""
         return ClusterAllocation(np.array([self.shares[name] for name in problem.jobs.ids]), np.zeros(0), 0.0)
 
@@ -188,7 +188,7 @@ class _Slow:
             if len(row) == 1:
                 self.owed[row[0], j] += share * elapsed - (self.time[row, j] - self.start[row, j])
         problem = self._problem()
-        shares = self.policy.allocate(problem, self.warm).shares
+        shares = self.policy(problem, self.warm).shares
         rows: list[Row] = [(m,) for m in self.there]
         if problem.pairs is not None:
             rows += [tuple(self.there[i] for i in pair) for pair in problem.pairs.members.tolist()]

@@ -9,7 +9,7 @@ import pytest
 
 from bidbrain.gavel.policies.deadline_packing import FreeTime, lateness, packed
 from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, cheapest
-from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
+from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem
 from tests.bidbrain.gavel.problems import assert_valid, problem
 from tests.bidbrain.gavel.test_policies_cost import over_all_intervals
@@ -49,10 +49,10 @@ def test_plans_are_possible_and_nearly_the_best(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked = colliding(rng, int(rng.integers(4, 8)), 2)
     whole = batch(asked)
-    found, best = lateness(whole), most_kept(asked)
+    (late, price), best = lateness(whole), most_kept(asked)
     # Never fewer than can be kept: it is a bound.
-    assert len(whole.left) - found.late.sum() >= best - 1e-6
-    kept, plan, done = packed(whole, found)
+    assert len(whole.left) - late.sum() >= best - 1e-6
+    kept, plan, done = packed(whole, late, price)
     assert best - 1 <= len(kept) <= best
     assert (done[kept] == 1).all()
     assert (plan.seconds / whole.alone[kept]).sum(axis=1) == pytest.approx(np.ones(len(kept)), rel=1e-6)
@@ -69,7 +69,7 @@ def test_over_many_seeds_hardly_a_deadline_is_given_up_needlessly() -> None:
     for seed in range(100, 140):
         asked = colliding(np.random.default_rng(seed), 6, 2)
         whole = batch(asked)
-        lost += most_kept(asked) - len(packed(whole, lateness(whole))[0])
+        lost += most_kept(asked) - len(packed(whole, *lateness(whole))[0])
         deadlines += 6
     assert lost <= 0.02 * deadlines
 
@@ -77,7 +77,7 @@ def test_over_many_seeds_hardly_a_deadline_is_given_up_needlessly() -> None:
 @pytest.mark.parametrize(("count", "workers"), [(90, 2), (150, 8), (150, 90)])
 def test_many_deadlines_are_planned_with_what_the_rest_would_take(count: int, workers: int) -> None:
     asked = colliding(np.random.default_rng(count + workers), count, workers)
-    found = MinCostSlo().allocate(asked)
+    found = min_cost_slo_policy(asked)
     assert_valid(asked, found)
     assert found.hours is not None
     jobs = asked.jobs
@@ -94,7 +94,7 @@ def test_many_deadlines_are_planned_with_what_the_rest_would_take(count: int, wo
 @pytest.mark.parametrize("count", [30, 70])
 def test_the_plan_costs_little_more_than_the_exact_one(count: int) -> None:
     whole = batch(colliding(np.random.default_rng(count), count, count // 5))
-    kept, plan, _ = packed(whole, lateness(whole))
+    kept, plan, _ = packed(whole, *lateness(whole))
     assert len(kept) == count
     assert cheapest(whole).usd * (1 - 1e-6) <= plan.usd <= cheapest(whole).usd * 1.1
 
@@ -104,8 +104,8 @@ def test_jobs_that_did_not_fit_are_tried_again_by_exact_programs() -> None:
     more = 0
     for seed in range(4):
         asked = colliding(np.random.default_rng([seed, 7]), 80, 2)
-        placed, _, _ = packed(batch(asked), lateness(batch(asked)))
-        answer = MinCostSlo().allocate(asked)
+        placed, _, _ = packed(batch(asked), *lateness(batch(asked)))
+        answer = min_cost_slo_policy(asked)
         kept = len(asked.jobs.ids) - len(answer.infeasible)
         assert kept >= len(placed)
         more += kept - len(placed)

@@ -78,18 +78,18 @@ def different_jobs(count: int, scale: int = 1) -> AllocationProblem:
 
 def test_where_no_job_can_run_the_level_is_zero() -> None:
     """Many different jobs, each of which needs more workers than there are."""
-    allocation = policy_named("max-min-fairness").allocate(different_jobs(320, scale=1000))
+    allocation = policy_named("max-min-fairness")(different_jobs(320, scale=1000))
     assert allocation.objective == 0.0
     assert not allocation.shares.any()
 
 
 def test_a_gap_that_does_not_close_is_left_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = different_jobs(310)
-    expected = policy_named("max-min-fairness").allocate(asked).objective
+    expected = policy_named("max-min-fairness")(asked).objective
     monkeypatch.setattr(interior, "_MOST_STEPS", 1)
     ones = np.ones((2, 1))
     with pytest.raises(SolverFailed, match="not reached within 1e-07"):
         center(CenterProgram(ones, ones > 0, np.array([1.0, 0.5]), np.ones(2), np.ones(1)), EXACT)
     for centered in (False, True):
-        allocation = policy_named("max-min-fairness").allocate(replace(asked, centered=centered))
+        allocation = policy_named("max-min-fairness")(replace(asked, centered=centered))
         assert allocation.objective == pytest.approx(expected, rel=1e-6)

@@ -11,8 +11,8 @@ from scipy.optimize import linprog
 from bidbrain.arrays import Floats
 from bidbrain.gavel.lp import CannotHold
 from bidbrain.gavel.policies import Agnostic, Policy, policy_named
-from bidbrain.gavel.policies.linear import MakespanWithinBudget, MaxThroughput, MinCost
-from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
+from bidbrain.gavel.policies.linear import makespan_within_budget_policy, max_throughput_policy, min_cost_policy
+from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
@@ -26,11 +26,11 @@ def test_min_cost_and_max_throughput_are_optima_of_dense_programs(seed: int) -> 
         asked = with_pairs(asked, rng)
     assert asked.cluster.usd_per_hour is not None
     prices: tuple[tuple[Policy, Floats], ...] = (
-        (MinCost(), asked.cluster.usd_per_hour),
-        (MaxThroughput(), np.ones(len(asked.cluster.types))),
+        (min_cost_policy, asked.cluster.usd_per_hour),
+        (max_throughput_policy, np.ones(len(asked.cluster.types))),
     )
     for policy, price in prices:
-        found = policy.allocate(asked)
+        found = policy(asked)
         assert_valid(asked, found)
         dense = Dense(asked)
         per_price = dense.throughput / np.tile(price, dense.size // dense.n)
@@ -41,7 +41,7 @@ def test_min_cost_and_max_throughput_are_optima_of_dense_programs(seed: int) -> 
 
 
 def test_each_job_gets_time_where_it_is_cheapest_for_it() -> None:
-    found = MinCost().allocate(problem([[40, 10], [100, 60]], [2, 2], prices=[2, 1]))
+    found = min_cost_policy(problem([[40, 10], [100, 60]], [2, 2], prices=[2, 1]))
     assert found.shares == pytest.approx(np.array([[1, 0], [0, 1]]))
     assert found.notes["sum_of_steps_per_dollar"] == pytest.approx(3600 * (40 / 2 + 60))
 
@@ -103,7 +103,7 @@ def over_all_intervals(asked: AllocationProblem, jobs: list[int]) -> float | Non
 @pytest.mark.parametrize("seed", range(80))
 def test_min_cost_slo_is_the_optimum_over_all_intervals(seed: int) -> None:
     asked = hurried(np.random.default_rng(seed))
-    found = MinCostSlo().allocate(asked)
+    found = min_cost_slo_policy(asked)
     assert_valid(asked, found)
     assert found.hours is not None
     jobs, price = asked.jobs, asked.cluster.usd_per_hour
@@ -133,7 +133,7 @@ def test_over_twelve_decades_of_prices_the_cost_is_the_least(seed: int) -> None:
     prices = 10 ** rng.uniform(-6, 6, len(cluster.types))
     slo = jobs.steps / jobs.throughputs.max(axis=1) * rng.uniform(1, 4, len(jobs.ids))
     asked = replace(asked, cluster=replace(cluster, usd_per_hour=prices), jobs=replace(jobs, slo_seconds=slo))
-    found = MinCostSlo().allocate(asked)
+    found = min_cost_slo_policy(asked)
     assert found.cost_usd is not None
     if found.infeasible:
         return
@@ -151,7 +151,7 @@ def test_only_the_passed_deadline_is_given_up_and_reported_with_what_it_would_ta
         slo_seconds=[1000, 4000],
         elapsed_seconds=[1200, 0],
     )
-    found = MinCostSlo().allocate(asked)
+    found = min_cost_slo_policy(asked)
     assert len(found.infeasible) == 1
     assert "job 'j0': its deadline cannot be kept: -200 s are left" in found.infeasible[0]
     assert "set slo_seconds to at least 1560" in found.infeasible[0]
@@ -161,7 +161,7 @@ def test_only_the_passed_deadline_is_given_up_and_reported_with_what_it_would_ta
 
 
 def test_an_impossible_deadline_is_distinguished_from_a_crowded_out_one() -> None:
-    found = MinCostSlo().allocate(problem([[10, 1]], [1, 1], prices=[4, 1], steps=[3600], slo_seconds=[359]))
+    found = min_cost_slo_policy(problem([[10, 1]], [1, 1], prices=[4, 1], steps=[3600], slo_seconds=[359]))
     (said,) = found.infeasible
     assert "359 s are left, but alone on its fastest type it takes 360 s; set slo_seconds to at least 360" in said
     assert found.cost_usd == pytest.approx(4 * 0.1)
@@ -169,7 +169,7 @@ def test_an_impossible_deadline_is_distinguished_from_a_crowded_out_one() -> Non
 
 def test_deadlines_that_cannot_all_be_kept_are_given_up_one_by_one() -> None:
     asked = problem([[1], [1], [1]], [1], prices=[1], steps=[100, 100, 100], slo_seconds=[150, 150, 1000])
-    found = MinCostSlo().allocate(asked)
+    found = min_cost_slo_policy(asked)
     assert len(found.infeasible) == 1
     assert "cannot be kept together with the others" in found.infeasible[0]
     assert "it lacks 0.0139 h on 't0': add workers, or give it 200 s or more" in found.infeasible[0]
@@ -177,7 +177,7 @@ def test_deadlines_that_cannot_all_be_kept_are_given_up_one_by_one() -> None:
 
 def test_jobs_without_deadlines_use_the_remaining_workers() -> None:
     asked = problem([[1, 3], [1, 2]], [1, 1], prices=[1, 1], steps=[300, 300], slo_seconds=[100, np.inf])
-    found = MinCostSlo().allocate(asked)
+    found = min_cost_slo_policy(asked)
     assert found.shares == pytest.approx(np.array([[0, 1], [1, 0]]), abs=1e-7)
     assert found.cost_usd == pytest.approx((100 + 150) / 3600)
 
@@ -197,7 +197,7 @@ def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) ->
         usable = dense.throughput[m] > 0
         cheapest += work[m] * (cost[usable] / dense.throughput[m, usable]).min()
     budget = float(max(1e-9, cheapest) * rng.uniform(1.01, 3))
-    found = MakespanWithinBudget().allocate(replace(asked, budget_usd=budget))
+    found = makespan_within_budget_policy(replace(asked, budget_usd=budget))
     if not dense.runs.any():
         assert found.objective == 0
         return
@@ -216,7 +216,7 @@ def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) ->
 def test_within_a_budget_short_jobs_finish_next_to_a_very_long_one() -> None:
     """Twelve decades between the jobs: the plan still includes the short ones."""
     asked = problem([[1e6, 1], [1, 1e6], [1e-4, 1e-3]], [1, 1], prices=[1, 1], steps=[1e3, 1e4, 1e9])
-    found = MakespanWithinBudget().allocate(replace(asked, budget_usd=1e12))
+    found = makespan_within_budget_policy(replace(asked, budget_usd=1e12))
     assert found.objective == pytest.approx(1e9 / 1e-3)
     assert found.hours is not None
     done = (found.hours * 3600 * asked.jobs.throughputs).sum(axis=1)
@@ -225,7 +225,7 @@ def test_within_a_budget_short_jobs_finish_next_to_a_very_long_one() -> None:
 
 
 def test_a_batch_without_steps_costs_nothing() -> None:
-    found = MakespanWithinBudget().allocate(replace(problem([[1]], [1], prices=[1], steps=[0]), budget_usd=1.0))
+    found = makespan_within_budget_policy(replace(problem([[1]], [1], prices=[1], steps=[0]), budget_usd=1.0))
     assert (found.objective, found.cost_usd) == (0.0, 0.0)
     assert found.hours is not None
     assert not found.hours.any()
@@ -233,31 +233,31 @@ def test_a_batch_without_steps_costs_nothing() -> None:
 
 def test_fairness_weights_do_not_affect_policies_that_maximize_a_sum() -> None:
     """The paper's objectives have no weights there."""
-    for policy in (MinCost(), MaxThroughput()):
+    for policy in (min_cost_policy, max_throughput_policy):
         plain, heavy = (problem([[4, 1], [4, 2]], [1, 1], prices=[1, 1], weight=[w, 1]) for w in (1, 9))
-        assert policy.allocate(plain).objective == policy.allocate(heavy).objective == pytest.approx(1.5)
+        assert policy(plain).objective == policy(heavy).objective == pytest.approx(1.5)
 
 
 def test_an_insufficient_budget_is_refused_with_the_least_cost() -> None:
     asked = replace(problem([[1, 2]], [1, 1], prices=[1, 4], steps=[3600]), budget_usd=0.5)
     with pytest.raises(CannotHold, match=r"budget_usd: 0\.5 is too low: .* at least 1 dollars"):
-        MakespanWithinBudget().allocate(asked)
+        makespan_within_budget_policy(asked)
 
 
 @pytest.mark.parametrize("name", ["min-cost", "min-cost-slo", "makespan-within-budget"])
 def test_missing_prices_are_refused(name: str) -> None:
     with pytest.raises(BadProblem, match="prices: missing"):
-        policy_named(name).allocate(replace(problem([[1]], [1]), budget_usd=1.0))
+        policy_named(name)(replace(problem([[1]], [1]), budget_usd=1.0))
     with pytest.raises(BadProblem, match=r"prices\.t0: 0 is not a price"):
-        policy_named(name).allocate(replace(problem([[1]], [1], prices=[0]), budget_usd=1.0))
+        policy_named(name)(replace(problem([[1]], [1], prices=[0]), budget_usd=1.0))
 
 
 def test_a_missing_budget_is_refused() -> None:
     with pytest.raises(BadProblem, match="budget_usd: missing"):
-        MakespanWithinBudget().allocate(problem([[1]], [1], prices=[1]))
+        makespan_within_budget_policy(problem([[1]], [1], prices=[1]))
 
 
 def test_agnostic_cost_policies_pay_real_time() -> None:
     asked = problem([[1, 3], [1, 2]], [1, 3], prices=[1, 2], steps=[300, 300], slo_seconds=[900, np.inf])
-    for policy in (MinCost(), MinCostSlo()):
-        assert_valid(asked, Agnostic(policy).allocate(asked))
+    for policy in (min_cost_policy, min_cost_slo_policy):
+        assert_valid(asked, Agnostic(policy)(asked))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies.fairness import MaxMinFairness
-from bidbrain.gavel.policies.hierarchical import Hierarchical
+from bidbrain.gavel.policies.fairness import max_min_fairness_policy
+from bidbrain.gavel.policies.hierarchical import hierarchical_policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, of_entities, problem, random_problem, with_pairs
@@ -17,7 +17,7 @@ from tests.bidbrain.gavel.problems import assert_valid, of_entities, problem, ra
 
 def test_the_published_water_filling() -> None:
     asked = problem([[1]] * 4, [4], weight=[3, 1, 1, 1])
-    found = Hierarchical().allocate(asked)
+    found = hierarchical_policy(asked)
     assert found.objective == pytest.approx(1 / 3)
     assert found.shares.ravel() == pytest.approx(np.ones(4), abs=1e-6)
 
@@ -25,7 +25,7 @@ def test_the_published_water_filling() -> None:
 def test_entities_share_by_weight_and_jobs_within_by_theirs() -> None:
     asked = of_entities(problem([[1]] * 4, [1], weight=[1, 3, 1, 1]), "research", "research", "product", "product")
     entities = (Entity("research", 1.0), Entity("product", 3.0))
-    found = Hierarchical().allocate(replace(asked, entities=entities))
+    found = hierarchical_policy(replace(asked, entities=entities))
     assert found.shares.ravel() == pytest.approx([0.25 / 4, 0.75 / 4, 0.375, 0.375], abs=1e-6)
 
 
@@ -34,13 +34,13 @@ def test_a_fifo_entity_serves_its_first_job_and_passes_on_the_rest() -> None:
     share."""
     asked = of_entities(problem([[1]] * 5, [3], arrival=[2, 0, 1, 0, 0]), "queue", "queue", "queue", "fair", "fair")
     entities = (Entity("queue", 1.0, "fifo"), Entity("fair", 1.0))
-    found = Hierarchical().allocate(replace(asked, entities=entities))
+    found = hierarchical_policy(replace(asked, entities=entities))
     assert found.shares.ravel() == pytest.approx([0, 1, 0.5, 0.75, 0.75], abs=1e-6)
 
 
 def test_unused_share_of_an_entity_goes_to_the_others() -> None:
     asked = of_entities(problem([[1, 0], [1, 1], [1, 1]], [1, 2]), "a", "b", "b")
-    found = Hierarchical().allocate(replace(asked, entities=(Entity("a", 5.0), Entity("b", 1.0))))
+    found = hierarchical_policy(replace(asked, entities=(Entity("a", 5.0), Entity("b", 1.0))))
     assert found.shares.sum() == pytest.approx(3.0, abs=1e-6)
 
 
@@ -87,13 +87,13 @@ def test_water_filling_is_the_lexicographic_optimum(seed: int) -> None:
     asked = random_problem(rng, spread=1.5, most_jobs=7)
     if seed % 4 == 0:
         asked = with_pairs(asked, rng)
-    found = Hierarchical().allocate(asked)
+    found = hierarchical_policy(asked)
     assert_valid(asked, found)
     runs = equal_share(asked) > 0
     expected = lexicographic(asked, asked.jobs.weight)
     assert found.effective_throughput[runs] == pytest.approx(expected[runs].tolist(), rel=1e-4)
     if asked.pairs is None or runs.all():
-        assert found.objective == pytest.approx(MaxMinFairness().allocate(asked).objective, rel=1e-6)
+        assert found.objective == pytest.approx(max_min_fairness_policy(asked).objective, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -107,7 +107,7 @@ def test_many_copies_of_jobs_and_workers_change_no_level(seed: int) -> None:
         for name in ("weight", "steps", "elapsed_seconds", "slo_seconds", "arrival")
     }
     many = problem(np.tile(asked.jobs.throughputs, (copies, 1)), asked.cluster.workers * copies, **columns)
-    found = Hierarchical().allocate(many)
+    found = hierarchical_policy(many)
     assert_valid(many, found)
     runs = np.tile(equal_share(asked) > 0, copies)
     expected = np.tile(lexicographic(asked, asked.jobs.weight), copies)
@@ -121,13 +121,13 @@ def test_an_entity_of_jobs_without_competition_within_is_like_a_weight(seed: int
     asked = random_problem(rng, spread=1.5)
     names = [f"e{m}" for m in range(len(asked.jobs.ids))]
     entities = tuple(Entity(name, float(w)) for name, w in zip(names, asked.jobs.weight, strict=True))
-    apart = Hierarchical().allocate(replace(of_entities(asked, *names), entities=entities))
-    together = Hierarchical().allocate(asked)
+    apart = hierarchical_policy(replace(of_entities(asked, *names), entities=entities))
+    together = hierarchical_policy(asked)
     assert apart.effective_throughput == pytest.approx(together.effective_throughput.tolist(), rel=1e-5, abs=1e-9)
 
 
 def test_unknown_entities_are_refused() -> None:
     with pytest.raises(BadProblem, match="entity 'x' is not among the entities"):
-        Hierarchical().allocate(of_entities(problem([[1]], [1]), "x"))
+        hierarchical_policy(of_entities(problem([[1]], [1]), "x"))
     with pytest.raises(BadProblem, match="entity 'x' has policy 'lottery'"):
-        Hierarchical().allocate(replace(of_entities(problem([[1]], [1]), "x"), entities=(Entity("x", 1.0, "lottery"),)))
+        hierarchical_policy(replace(of_entities(problem([[1]], [1]), "x"), entities=(Entity("x", 1.0, "lottery"),)))

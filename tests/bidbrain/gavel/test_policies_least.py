@@ -9,7 +9,7 @@ import pytest
 
 from bidbrain.gavel.policies import Agnostic, Policy, Warm
 from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.fairness import FinishTimeFairness, Makespan, MaxMinFairness
+from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
@@ -18,13 +18,13 @@ SEEDS = range(100)
 
 
 def test_the_published_three_jobs() -> None:
-    found = MaxMinFairness().allocate(problem([[40, 10], [12, 4], [100, 50]], [1, 1]))
+    found = max_min_fairness_policy(problem([[40, 10], [12, 4], [100, 50]], [1, 1]))
     assert found.shares == pytest.approx(np.array([[0.4545, 0], [0.4545, 0.0909], [0.0909, 0.9091]]), abs=1e-4)
     assert found.effective_throughput == pytest.approx([18.1818, 5.8182, 54.5455], abs=1e-3)
 
 
 def test_weights_and_scales_share_one_type_in_proportion() -> None:
-    found = MaxMinFairness().allocate(problem([[7], [7], [7]], [2], weight=[1, 2, 1], scale=[1, 1, 2]))
+    found = max_min_fairness_policy(problem([[7], [7], [7]], [2], weight=[1, 2, 1], scale=[1, 1, 2]))
     # scale / w x is equal: x = z, 2 z, z / 2, and z + 2 z + 2 z / 2 = 2.
     assert found.shares.ravel() == pytest.approx([0.5, 1.0, 0.25])
 
@@ -35,7 +35,7 @@ def test_max_min_fairness_is_the_optimum_of_a_dense_program(seed: int) -> None:
     asked = random_problem(rng)
     if seed % 3 == 0:
         asked = with_pairs(asked, rng)
-    found = MaxMinFairness().allocate(asked)
+    found = max_min_fairness_policy(asked)
     assert_valid(asked, found)
     need = asked.jobs.weight * equal_share(asked) / asked.jobs.scale
     assert found.objective == pytest.approx(Dense(asked, extra=1).least(need), rel=1e-6)
@@ -50,14 +50,14 @@ def test_makespan_is_the_optimum_of_a_dense_program(seed: int) -> None:
     asked = random_problem(rng)
     if seed % 3 == 0:
         asked = with_pairs(asked, rng)
-    found = Makespan().allocate(asked)
+    found = makespan_policy(asked)
     assert_valid(asked, found)
     rate = Dense(asked, extra=1).least(asked.jobs.steps)
     assert found.objective == pytest.approx(1 / rate if rate else 0.0, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("policy", [Makespan(), FinishTimeFairness()])
+@pytest.mark.parametrize("policy", [makespan_policy, finish_time_fairness_policy])
 def test_jobs_with_very_different_needs_all_get_their_level(policy: Policy, seed: int) -> None:
     """Nine decades between the steps of the jobs: the smallest job is done in time as well."""
     rng = np.random.default_rng(4000 + seed)
@@ -65,13 +65,13 @@ def test_jobs_with_very_different_needs_all_get_their_level(policy: Policy, seed
     asked = replace(asked, jobs=replace(asked.jobs, steps=10 ** rng.uniform(0, 9, len(asked.jobs.ids))))
     if seed % 3 == 0:
         asked = with_pairs(asked, rng)
-    found, runs = policy.allocate(asked), Dense(asked).runs
+    found, runs = policy(asked), Dense(asked).runs
     assert_valid(asked, found)
     jobs, alone = asked.jobs, (asked.jobs.throughputs * isolated_shares(asked)).sum(axis=1)
     left = jobs.steps[runs] / found.effective_throughput[runs]
     past = jobs.elapsed_seconds[runs]
     rho = (past + left) / (past + jobs.steps[runs] / alone[runs])
-    missed = (left if isinstance(policy, Makespan) else rho).max(initial=0.0)
+    missed = (left if policy is makespan_policy else rho).max(initial=0.0)
     assert missed <= found.objective * (1 + 1e-6)
 
 
@@ -79,7 +79,7 @@ def test_jobs_with_very_different_needs_all_get_their_level(policy: Policy, seed
 @pytest.mark.parametrize("seed", range(40))
 def test_finish_time_fairness_is_where_a_bisection_ends(seed: int) -> None:
     asked = random_problem(np.random.default_rng(2000 + seed))
-    found = FinishTimeFairness().allocate(asked)
+    found = finish_time_fairness_policy(asked)
     assert_valid(asked, found)
     dense = Dense(asked, extra=1)
     if not dense.runs.any():
@@ -98,13 +98,13 @@ def test_finish_time_fairness_is_where_a_bisection_ends(seed: int) -> None:
 
 
 def test_finish_time_fairness_slows_no_job_down_on_identical_workers() -> None:
-    found = FinishTimeFairness().allocate(problem([[2], [3], [5]], [3], steps=[10, 20, 30]))
+    found = finish_time_fairness_policy(problem([[2], [3], [5]], [3], steps=[10, 20, 30]))
     assert found.objective == pytest.approx(1.0)
 
 
 def test_a_kept_program_gives_the_result_of_a_new_one() -> None:
     """Jobs come and go, are identical or not, change weights, and the cluster changes."""
-    rng, warm, policy = np.random.default_rng(0), Warm(), MaxMinFairness()
+    rng, warm, policy = np.random.default_rng(0), Warm(), max_min_fairness_policy
     kinds = 10 ** rng.uniform(-1, 1, (6, 3))
     rows = list(rng.integers(0, 6, 12))
     for call in range(60):
@@ -114,9 +114,9 @@ def test_a_kept_program_gives_the_result_of_a_new_one() -> None:
             rows.append(int(rng.integers(0, 6)))
         t = kinds[rows] * (1.0 if call % 7 else rng.uniform(0.5, 1, (len(rows), 1)))
         asked = problem(t, [3, 3, 4 + call // 20], weight=np.where(np.array(rows) == 2, 3.0, 1.0))
-        found = policy.allocate(asked, warm)
+        found = policy(asked, warm)
         assert_valid(asked, found)
-        assert found.objective == pytest.approx(policy.allocate(asked).objective, rel=1e-7), call
+        assert found.objective == pytest.approx(policy(asked).objective, rel=1e-7), call
         assert found.effective_throughput.sum() > 0
 
 
@@ -125,7 +125,7 @@ def test_a_start_from_the_prices_of_a_sample_ends_at_the_optimum() -> None:
     t = rng.uniform(1, 10, (500, 1)) * np.sort(rng.uniform(0.2, 1, (500, 3)), axis=1)
     for workers in ([40, 40, 40], [200, 200, 200], [30, 60, 300]):
         asked = problem(t, workers)
-        found = MaxMinFairness().allocate(asked)
+        found = max_min_fairness_policy(asked)
         assert_valid(asked, found)
         dense = Dense(asked, extra=1)
         assert found.objective == pytest.approx(dense.least(equal_share(asked)), rel=1e-7)
@@ -134,18 +134,23 @@ def test_a_start_from_the_prices_of_a_sample_ends_at_the_optimum() -> None:
 def test_capacity_left_by_the_bottleneck_is_distributed() -> None:
     """One job can use only the slow type: the others are not held at its level."""
     asked = problem([[0, 1], [10, 1], [10, 1]], [2, 1])
-    found = MaxMinFairness().allocate(asked)
+    found = max_min_fairness_policy(asked)
     assert found.shares[1:].sum() == pytest.approx(2.0)
 
 
-LIFTING: list[Policy] = [MaxMinFairness(), Makespan(), FinishTimeFairness(), Agnostic(MaxMinFairness())]
+LIFTING: list[Policy] = [
+    max_min_fairness_policy,
+    makespan_policy,
+    finish_time_fairness_policy,
+    Agnostic(max_min_fairness_policy),
+]
 
 
 @pytest.mark.parametrize("policy", LIFTING)
 class TestDegenerate:
     def test_a_job_that_fits_nowhere_is_named_and_the_others_have_their_optimum(self, policy: Policy) -> None:
         asked = problem([[1.0, 2.0], [0.0, 0.0], [3.0, 1.0], [1.0, 1.0]], [2, 2], scale=[1, 1, 1, 4])
-        found = policy.allocate(asked)
+        found = policy(asked)
         assert [line.split(" runs ")[0] for line in found.infeasible] == ["job 'j1'", "job 'j3'"]
         assert "add 't0' workers or lower its scale" in found.infeasible[1]
         assert found.shares[[1, 3]].sum() == 0
@@ -153,28 +158,28 @@ class TestDegenerate:
         assert found.shares[[0, 2]].sum() == pytest.approx(2.0)
 
     def test_no_workers_and_no_jobs(self, policy: Policy) -> None:
-        none = policy.allocate(problem([[1.0, 2.0]], [0, 0]))
+        none = policy(problem([[1.0, 2.0]], [0, 0]))
         assert (none.objective, none.shares.sum(), len(none.infeasible)) == (0.0, 0.0, 1)
-        empty = policy.allocate(problem(np.zeros((0, 2)), [1, 1]))
+        empty = policy(problem(np.zeros((0, 2)), [1, 1]))
         assert empty.shares.shape == (0, 2)
 
     def test_identical_jobs_get_the_same(self, policy: Policy) -> None:
-        found = policy.allocate(problem([[3.0, 1.0]] * 5, [1, 2]))
+        found = policy(problem([[3.0, 1.0]] * 5, [1, 2]))
         assert found.effective_throughput == pytest.approx(np.full(5, found.effective_throughput[0]))
 
     def test_throughputs_over_nine_decades(self, policy: Policy) -> None:
         asked = problem([[1e9, 1.0], [1.0, 1e9], [1e-3, 1e6]], [1, 1], steps=[1e9, 1e9, 1e6])
-        assert_valid(asked, policy.allocate(asked))
+        assert_valid(asked, policy(asked))
 
 
 def test_unknown_steps_are_refused() -> None:
     with pytest.raises(BadProblem, match="job 'j1': steps: missing: makespan"):
-        Makespan().allocate(problem([[1], [1]], [1], steps=[1, np.inf]))
+        makespan_policy(problem([[1], [1]], [1], steps=[1, np.inf]))
 
 
 def test_agnostic_policies_see_neither_type_nor_speed() -> None:
     asked = problem([[40, 10], [12, 4], [100, 50]], [1, 3])
-    found = Agnostic(MaxMinFairness()).allocate(asked)
+    found = Agnostic(max_min_fairness_policy)(asked)
     assert_valid(asked, found)
     assert found.shares == pytest.approx(np.array([[0.25, 0.75]] * 3))
     assert found.effective_throughput == pytest.approx((asked.jobs.throughputs @ [0.25, 0.75]).tolist())
@@ -185,6 +190,6 @@ def test_time_since_the_start_counts_for_finish_times() -> None:
     late: AllocationProblem = replace(
         base, jobs=replace(base.jobs, elapsed_seconds=np.array([200.0, 0]), isolated_seconds=np.zeros(2))
     )
-    found = FinishTimeFairness().allocate(late)
+    found = finish_time_fairness_policy(late)
     # (200 + 100 / x) / 200 = (100 / (1 - x)) / 200 where 2 x^2 = 1.
     assert found.shares[:, 0] == pytest.approx([np.sqrt(0.5), 1 - np.sqrt(0.5)], abs=1e-6)

@@ -10,9 +10,9 @@ import pytest
 
 from bidbrain.arrays import Floats
 from bidbrain.gavel.policies import POLICIES, UnknownPolicy, policy_named
-from bidbrain.gavel.policies.allox import AlloX
-from bidbrain.gavel.policies.baselines import Isolated, Proportional, RandomPacking
-from bidbrain.gavel.policies.linear import Fifo, ShortestJobFirst
+from bidbrain.gavel.policies.allox import allox_policy
+from bidbrain.gavel.policies.baselines import isolated_policy, proportional_policy, random_packing_policy
+from bidbrain.gavel.policies.linear import fifo_policy, shortest_job_first_policy
 from bidbrain.gavel.problem import BadProblem, Pairs
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
@@ -24,7 +24,7 @@ def test_fifo_is_the_optimum_of_a_dense_program(seed: int) -> None:
     asked = random_problem(rng)
     if seed % 3 == 0:
         asked = with_pairs(asked, rng)
-    found = Fifo().allocate(asked)
+    found = fifo_policy(asked)
     assert_valid(asked, found)
     dense = Dense(asked)
     alone = dense.throughput[:, : dense.m * dense.n].max(axis=1)
@@ -35,18 +35,18 @@ def test_fifo_is_the_optimum_of_a_dense_program(seed: int) -> None:
 
 
 def test_the_first_jobs_get_their_fastest_type() -> None:
-    found = Fifo().allocate(problem([[4, 1], [4, 2], [8, 4], [4, 1]], [1, 1], arrival=[3, 1, 2, 0]))
+    found = fifo_policy(problem([[4, 1], [4, 2], [8, 4], [4, 1]], [1, 1], arrival=[3, 1, 2, 0]))
     assert found.shares.tolist() == [[0, 0], [0, 1], [0, 0], [1, 0]]
 
 
 def test_jobs_that_arrive_together_keep_their_order() -> None:
-    found = Fifo().allocate(problem([[1], [1], [1]], [2], arrival=[5, 5, 5]))
+    found = fifo_policy(problem([[1], [1], [1]], [2], arrival=[5, 5, 5]))
     assert found.shares.ravel().tolist() == [1, 1, 0]
 
 
 def test_the_shortest_job_gets_its_fastest_type_even_if_others_gain_more() -> None:
     asked = problem([[10, 9.9], [10, 0.1], [10, 0.1]], [1, 1], steps=[10, 100, 200])
-    found = ShortestJobFirst().allocate(asked)
+    found = shortest_job_first_policy(asked)
     assert found.objective == pytest.approx(1.0)
     assert found.shares[0].tolist() == [1, 0]
     assert_valid(asked, found)
@@ -70,7 +70,7 @@ def test_allox_has_the_least_average_completion_time_of_all_queues(seed: int) ->
     rng = np.random.default_rng(seed)
     workers = [[1, 1], [2, 1], [1, 2]][seed % 3]
     asked = problem(rng.uniform(0.2, 3, (5, 2)), workers, steps=rng.uniform(10, 100, 5))
-    found = AlloX().allocate(asked)
+    found = allox_policy(asked)
     assert_valid(asked, found)
     assert set(found.shares.ravel().tolist()) <= {0.0, 1.0}
     duration = asked.jobs.steps[:, None] / asked.jobs.throughputs
@@ -79,22 +79,22 @@ def test_allox_has_the_least_average_completion_time_of_all_queues(seed: int) ->
 
 def test_allox_never_puts_a_job_where_it_cannot_run() -> None:
     asked = problem([[1, 0], [0, 1], [1, 0], [0, 0]], [1, 1], steps=[5, 1, 1, 1])
-    found = AlloX().allocate(asked)
+    found = allox_policy(asked)
     assert found.shares.tolist() == [[0, 0], [0, 1], [1, 0], [0, 0]]
     assert found.objective == pytest.approx((1 + 6 + 1) / 3)
     with pytest.raises(BadProblem, match="job 'j0': scale 2: allox supports only jobs of one worker"):
-        AlloX().allocate(problem([[1]], [2], scale=[2]))
+        allox_policy(problem([[1]], [2], scale=[2]))
 
 
 def test_isolated_and_proportional_shares() -> None:
     asked = problem([[1, 1], [1, 1]], [3, 1])
-    assert Isolated().allocate(asked).shares == pytest.approx(np.array([[0.75, 0.25]] * 2))
+    assert isolated_policy(asked).shares == pytest.approx(np.array([[0.75, 0.25]] * 2))
     heavy = problem([[1, 1], [1, 1], [1, 1]], [1, 1], weight=[1, 2, 1])
-    assert Proportional().allocate(heavy).shares.sum(axis=1) == pytest.approx([0.5, 1.0, 0.5])
-    assert Isolated().allocate(heavy).shares.sum() == pytest.approx(2.0)
+    assert proportional_policy(heavy).shares.sum(axis=1) == pytest.approx([0.5, 1.0, 0.5])
+    assert isolated_policy(heavy).shares.sum() == pytest.approx(2.0)
     wide = problem([[1], [1]], [3], scale=[2, 1])
-    assert Proportional().allocate(wide).shares.ravel() == pytest.approx([1.0, 1.0])
-    assert Isolated().allocate(wide).shares.ravel() == pytest.approx([0.75, 1.0])
+    assert proportional_policy(wide).shares.ravel() == pytest.approx([1.0, 1.0])
+    assert isolated_policy(wide).shares.ravel() == pytest.approx([0.75, 1.0])
 
 
 @pytest.mark.parametrize("name", ["isolated", "proportional", "random-packing"])
@@ -102,18 +102,18 @@ def test_isolated_and_proportional_shares() -> None:
 def test_baselines_are_valid_and_deterministic(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked = with_pairs(random_problem(rng), rng)
-    found, again = (policy_named(name).allocate(asked) for _ in range(2))
+    found, again = (policy_named(name)(asked) for _ in range(2))
     assert_valid(asked, found)
     assert np.array_equal(found.shares, again.shares)
 
 
 def test_random_packing_pairs_jobs_only_when_workers_are_scarce() -> None:
     pairs = Pairs(np.array([[0, 1]]), np.array([[[0.9, 0.9]]]))
-    crowded = RandomPacking().allocate(replace(problem([[1], [1]], [1]), pairs=pairs))
+    crowded = random_packing_policy(replace(problem([[1], [1]], [1]), pairs=pairs))
     assert crowded.shares.ravel().tolist() == [0, 0, 1]
-    roomy = RandomPacking().allocate(replace(problem([[1], [1]], [2]), pairs=pairs))
+    roomy = random_packing_policy(replace(problem([[1], [1]], [2]), pairs=pairs))
     assert roomy.shares.ravel().tolist() == [1, 1, 0]
-    waiting = RandomPacking(seed=1).allocate(problem([[1], [1]], [1]))
+    waiting = random_packing_policy(problem([[1], [1]], [1]), seed=1)
     assert waiting.shares.sum() == pytest.approx(1.0)
     assert (waiting.shares > 0.2).all()
 
@@ -133,7 +133,7 @@ def test_no_policy_depends_on_the_order_of_jobs() -> None:
         for order in permutations(range(3)):
             rows = list(order)
             asked = problem(t[rows], [1, 1], prices=[2, 1], steps=steps[rows], arrival=arrival[rows])
-            found = policy_named(name).allocate(replace(asked, budget_usd=10.0))
+            found = policy_named(name)(replace(asked, budget_usd=10.0))
             assert_valid(asked, found)
             values.add(round(found.objective, 6))
         assert len(values) == 1, name

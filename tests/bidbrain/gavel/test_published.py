@@ -17,7 +17,7 @@ from scipy import sparse
 from bench.gavel_simulator import MISLABELED, WAYS
 from bidbrain.arrays import Floats
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.policies.fairness import Makespan
+from bidbrain.gavel.policies.fairness import makespan_policy
 from bidbrain.gavel.policies.linear import most_worth
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.gavel.shares import ShareColumns
@@ -47,7 +47,7 @@ RUNS = (
 class StepsPerSecond:
     """The published objective of `max_sum_throughput_perf`: jobs with short steps count more."""
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         columns = ShareColumns.of(problem)
         best = most_worth(columns, problem.jobs.throughputs[columns.row, columns.type])
         return ClusterAllocation(best.shares, np.zeros(len(best.shares)), best.value)
@@ -58,10 +58,10 @@ class BisectedMakespan:
     """The published bisection of the makespan, which ends up to 5% above the least, and the X that ECOS returns for the
     last makespan: a program without an objective."""
 
-    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         ecos = pytest.importorskip("ecos")
         jobs, workers = problem.jobs, problem.cluster.workers
-        least = Makespan().allocate(replace(problem, centered=False), warm).objective
+        least = makespan_policy(replace(problem, centered=False), warm).objective
         low, high = 100.0, 1e6
         while 1.05 * low < high:
             middle = (low + high) / 2
@@ -90,7 +90,7 @@ class LastTypeQueue:
     type_of: dict[str, int] = field(default_factory=dict)
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
-    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         ids, free = problem.jobs.ids, problem.cluster.workers.copy()
         scale = dict(zip(ids, problem.jobs.scale.tolist(), strict=True))
         rate = dict(zip(ids, problem.jobs.throughputs, strict=True))

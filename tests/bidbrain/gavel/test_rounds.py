@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 
 from bidbrain.arrays import Floats
 from bidbrain.gavel.policies import Agnostic, Policy
-from bidbrain.gavel.policies.fairness import Makespan
-from bidbrain.gavel.policies.linear import MakespanWithinBudget
-from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
+from bidbrain.gavel.policies.fairness import makespan_policy
+from bidbrain.gavel.policies.linear import makespan_within_budget_policy
+from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, timetable
 from bidbrain.gavel.shares import scale_of_rows
@@ -116,7 +116,7 @@ def assert_adds_up(found: ClusterAllocation, table: list[PlannedPiece], rel: flo
 
 
 def timed(asked: AllocationProblem, policy: Policy) -> tuple[ClusterAllocation, list[PlannedPiece]]:
-    found = policy.allocate(asked)
+    found = policy(asked)
     return found, timetable(asked, found)
 
 
@@ -131,7 +131,7 @@ def with_deadlines(rng: np.random.Generator) -> AllocationProblem:
 @pytest.mark.parametrize("seed", range(40))
 def test_pieces_add_up_to_the_hours_and_keep_deadlines_and_workers(seed: int) -> None:
     asked = with_deadlines(np.random.default_rng(seed))
-    found, table = timed(asked, MinCostSlo())
+    found, table = timed(asked, min_cost_slo_policy)
     assert_fits(asked, table)
     assert_adds_up(found, table)
     left = asked.jobs.slo_seconds - asked.jobs.elapsed_seconds
@@ -142,7 +142,7 @@ def test_pieces_add_up_to_the_hours_and_keep_deadlines_and_workers(seed: int) ->
 
 def test_of_many_colliding_deadlines_too() -> None:
     asked = colliding(np.random.default_rng(0), 128, 2)
-    found, table = timed(asked, MinCostSlo())
+    found, table = timed(asked, min_cost_slo_policy)
     assert found.infeasible
     assert_fits(asked, timetable(asked, replace(found, hours=None)))
     assert_adds_up(found, table, rel=1e-4)
@@ -151,7 +151,7 @@ def test_of_many_colliding_deadlines_too() -> None:
 def test_jobs_without_deadlines_run_as_early_as_workers_are_free_by_arrival() -> None:
     asked = problem([[1.0]] * 3, [1], prices=[1], steps=[100, 50, 50], slo_seconds=[100, np.inf, np.inf])
     asked = replace(asked, jobs=replace(asked.jobs, arrival=np.array([0.0, 2.0, 1.0])))
-    _, table = timed(asked, MinCostSlo())
+    _, table = timed(asked, min_cost_slo_policy)
     assert table == [
         PlannedPiece(0, 0, 0.0, 100.0, 1.0),
         PlannedPiece(1, 0, 150.0, 200.0, 1.0),
@@ -161,7 +161,7 @@ def test_jobs_without_deadlines_run_as_early_as_workers_are_free_by_arrival() ->
 
 def test_within_a_budget_all_run_until_the_makespan() -> None:
     asked = replace(problem([[2.0, 1.0], [1.0, 1.0]], [1, 1], prices=[1, 1], steps=[200, 100]), budget_usd=10.0)
-    found, table = timed(asked, MakespanWithinBudget())
+    found, table = timed(asked, makespan_within_budget_policy)
     assert [piece.end for piece in table] == pytest.approx([found.objective] * len(table))
     assert_fits(asked, table)
     assert_adds_up(found, table)
@@ -169,7 +169,7 @@ def test_within_a_budget_all_run_until_the_makespan() -> None:
 
 def test_the_makespan_has_times_and_the_agnostic_plan_as_well() -> None:
     asked = problem([[2.0, 1.0], [1.0, 1.0]], [1, 1], prices=[1, 1], steps=[200, 100], slo_seconds=[400, np.inf])
-    assert max(piece.end for piece in timetable(asked, Makespan().allocate(asked))) == pytest.approx(100.0)
-    _, table = timed(asked, Agnostic(MinCostSlo()))
+    assert max(piece.end for piece in timetable(asked, makespan_policy(asked))) == pytest.approx(100.0)
+    _, table = timed(asked, Agnostic(min_cost_slo_policy))
     assert_fits(asked, table)
     assert max(piece.end for piece in table if piece.row == 0) <= 400 * (1 + 1e-9)

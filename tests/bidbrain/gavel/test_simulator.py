@@ -145,9 +145,9 @@ def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> Non
     seen = []
 
     class Seeing(Fixed):
-        def allocate(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
+        def __call__(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
             seen.append(problem.jobs.slo_seconds.tolist())
-            return super().allocate(problem)
+            return super().__call__(problem)
 
     work = replace(workload([[1.0, 2.0]] * 4, [7200] * 4), slo_factor=np.array([np.inf, 3.0, 1.1, 0.5]))
     asked = scenario(work, [0, 4])
