@@ -18,11 +18,12 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from bidbrain.arrays import Bools, Floats
+from bidbrain.backtest.deadline import AvailabilityHistory
 from bidbrain.forecast.windows import drawn_capacity
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, spell_ages, spell_ends
 from bidbrain.strategies.known_spells import UNSEEN
 from pricing_data.units import HOUR
-from spotctl.lab.backtest.deadline import read
+from spotctl.lab.backtest.deadline import recorded
 
 _STRENGTHS = (2.0, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, inf)
 _WITHIN, _DRAWS = 4 * HOUR, 5000
@@ -34,7 +35,7 @@ def main(patterns: Sequence[str]) -> None:
     """Prints the pooled rates, those of zones that differ, and how likely each strength is."""
     if not patterns:
         sys.exit("usage: python -m bench.deadline_prior GLOB...")
-    histories = [history for pattern in patterns for history in read(pattern)]
+    histories = [history for pattern in patterns for history in map(AvailabilityHistory.of, recorded(pattern))]
     endings, hours = counted([(history.up, history.gap) for history in histories])
     for side, name in enumerate(("down", "up")):
         likely = {strength: likelihood(endings[:, side], hours[:, side], strength) for strength in _STRENGTHS}

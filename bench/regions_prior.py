@@ -18,7 +18,7 @@ from bidbrain.backtest.deadline import AvailabilityHistory
 from bidbrain.strategies.deadline_spells import outlook
 from bidbrain.strategies.regions_knowledge import REGIONS_PRIOR, Floats
 from pricing_data.units import HOUR
-from spotctl.lab.backtest.deadline import read
+from spotctl.lab.backtest.deadline import recorded
 
 REGIONS = (
     "availability__1-node__aws-10-26-2022__us-west-2*",
@@ -35,7 +35,12 @@ def main(words: Sequence[str]) -> None:
     """Prints a table for down spells and one for up spells."""
     if len(words) != 1:
         sys.exit("usage: python -m bench.regions_prior FOLDER")
-    blocks = [block for name in REGIONS for block in blocks_of(read(str(Path(words[0]) / "availability" / name)))]
+    folder = Path(words[0]) / "availability"
+    blocks = [
+        block
+        for name in REGIONS
+        for block in blocks_of(list(map(AvailabilityHistory.of, recorded(str(folder / name)))))
+    ]
     for side, name in enumerate(("down", "up")):
         table = np.array(
             [

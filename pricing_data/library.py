@@ -133,7 +133,11 @@ class Library:
         known = zip(
             *((market.cloud, market.region, market.zone, market.instance_type) for market in markets), strict=True
         )
-        spelled = [_nearest(part, set(values)) for part, values in zip(parts, known, strict=False)]
+        spelled = []
+        for part, values in zip(parts, known, strict=False):
+            names = set(values)
+            # A part that matches a name, or is like none, stays as it is.
+            spelled.append(part if fnmatch.filter(names, part) else next(iter(closest(part, names)), part))
         better = "/".join([*spelled, *parts[len(spelled) :]])
         has_markets = better != selection.pattern and self.select(replace(selection, pattern=better))
         return f"; did you mean {better}?" if has_markets else ""
@@ -215,8 +219,3 @@ def _stored_statistics(path: Path, names: Collection[str], catalog: Catalog) -> 
             if (listed.price if listed else None) == price:
                 current[name] = replace(stats, on_demand=listed)
     return current
-
-
-def _nearest(part: str, known: Collection[str]) -> str:
-    """The known name that is meant by part of a pattern; the part itself if it matches one, or is like none."""
-    return part if fnmatch.filter(known, part) else next(iter(closest(part, known)), part)

@@ -16,7 +16,7 @@ from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import BadInput, StoreError
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
-from pricing_data.series import TimeSpans, WatchRecord, clipped, of_events
+from pricing_data.series import WatchRecord, clipped, of_events
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.store.table import NO_ROWS, PriceTable
 from pricing_data.units import DAY, EARLIEST, MOST_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, format_time, parse_time
@@ -55,7 +55,8 @@ def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
         times, prices = table.times[start:end], table.prices[start:end]
         if market.cloud != cloud or times[0] >= span.end:
             continue
-        watched = _of_day(of_events(market, times, table.watched.get(market)), span)
+        observed = clipped(of_events(market, times, table.watched.get(market)), span.start, span.end)
+        watched = tuple(part for part in observed if part.end > part.start or part.start < span.end)
         if watched:
             first = max(int(np.searchsorted(times, watched[0].start, side="right")) - 1, 0)
             last = int(np.searchsorted(times, span.end, side="left"))
@@ -63,10 +64,6 @@ def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
             records = {market: WatchRecord(complete=watched)}
             rows.append(PriceTable((market,), bounds, times[first:last], prices[first:last], records))
     return PriceSnapshot(cloud, day, PriceTable.merged(rows))
-
-
-def _of_day(spans: TimeSpans, day: Span) -> TimeSpans:
-    return tuple(span for span in clipped(spans, day.start, day.end) if span.end > span.start or span.start < day.end)
 
 
 def write(snapshot: PriceSnapshot, folder: Path) -> Path:

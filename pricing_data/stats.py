@@ -70,6 +70,10 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     spike, outlier = SPIKE_FACTOR * median, OUTLIER_MEDIANS * median
     if on_demand is not None:
         outlier = min(outlier, OUTLIER_ON_DEMANDS * on_demand.price)
+    spikes = 0.0
+    if highest > spike:
+        above = prices > spike
+        spikes = int(np.count_nonzero(above[1:] & ~above[:-1])) / days
     return MarketStats(
         market=series.market,
         events=len(series) - series.confirmed,
@@ -82,7 +86,7 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
         median=median,
         on_demand=on_demand,
         changes_per_day=series.changes / days,
-        spikes_per_day=_rises_above(prices, spike) / days if highest > spike else 0.0,
+        spikes_per_day=spikes,
         hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None,
         outliers=int(np.count_nonzero(prices > outlier)) if highest > outlier else 0,
         coverage=observed / (series.last - series.first) if series.last > series.first else 1.0,
@@ -113,11 +117,6 @@ def on_demand_of(market: Market, at: int, catalog: Catalog) -> OnDemandPrice | N
         return catalog.on_demand(market, at)
     except UnknownPrice:
         return None
-
-
-def _rises_above(prices: Ints, limit: int) -> int:
-    above = prices > limit
-    return int(np.count_nonzero(above[1:] & ~above[:-1]))
 
 
 # A seam is a time when at least this share of a region's markets was not observed.

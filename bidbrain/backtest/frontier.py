@@ -85,7 +85,19 @@ def points(scenario: Scenario, results: Iterable[JobResult]) -> tuple[list[Front
     rng = np.random.default_rng(scenario.seed)
     unjudged = [_point(name, hours, rows, bounds, rng) for (name, hours), rows in groups.items()]
     judged = [replace(point, beaten_by=judge(point, unjudged)) for point in unjudged]
-    return judged, list(_bound_points(scenario, bounds))
+    bound = list[BoundPoint]()
+    on_demand = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
+    for hours in scenario.hours:
+        curves = [curve for zone in scenario.zones for curve in bounds[zone, hours].values()]
+        bound += [
+            BoundPoint(
+                hours,
+                fmean(float(ends[i]) for ends, _ in curves) / hours,
+                100 * fmean(float(costs[i]) for _, costs in curves) / (on_demand * hours),
+            )
+            for i in range(_ENDS)
+        ]
+    return judged, bound
 
 
 def judge(point: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
@@ -148,17 +160,3 @@ def _point(
         fmean(row.runtime_hours / hours for row in finished) if finished else float("nan"),
         fmean(least) if least else float("nan"),
     )
-
-
-def _bound_points(
-    scenario: Scenario, bounds: dict[tuple[str, float], dict[int, _CostByRunTime]]
-) -> Iterable[BoundPoint]:
-    baseline = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
-    for hours in scenario.hours:
-        curves = [curve for zone in scenario.zones for curve in bounds[zone, hours].values()]
-        for i in range(_ENDS):
-            yield BoundPoint(
-                hours,
-                fmean(float(ends[i]) for ends, _ in curves) / hours,
-                100 * fmean(float(costs[i]) for _, costs in curves) / (baseline * hours),
-            )

@@ -15,7 +15,7 @@ from bidbrain.arrays import Bools
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of, in_force
-from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives, exposure_of_trace
+from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.inputs import Checkpointing
@@ -158,9 +158,10 @@ def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposu
         for ticks, ended in _lives_of(up >= machine)
     ]
     whole = exposure_of_lives(lives)
-    drops = AvailabilityTrace(trace.name, trace.gap_seconds, up).preemptions / max(int(up.max(initial=0)), 1)
+    part = AvailabilityTrace(trace.name, trace.gap_seconds, up)
+    drops = part.preemptions / max(int(up.max(initial=0)), 1)
     if not whole.evictions:
-        return exposure_of_trace(AvailabilityTrace(trace.name, trace.gap_seconds, up)), AGELESS
+        return Exposure(part.preemptions, part.machine_hours), AGELESS
     share = drops / whole.evictions
     return whole.scaled(share), AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT / share)
 

@@ -29,10 +29,6 @@ class CloudTerms:
         """Whether the cloud takes machines back at any bid."""
         return self.capacity_since is not None and at >= self.capacity_since
 
-    def life_limit(self, at: int) -> float:
-        """The age in hours at which the cloud ends every spot machine; infinite if it has no such rule."""
-        return self.longest_hours if at < self.aged_until else inf
-
 
 @cache
 def terms_of(cloud: str) -> CloudTerms:

@@ -113,19 +113,26 @@ class Decider:
         part = reserved_part(self.reserved, situation, terms)
         if part.is_all:
             return Decision(part.actions, part.wake_at, part.reason)
-        beside = self._beside(part.machines, part.nu)
+        # The rest of the job is decided by a decider without what the reserved machines do.
+        limits = self.limits
+        if part.machines:
+            limits = replace(
+                self.limits,
+                least=max(self.limits.least - part.machines, 0),
+                most=self.limits.most - part.machines,
+            )
+        full = max(self.baseline.machines - floor(part.nu / self.baseline.offer.nu + _ROUNDING), 1)
+        beside = replace(
+            self,
+            reserved=(),
+            most_nu=self.most_nu - part.nu,
+            limits=limits,
+            baseline=replace(self.baseline, machines=min(full, max(limits.most, 1))),
+        )
         rest = beside.decide(replace(without_reserved(situation, part), baseline=beside.baseline))
         wake_at = min((at for at in (part.wake_at, rest.wake_at) if at is not None), default=None)
         reason = "; ".join(filter(None, (part.reason, rest.reason)))
         return replace(rest, actions=(*part.actions, *rest.actions), wake_at=wake_at, reason=reason)
-
-    def _beside(self, machines: int, nu: float) -> "Decider":
-        """The decider of the rest of a job next to reserved machines."""
-        limits = replace(self.limits, least=max(self.limits.least - machines, 0), most=self.limits.most - machines)
-        full = max(self.baseline.machines - floor(nu / self.baseline.offer.nu + _ROUNDING), 1)
-        limits = self.limits if not machines else limits
-        baseline = replace(self.baseline, machines=min(full, max(limits.most, 1)))
-        return replace(self, reserved=(), most_nu=self.most_nu - nu, limits=limits, baseline=baseline)
 
     def _decided(self, situation: Situation) -> Decision:
         if self.deadline is None or not isfinite(situation.work_left):

@@ -99,7 +99,7 @@ class Roaming:
         known = replace(self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR)
         return replace(self, known=known, strategy=self.strategy.afresh(), _folded={})
 
-    def seldom(self, pause: int) -> Roaming:
+    def with_rare_looks(self, pause: int) -> Roaming:
         """These markets for plays of a long job, in which most looks and most new plans change nothing."""
         around = max(self.around, _PAUSES_AROUND * pause)
         strategy = RegionsStrategy(max(PLAN_HOURS, _LOOKS_OF_A_PLAN * around / HOUR), heeds_changes=False, steps=_STEPS)

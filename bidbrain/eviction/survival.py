@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats
-from pricing_data.availability import AvailabilityTrace, Lifetime
+from pricing_data.availability import Lifetime
 
 _ROUNDS = 20
 """Rates of markets and factors of ages, each from the other, hardly change any more after this many rounds."""
@@ -40,11 +40,6 @@ class Exposure:
 
 
 NOTHING = Exposure()
-
-
-def exposure_of_trace(trace: AvailabilityTrace) -> Exposure:
-    """Evictions and machine-hours of an availability trace."""
-    return Exposure(trace.preemptions, trace.machine_hours)
 
 
 @dataclass(frozen=True, slots=True)

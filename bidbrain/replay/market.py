@@ -248,7 +248,12 @@ class RecordedSpells:
         Many jobs are replayed on the same markets, hence the cache.
         """
         tapes = [market.tapes[offer.market] for offer in offers]
-        begin = min(_known_from(market, offer.market, tape.first) for offer, tape in zip(offers, tapes, strict=True))
+        # A market is known from its first price on, and from the begin of its capacity if that is limited.
+        known_from = []
+        for offer, tape in zip(offers, tapes, strict=True):
+            openings = market.openings(offer.market)
+            known_from.append(tape.first if openings is None else max(tape.first, int(openings[0][0])))
+        begin = min(known_from)
         end = max(tape.last for tape in tapes)
         ticks = np.arange(begin, end + 1, GAP)
         up = np.zeros(ticks.size, dtype=np.bool_)
@@ -260,12 +265,6 @@ class RecordedSpells:
     def at(self, now: int) -> SpotSpell:
         """The spell at a moment."""
         return self.outlook.spell(min((now - self.begin) // GAP, self.outlook.state.size - 1))
-
-
-def _known_from(market: MarketReplay, of: Market, first: int) -> int:
-    """When a market's prices, and its capacity if that is limited, begin to be known."""
-    openings = market.openings(of)
-    return first if openings is None else max(first, int(openings[0][0]))
 
 
 def _is_open(market: MarketReplay, of: Market, ticks: Ints) -> Bools:

@@ -175,10 +175,6 @@ def _unknown() -> None:
     return None
 
 
-def _no_looks() -> tuple[Look, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Situation:
     """All that a strategy knows when it decides. `price` answers for this moment only.
@@ -207,7 +203,7 @@ class Situation:
     unsaved: float = 0.0
     spell: Callable[[], SpotSpell | None] = _unknown
     deadline: int | None = None
-    looks: Callable[[], tuple[Look, ...]] = _no_looks
+    looks: Callable[[], tuple[Look, ...]] = tuple
     saved: SavedState | None = None
     refused: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
     leaving: Mapping[tuple[Market, bool], int] = field(default_factory=dict)

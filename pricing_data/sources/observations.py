@@ -149,7 +149,15 @@ def read_zones(path: Path) -> list[ZoneTrace]:
     columns = tuple(rows.fieldnames or ())
     try:
         if set(_UP) <= set(columns):
-            return [_zone_of_row(row) for row in rows]
+            zones = list[ZoneTrace]()
+            for row in rows:
+                up = np.frombuffer(row["up"].strip().encode(), dtype=np.uint8).astype(np.int64) - ord("0")
+                if not up.size or int(up.max()) > 9 or int(up.min()) < 0:
+                    raise BadInput(f"zone {row['zone']}: up needs one digit for each tick")
+                zones.append(
+                    ZoneTrace(AvailabilityTrace(row["zone"], int(row["gap_seconds"]), up), parse_time(row["start"]))
+                )
+            return zones
         if set(_PROBES) <= set(columns):
             return list(_probed_zones(list(rows)))
     except (BadInput, ValueError, TypeError) as error:
@@ -174,13 +182,6 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
         except (TypeError, ValueError):
             raise BadInput(f"{path}: line {rows.line_num}: the prices must be dollars per hour") from None
     return prices
-
-
-def _zone_of_row(row: dict[str, str]) -> ZoneTrace:
-    ticks = np.frombuffer(row["up"].strip().encode(), dtype=np.uint8).astype(np.int64) - ord("0")
-    if not ticks.size or int(ticks.max()) > 9 or int(ticks.min()) < 0:
-        raise BadInput(f"zone {row['zone']}: up needs one digit for each tick")
-    return ZoneTrace(AvailabilityTrace(row["zone"], int(row["gap_seconds"]), ticks), parse_time(row["start"]))
 
 
 def _probed_zones(rows: list[dict[str, str]]) -> Iterator[ZoneTrace]:

@@ -78,7 +78,12 @@ class Draft:
         rows = PriceTable.merged([news.fresh, news.higher]) if len(news.higher) else news.fresh
         if len(rows):
             # Readers take the higher of two prices of one time, so that the segment of the lower one stays as it is.
-            self._add_segment(rows, len(news.higher))
+            path = self._unfinished(PRICES)
+            span = Span(int(rows.times.min()), int(rows.times.max()))
+            about = self.manifest.described((), first=span.start, last=span.end)
+            write_segment(path, rows, len(news.higher), about)
+            entry = self._entry(path, len(rows), span, len(news.higher))
+            self.manifest = replace(self.manifest, segments=(*self.manifest.segments, entry))
         self.add_facts(TYPES, fetched.types)
         self.add_facts(ON_DEMAND, fetched.on_demand)
         self.add_facts(LIST_PRICES, fetched.list_prices)
@@ -119,7 +124,8 @@ class Draft:
         old = {self.manifest.facts[kind]} if kind in self.manifest.facts else set()
         path = self._unfinished(kind)
         write(path, self.manifest.described(old | set(replaced)))
-        self.manifest = self.manifest.with_fact(kind, self._finished(path, named or kind))
+        facts = {**self.manifest.facts, kind: self._finished(path, named or kind)}
+        self.manifest = replace(self.manifest, facts=facts)
 
     def compact(self) -> None:
         """Merges segments until each is at least twice as large as all smaller ones together.
@@ -152,13 +158,6 @@ class Draft:
         corrections -= sum(entry.rows for entry in few) - rows
         rest = tuple(entry for entry in self.manifest.segments if entry not in few)
         self.manifest = replace(self.manifest, segments=(*rest, self._entry(path, rows, span, corrections)))
-
-    def _add_segment(self, table: PriceTable, corrections: int) -> None:
-        path = self._unfinished(PRICES)
-        span = Span(int(table.times.min()), int(table.times.max()))
-        write_segment(path, table, corrections, self.manifest.described((), first=span.start, last=span.end))
-        entry = self._entry(path, len(table), span, corrections)
-        self.manifest = replace(self.manifest, segments=(*self.manifest.segments, entry))
 
     def _entry(self, path: Path, rows: int, span: Span, corrections: int) -> SegmentEntry:
         size = path.stat().st_size

@@ -12,7 +12,7 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -89,10 +89,6 @@ class Manifest:
         }
         return json.dumps(content).encode()
 
-    def with_fact(self, table: str, name: str) -> "Manifest":
-        """A copy with another file for a fact table."""
-        return replace(self, facts={**self.facts, table: name})
-
 
 def load(root: Path) -> Manifest:
     """The manifest of a store; an empty one if nothing has been written yet.
@@ -129,22 +125,18 @@ def parsed(text: bytes, path: Path) -> Manifest:
             raise ValueError("its format or checksum is missing")
         if seal is not None and seal != _seal(content):
             raise ValueError("it does not match its checksum")
-        return _of_content(content)
+        segments, facts, covered = content["segments"], content["facts"], content["covered"]
+        if not (isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)):
+            raise TypeError("segments, facts or covered has another type")
+        return Manifest(
+            tuple(SegmentEntry(**entry) for entry in segments),
+            facts,
+            {history: Span(*span) for history, span in covered.items()},
+            content.get("number", 0),
+            tuple(content.get("replaced", ())),
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ManifestLost(damaged(path, error)) from error
-
-
-def _of_content(content: dict[str, Any]) -> Manifest:
-    segments, facts, covered = content["segments"], content["facts"], content["covered"]
-    if not (isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)):
-        raise TypeError("segments, facts or covered has another type")
-    return Manifest(
-        tuple(SegmentEntry(**entry) for entry in segments),
-        facts,
-        {history: Span(*span) for history, span in covered.items()},
-        content.get("number", 0),
-        tuple(content.get("replaced", ())),
-    )
 
 
 def _seal(content: dict[str, Any]) -> str:

@@ -306,7 +306,11 @@ class SegmentFile:
         groups = sorted({g for start, end in extents for g in range(start // size, (end - 1) // size + 1)})
         if self._seal:
             for group in groups:
-                self._seal.check(*self._bytes_of(group))
+                # Where the times and prices of the row group begin and end in the file.
+                columns = [self._file.metadata.row_group(group).column(i) for i in (1, 2)]
+                starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+                ends = [at + column.total_compressed_size for at, column in zip(starts, columns, strict=True)]
+                self._seal.check(min(starts), max(ends))
         try:
             rows = self._file.read_row_groups(groups, columns=["time", "price"])
         except (pa.ArrowException, OSError) as error:
@@ -316,12 +320,6 @@ class SegmentFile:
         return _picked(rows.column("time"), ranges, self.units.time), _picked(
             rows.column("price"), ranges, self.units.price
         )
-
-    def _bytes_of(self, group: int) -> tuple[int, int]:
-        """Where the times and prices of a row group begin and end in the file."""
-        columns = [self._file.metadata.row_group(group).column(i) for i in (1, 2)]
-        starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
-        return min(starts), max(at + column.total_compressed_size for at, column in zip(starts, columns, strict=True))
 
 
 def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401  # pyarrow is untyped

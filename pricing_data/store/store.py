@@ -86,7 +86,11 @@ class PriceStore:
         manifest = self._manifest()
         rows = sum(entry.rows - entry.corrections for entry in manifest.segments)
         withdrawn = sum(price is None for prices in self._in_force(manifest).values() for price in prices.values())
-        return rows - withdrawn, sum(_file_size(self.root / name) for name in manifest.files)
+        size = 0
+        for name in manifest.files:
+            with suppress(FileNotFoundError):
+                size += (self.root / name).stat().st_size
+        return rows - withdrawn, size
 
     def over_segments(self, read: Callable[[list[Path], CorrectedPrices], R]) -> R:
         """Calls `read` with the Parquet files that contain the prices and the corrections, and returns its result.
@@ -341,13 +345,6 @@ class PriceStore:
         except (FileNotFoundError, StoreError):
             return False
         return True
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _no_price_at(correction: PriceCorrection, times: Ints) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,13 @@ def inspect(root: Path) -> Inspection:
         count, problem = _inspected(root, entry)
         events += count
         flaws += [Flaw(entry.name, problem, f"{_RESTORE}; {_SET_ASIDE}")] if problem else []
-    flaws += _flaws_of_tables(root, manifest)
+    for name in manifest.facts.values():
+        try:
+            read_rows(root / name)
+        except (StoreError, FileNotFoundError) as error:
+            origin = Origin.of(name)
+            cure = _AGAIN if origin and origin.derived else _RESTORE
+            flaws.append(Flaw(name, _problem(root / name, error), cure))
     unknown = sorted(set(manifests.data_files(root)) - manifest.files - set(manifest.replaced))
     flaws += [Flaw(name, "is not in manifest.json", _AWAY) for name in unknown]
     return Inspection(len(manifest.files), events, tuple(flaws))
@@ -76,15 +82,6 @@ def _inspected(root: Path, entry: SegmentEntry) -> tuple[int, str]:
             return segment.rows - segment.corrections, ""
     except (StoreError, FileNotFoundError, TypeError, ValueError) as error:
         return 0, _problem(root / entry.name, error)
-
-
-def _flaws_of_tables(root: Path, manifest: Manifest) -> Iterator[Flaw]:
-    for name in manifest.facts.values():
-        try:
-            read_rows(root / name)
-        except (StoreError, FileNotFoundError) as error:
-            origin = Origin.of(name)
-            yield Flaw(name, _problem(root / name, error), _AGAIN if origin and origin.derived else _RESTORE)
 
 
 def _problem(path: Path, error: Exception) -> str:

@@ -109,11 +109,11 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     # The longer a job with a deadline looks away, the more slack the job keeps.
     part = 4 if decider.roaming is None else 2
     look = pause if decider.deadline is None else min(max(pause // part, decider.look), _LONGEST_LOOK)
-    roaming = None if decider.roaming is None else decider.roaming.seldom(pause)
-    seldom = replace(decider, look=look, roaming=roaming)
+    roaming = None if decider.roaming is None else decider.roaming.with_rare_looks(pause)
+    rarely = replace(decider, look=look, roaming=roaming)
 
     def later(start: int) -> Strategy:
-        return replace(seldom.later(start - at), strategy=RareLooks(decider.strategy, pause))
+        return replace(rarely.later(start - at), strategy=RareLooks(decider.strategy, pause))
 
     return later
 

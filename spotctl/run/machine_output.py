@@ -113,18 +113,15 @@ class _Reading:
             # A `\\r` at the end may be half of a line's end.
             text = text[: max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1]
         if text:
-            self._read_times()
+            new = self._source.output_times(self._machine, self._times_at)
+            new = new[: new.rfind(b"\n") + 1]
+            self._times_at += len(new)
+            for end, at in parse_times(new):
+                self._ends.append(end)
+                self._times.append(at)
         for line in text.splitlines(keepends=True):
             yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), self._time_of(self._at))
             self._at += len(line)
-
-    def _read_times(self) -> None:
-        new = self._source.output_times(self._machine, self._times_at)
-        new = new[: new.rfind(b"\n") + 1]
-        self._times_at += len(new)
-        for end, at in parse_times(new):
-            self._ends.append(end)
-            self._times.append(at)
 
     def _time_of(self, byte: int) -> int | None:
         """When the byte at this offset had been printed; the latest time known, if that was not noted yet."""

@@ -157,26 +157,20 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
     known = read_log(settings)
     for cloud in dict.fromkeys(clouds or (LOCAL, *known.clouds(settings.home))):
         if cloud != LOCAL:
-            yield cloud, _cloud(settings, cloud, known.regions(settings.home))
-        elif (local := _local_market(settings)) is not None:
-            yield cloud, local
+            # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
+            own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
+            regions = (*own, *known.regions(settings.home)) if own else ()
+            yield cloud, cloud_provider(settings, (cloud,), regions)
+        else:
+            # The local market, if it was ever started. Nothing is rented here, so no prices are needed.
+            from spotctl.clouds.local.provider import LocalProvider
+            from spotctl.clouds.replayed import Replayed
+
+            local = LocalProvider(settings.home / LOCAL, lambda: Replayed.of(()))
+            if local.has_begun:
+                yield cloud, local
 
 
 def job_of(run: str) -> str:
     """The job of a run, from the name of the run."""
     return run.rpartition("-")[0]
-
-
-def _cloud(settings: Settings, cloud: str, regions: Sequence[str]) -> CloudProvider:
-    """A cloud in all regions. If its settings name regions: in those, and in the regions that jobs named."""
-    own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
-    return cloud_provider(settings, (cloud,), (*own, *regions) if own else ())
-
-
-def _local_market(settings: Settings) -> CloudProvider | None:
-    """The local market, if it was ever started. Nothing is rented here, so no prices are needed."""
-    from spotctl.clouds.local.provider import LocalProvider
-    from spotctl.clouds.replayed import Replayed
-
-    provider = LocalProvider(settings.home / LOCAL, lambda: Replayed.of(()))
-    return provider if provider.has_begun else None

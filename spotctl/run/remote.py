@@ -2,8 +2,8 @@
 
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from pricing_data.units import format_time
@@ -93,9 +93,17 @@ def run(target: Target, command: Sequence[str], *, capture: bool = False) -> Com
         process = subprocess.Popen(invocation.words, env=invocation.environment, cwd=invocation.folder)
     except OSError as error:
         return CommandResult(CANNOT_START, err=f"{command[0]}: {error.strerror or error}")
-    with _interrupts_left_to_the_command():
-        _end_if_gone(target, process, command)
+    # Interrupts are the command's.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        # A machine that ends kills its processes, but may have looked for them just before this command started.
+        try:
+            target.invocation(command)
+        except NotFound:
+            process.kill()
         process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
     if (why := invocation.lost(process.returncode)) is not None:
         raise why
     return CommandResult(_shell_status(process.returncode))
@@ -104,24 +112,6 @@ def run(target: Target, command: Sequence[str], *, capture: bool = False) -> Com
 def _shell_status(code: int) -> int:
     """Shells report a command that a signal ended as 128 plus the number of the signal."""
     return 128 - code if code < 0 else code
-
-
-def _end_if_gone(target: Target, process: subprocess.Popen[bytes], command: Sequence[str]) -> None:
-    """Kills the command if its machine is gone: a machine that ends kills its processes, but may have looked for them
-    just before this command started."""
-    try:
-        target.invocation(command)
-    except NotFound:
-        process.kill()
-
-
-@contextmanager
-def _interrupts_left_to_the_command() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _text(captured: bytes) -> str:

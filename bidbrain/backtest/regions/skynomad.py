@@ -177,12 +177,6 @@ class SkyNomad:
         move = 0.0 if self.origin is None else field.move_usd(zone)
         return usd * works / life - float(field.spot[zone]) - move / max(life, 1e-6)
 
-    def _on_demand_value(self, field: Field, zone: int, usd: float) -> float:
-        started = 0.0
-        if self.origin is not None and self.origin != zone:
-            started = field.job.delay / HOUR * usd + field.move_usd(zone)
-        return usd - float(field.on_demand[zone]) - started
-
     def _options(self, field: Field, usd: float, present: float) -> list[tuple[float, int, bool]]:
         """Actions with their worth: value, zone (-1: wait), on spot or on demand."""
         held = field.machine
@@ -193,7 +187,10 @@ class SkyNomad:
             if value >= 0 and (held is None or zone == held.zone or value > present + margin):
                 options.append((value, zone, True))
         for zone in range(len(field.zones)):
-            value = self._on_demand_value(field, zone, usd)
+            started = 0.0
+            if self.origin is not None and self.origin != zone:
+                started = field.job.delay / HOUR * usd + field.move_usd(zone)
+            value = usd - float(field.on_demand[zone]) - started
             if value >= 0 and value > present + margin:
                 options.append((value, zone, False))
         return options

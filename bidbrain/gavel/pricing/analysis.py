@@ -96,10 +96,15 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
         part = slice(whole.start, whole.start + fitting)
         if fitting:
             base = float(courses[0].usd[part].mean())
-            answers += [
-                _summary(board, jobs[job], days, strategy, _only(course, part), start[part], base)
-                for strategy, course in zip(plan.strategies, courses, strict=True)
-            ]
+            for strategy, course in zip(plan.strategies, courses, strict=True):
+                cost = TrainingCost(
+                    course.usd[part],
+                    course.moved_usd[part],
+                    course.stop[part],
+                    course.moves[part],
+                    course.first[part],
+                )
+                answers.append(_summary(board, jobs[job], days, strategy, cost, start[part], base))
     return answers
 
 
@@ -131,12 +136,6 @@ def _fitting(costs: Sequence[Floats]) -> int:
     """
     late = np.any(np.isnan(costs), axis=0)
     return int(late.argmax()) if late.any() else late.size
-
-
-def _only(course: TrainingCost, part: slice) -> TrainingCost:
-    return TrainingCost(
-        course.usd[part], course.moved_usd[part], course.stop[part], course.moves[part], course.first[part]
-    )
 
 
 def _summary(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,6 +138,7 @@ def simulate(
     from bidbrain.gavel.simulator.engine import simulate as play
     from bidbrain.gavel.simulator.results import summarize
     from spotctl.lab.gavel import simulate as gavel_simulation, simulation_results
+    from spotctl.show.columns import as_json
 
     session: Session = context.obj
     require_plots(out)
@@ -161,7 +163,7 @@ def simulate(
     where = f"; jobs.csv and plots in {out}" if out else ""
     session.answer(
         json_,
-        simulation_results.summary_json(summary, seconds),
+        as_json(simulation_results.SIMULATION, asdict(summary) | {"wall_seconds": seconds}),
         simulation_results.table(summary),
         f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}",
     )

@@ -84,12 +84,7 @@ def request_of(traces: str, hours: float, slack: str, on_demand_ratio: float, de
     slacks = numbers("--slack", slack, "1.1,1.25,1.5,2")
     if wrong := [ratio for ratio in slacks if not 1 <= ratio < 1000]:
         raise BadRequest(f"--slack {wrong[0]:g}: the deadline must be at least 1 and less than 1000 times the work")
-    return ReplayRequest(terms, slacks, read(traces))
-
-
-def read(traces: str) -> tuple[AvailabilityHistory, ...]:
-    """The histories in the files that match a glob, by name."""
-    return tuple(map(AvailabilityHistory.of, recorded(traces)))
+    return ReplayRequest(terms, slacks, tuple(map(AvailabilityHistory.of, recorded(traces))))
 
 
 def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:

@@ -103,7 +103,12 @@ def load(path: Path) -> RegionsScenario:
         for part in file.job
         for start in _starts(path, file.starts, record, part.job())
     ]
-    _refuse_impossible(path, windows)
+    for window in windows:
+        if not window.rules.published and not window.job.possible(window.record.gap):
+            work, deadline = window.job.work / HOUR, window.job.deadline / HOUR
+            raise BadRequest(
+                f"{path}: job: {work:g} hours of work and a start do not fit into {deadline:g} hours; allow more time"
+            )
     return RegionsScenario(tuple(windows), policies)
 
 
@@ -116,15 +121,6 @@ def _policies(path: Path, file: RegionsFile) -> tuple[str, ...]:
         if name not in possible:
             raise BadRequest(f"{path}: policies: {name!r} needs all machines at once; use {', '.join(possible)}")
     return tuple(dict.fromkeys(file.policies or possible))
-
-
-def _refuse_impossible(path: Path, windows: list[Window]) -> None:
-    for window in windows:
-        if not window.rules.published and not window.job.possible(window.record.gap):
-            work, deadline = window.job.work / HOUR, window.job.deadline / HOUR
-            raise BadRequest(
-                f"{path}: job: {work:g} hours of work and a start do not fit into {deadline:g} hours; allow more time"
-            )
 
 
 def _starts(path: Path, starts: list[float] | EveryPart, record: ZonesRecord, job: RegionJob) -> list[int]:

@@ -1,6 +1,6 @@
 """`SCENARIO.yaml`: its schema, its errors, and the prices that it names, read into a `Scenario`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from glob import glob
@@ -95,14 +95,6 @@ class EvictionsPart(BaseModel, extra="forbid"):
 EvictionsKey = Annotated[EvictionsPart, BeforeValidator(_one_way)]
 
 
-@dataclass(frozen=True, slots=True)
-class TypedMarket:
-    """A market and its machine type."""
-
-    market: Market
-    type: InstanceType
-
-
 class OnDemandTable(BaseModel, extra="forbid"):
     """The moment at which list prices are read, and a file of them in addition to the stored ones."""
 
@@ -190,7 +182,10 @@ def load(path: Path, library: Library) -> LoadedScenario:
     histories = _histories(path, file, library)
     try:
         offers = tuple(_offer(series.market, listed, file) for series in histories)
-        regime, remark = evictions(path, file.evictions, _typed_markets(offers, listed), file.seed)
+        machines = {
+            offer.market: listed.instance_type(offer.market.cloud, offer.market.instance_type) for offer in offers
+        }
+        regime, remark = evictions(path, file.evictions, machines, file.seed)
         scenario = replace(_scenario(file, histories, offers, listed), evictions=regime)
         return LoadedScenario(scenario, tuple(file.schemes), (remark,) if remark else ())
     except (UnknownPrice, UnknownInstanceType) as error:
@@ -225,13 +220,6 @@ def _scenario(
         seed=file.seed,
         zones_together=file.markets.zones == "together",
     )
-
-
-def _typed_markets(offers: tuple[Offer, ...], listed: Catalog) -> list[TypedMarket]:
-    return [
-        TypedMarket(offer.market, listed.instance_type(offer.market.cloud, offer.market.instance_type))
-        for offer in offers
-    ]
 
 
 def _offer(market: Market, listed: Catalog, file: ScenarioFile) -> Offer:
@@ -278,39 +266,36 @@ def _fetched_rows(scenario: Path, files: list[Path]) -> Iterator[FetchedRows]:
 
 
 def evictions(
-    scenario: Path, part: EvictionsPart, machines: Sequence[TypedMarket], seed: int
+    scenario: Path, part: EvictionsPart, machines: Mapping[Market, InstanceType], seed: int
 ) -> tuple[EvictionModel, str]:
     """The eviction model, and a remark for the user."""
     if part.availability is not None:
-        return _by_availability(scenario, part.availability, machines)
-    if part.hazard is not None:
-        markets = [machine.market for machine in machines]
-        return ByHazard(_mortality(scenario, part.hazard, markets), seed), ""
-    return PRICE_ALONE, ""
-
-
-def _by_availability(scenario: Path, part: Availability, machines: Sequence[TypedMarket]) -> tuple[EvictionModel, str]:
-    traces = _traces(scenario, part.traces)
-    chosen = {machine.market: _fitting(machine, traces, part.markets) for machine in machines}
-    own = {market: fits[0] for market, fits in chosen.items() if fits}
-    others = [market for market, fits in chosen.items() if not fits]
-    remark = f"availability: {len(own)} markets have their own trace, {len(others)} get an assigned one"
-    return ByAvailability({**own, **deal(others, traces)}, part.machines), remark
+        traces, by_market = _traces(scenario, part.availability.traces), part.availability.markets
+        chosen = {market: _fitting(market, machine, traces, by_market) for market, machine in machines.items()}
+        own = {market: fits[0] for market, fits in chosen.items() if fits}
+        others = [market for market, fits in chosen.items() if not fits]
+        remark = f"availability: {len(own)} markets have their own trace, {len(others)} get an assigned one"
+        return ByAvailability({**own, **deal(others, traces)}, part.availability.machines), remark
+    if part.hazard is None:
+        return PRICE_ALONE, ""
+    if part.hazard.lifetimes is not None:
+        return ByHazard(_of_lives(scenario, part.hazard.lifetimes, tuple(machines)), seed), ""
+    rates = part.hazard.per_hour or {}
+    return ByHazard({market: Mortality(_rate(scenario, rates, market)) for market in machines}, seed), ""
 
 
 def _fitting(
-    machine: TypedMarket, traces: Sequence[AvailabilityTrace], by_market: dict[str, str]
+    market: Market, machine: InstanceType, traces: Sequence[AvailabilityTrace], by_market: dict[str, str]
 ) -> Sequence[AvailabilityTrace]:
     """The traces of a market, longest first: as the file says, else those named after its zone and accelerators."""
     for pattern, name in by_market.items():
-        if machine.market.matches(pattern):
+        if market.matches(pattern):
             fits = [trace for trace in traces if fnmatchcase(trace.name, name)]
             if not fits:
                 raise BadRequest(f"evictions.availability.markets: no trace matches {name!r}, given for {pattern!r}")
             return _longest_first(fits)
-    kind = f"{machine.type.accelerator or ''}_{machine.type.accelerators}".lower()
-    zone = machine.market.zone
-    return _longest_first([trace for trace in traces if machine.type.accelerators and f"{zone}_{kind}" in trace.name])
+    kind = f"{machine.accelerator or ''}_{machine.accelerators}".lower()
+    return _longest_first([trace for trace in traces if machine.accelerators and f"{market.zone}_{kind}" in trace.name])
 
 
 def _longest_first(traces: Sequence[AvailabilityTrace]) -> Sequence[AvailabilityTrace]:
@@ -324,12 +309,6 @@ def _traces(scenario: Path, pattern: str) -> list[AvailabilityTrace]:
         if paths:
             return [read_availability(path) for path in paths]
     raise BadRequest(f"{scenario}: evictions.availability.traces: no file matches {pattern!r}")
-
-
-def _mortality(scenario: Path, part: Hazards, markets: Sequence[Market]) -> dict[Market, Mortality]:
-    if part.lifetimes is not None:
-        return _of_lives(scenario, part.lifetimes, markets)
-    return {market: Mortality(_rate(scenario, part.per_hour or {}, market)) for market in markets}
 
 
 def _rate(scenario: Path, rates: dict[str, float], market: Market) -> float:

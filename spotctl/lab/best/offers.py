@@ -143,8 +143,8 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
     saving against the on-demand price, and one by the shipped lists for a cloud of which no price is stored."""
     figures = _InterruptionFigures(library.store.interruptions())
     fitting = [
-        _offer(library.catalog, figures, (market, price, seen, False), lost_hours)
-        for market, price, seen in _spot(library, wish)
+        _offer(library.catalog, figures, (series.market, int(series.prices[-1]), series.last, False), lost_hours)
+        for series in library.table(_spot_markets(library, wish))
     ]
     priced = {(offer.market.cloud, offer.market.region, offer.market.instance_type) for offer in fitting}
     fitting += [
@@ -163,11 +163,6 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
 def _spot_markets(library: Library, wish: MachineWish) -> list[Market]:
     markets = library.select(wish.selection)
     return [market for market in markets if market.os == wish.os and _fits(library.catalog, wish, market)]
-
-
-def _spot(library: Library, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
-    for series in library.table(_spot_markets(library, wish)):
-        yield series.market, int(series.prices[-1]), series.last
 
 
 def _estimates(

@@ -95,15 +95,14 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
     with _as_bad_request():
         known = query.series.window(query.series.first, query.at)
         share = bid.crossing(CrossingHistory(known, query.window)).share
-        price = price_outlook(query.markets_at(_as_distance(bid, known.price_at(query.at))), query.window, query.at)
+        present, distance = known.price_at(query.at), bid
+        # A bid below the price gets no machine, and stays as it is.
+        if isinstance(bid, FixedBid) and bid.price >= present:
+            distance = BidAbove(bid.price - present)
+        price = price_outlook(query.markets_at(distance), query.window, query.at)
         estimate = together(price, hazard, query.window)
     evidence = "price" if hazard is None else hazard.kind
     return BidEstimate(query.market, bid, query.window, query.at, estimate, price, evidence, share)
-
-
-def _as_distance(bid: Bid, price: int) -> Bid:
-    """A bid as its distance above the present price; one below the price gets no machine, and stays as it is."""
-    return BidAbove(bid.price - price) if isinstance(bid, FixedBid) and bid.price >= price else bid
 
 
 def hazard_of_market(query: BetaQuery) -> Hazard | None:
@@ -128,21 +127,20 @@ def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> 
     deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
     answers: list[BidEstimate] = []
     for delta in deltas:
-        estimate = answer(query, BidAbove(delta), hazard)
-        answers.append(_held_below(estimate, answers[-1]) if answers else estimate)
+        at_bid = answer(query, BidAbove(delta), hazard)
+        if answers:
+            # No more likely than at the bid below.
+            most = answers[-1].estimate
+            estimate = replace(
+                at_bid.estimate,
+                probability=min(at_bid.estimate.probability, most.probability),
+                low=min(at_bid.estimate.low, most.low),
+                high=min(at_bid.estimate.high, most.high),
+            )
+            at_bid = replace(at_bid, estimate=estimate)
+        answers.append(at_bid)
         step()
     return answers
-
-
-def _held_below(bid_estimate: BidEstimate, lower_bid: BidEstimate) -> BidEstimate:
-    at_most = lower_bid.estimate
-    estimate = replace(
-        bid_estimate.estimate,
-        probability=min(bid_estimate.estimate.probability, at_most.probability),
-        low=min(bid_estimate.estimate.low, at_most.low),
-        high=min(bid_estimate.estimate.high, at_most.high),
-    )
-    return replace(bid_estimate, estimate=estimate)
 
 
 def plan(window: str, history: str, horizon: str) -> CalibrationPlan:

@@ -96,19 +96,14 @@ def _by_job(analysis: Analysis, width: int) -> Table:
     }
     rows = {job: row for job, row in cases.items() if row}
     length = f"a job of {days:g} {analysis.plan.strategies[0].accelerator}-days on one accelerator"
-    full = _with_reductions(rows, names, f"Dollars for {length} (and reduction)")
+    full = plain_table("job type", *names, "moves", "starts", title=f"Dollars for {length} (and reduction)")
+    for job, row in rows.items():
+        cells = (f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row)
+        full.add_row(Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs))
     return full if _fits(full, width) else _dollars_only(rows, names, f"Dollars for {length}")
 
 
 _ResultsByJob = Mapping[str, Sequence[PricedJob]]
-
-
-def _with_reductions(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:
-    shown = plain_table("job type", *names, "moves", "starts", title=title)
-    for job, row in rows.items():
-        cells = (f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row)
-        shown.add_row(Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs))
-    return shown
 
 
 def _dollars_only(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:

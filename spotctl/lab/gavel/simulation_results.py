@@ -12,7 +12,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.gavel.simulator.results import JobGroup, SimulationSummary, job_results
 from pricing_data.units import usd_text
-from spotctl.show.columns import WALL_SECONDS, Column, as_json, chosen, figures, save_csv
+from spotctl.show.columns import WALL_SECONDS, Column, chosen, figures, save_csv
 from spotctl.show.plots import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, output_folder, panels, save_plot
 
 if TYPE_CHECKING:
@@ -80,11 +80,6 @@ _ONLY_SHOWN: tuple[Column[SimulationSummary], ...] = (
     Column("finish_time_fairness", heading="finish-time fairness, mean", show="{:.2f}"),
     Column("moves_per_job", value=lambda summary: summary.moves_per_job, heading="moves per job", show="{:.1f}"),
 )
-
-
-def summary_json(summary: SimulationSummary, wall_seconds: float) -> dict[str, Any]:
-    """The JSON of `gavel simulate --json`."""
-    return as_json(SIMULATION, asdict(summary) | {"wall_seconds": wall_seconds})
 
 
 def table(summary: SimulationSummary) -> Table:

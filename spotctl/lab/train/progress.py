@@ -131,9 +131,24 @@ def draw(history: Sequence[Iteration], path: Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     figure, (times, losses, nodes) = panels(10, 6.5, 3, sharex=True, height_ratios=(3, 2, 1.3))
-    _draw_times(times, history)
+    clocks = [iteration.clock for iteration in history]
+    times.plot(clocks, [iteration.seconds for iteration in history], color=_TIME, linewidth=1.2, drawstyle="steps-mid")
+    times.set_ylim(0, 1.4 * max(iteration.seconds for iteration in history) or 1)
+    times.set_ylabel("seconds per clock")
+    times.grid(visible=True, axis="y", alpha=0.25)
+    _draw_events(times, marked_clocks(history))
     _draw_losses(losses, history)
-    _draw_nodes(nodes, history)
+    nodes.stackplot(
+        clocks,
+        [iteration.reliable for iteration in history],
+        [iteration.transient for iteration in history],
+        colors=(_RELIABLE, _TRANSIENT),
+        alpha=0.6,
+        step="mid",
+        labels=("reliable", "transient"),
+    )
+    nodes.set_ylabel("nodes")
+    nodes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2, frameon=False, fontsize=8)
     nodes.yaxis.set_major_locator(MaxNLocator(integer=True))
     nodes.set_xlabel("clock")
     nodes.set_xlim(history[0].clock - 0.5, history[-1].clock + 0.5)
@@ -151,15 +166,6 @@ def marked_clocks(history: Sequence[Iteration]) -> dict[str, list[int]]:
             if word != "ready" or iteration is not history[0]:
                 clocks.setdefault(word, []).append(iteration.clock)
     return clocks
-
-
-def _draw_times(axes: Axes, history: Sequence[Iteration]) -> None:
-    clocks = [iteration.clock for iteration in history]
-    axes.plot(clocks, [iteration.seconds for iteration in history], color=_TIME, linewidth=1.2, drawstyle="steps-mid")
-    axes.set_ylim(0, 1.4 * max(iteration.seconds for iteration in history) or 1)
-    axes.set_ylabel("seconds per clock")
-    axes.grid(visible=True, axis="y", alpha=0.25)
-    _draw_events(axes, marked_clocks(history))
 
 
 def _draw_events(axes: Axes, clocks: dict[str, list[int]]) -> None:
@@ -185,18 +191,3 @@ def _draw_losses(axes: Axes, history: Sequence[Iteration]) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel("loss")
     axes.grid(visible=True, axis="y", alpha=0.25)
-
-
-def _draw_nodes(axes: Axes, history: Sequence[Iteration]) -> None:
-    clocks = [iteration.clock for iteration in history]
-    axes.stackplot(
-        clocks,
-        [iteration.reliable for iteration in history],
-        [iteration.transient for iteration in history],
-        colors=(_RELIABLE, _TRANSIENT),
-        alpha=0.6,
-        step="mid",
-        labels=("reliable", "transient"),
-    )
-    axes.set_ylabel("nodes")
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2, frameon=False, fontsize=8)

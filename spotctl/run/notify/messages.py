@@ -48,15 +48,13 @@ def notify_of_alarm(spec: JobSpec, state: RunState, alarm: Alarm, done: Callable
     webhook = spec.notify.webhook
     if webhook is None:
         return
-    message = _message_of_alarm(spec.name, state, alarm).without(secret_values(spec, os.environ))
+    if isinstance(alarm, LoginAwaited):
+        message = message_of_login(spec.name, state, alarm)
+    else:
+        message = message_of_short_budget(spec.name, state, alarm)
+    message = message.without(secret_values(spec, os.environ))
     # The run goes on while a receiver is slow: leases have to be renewed.
     Thread(target=lambda: done(post(message, webhook)), daemon=True).start()
-
-
-def _message_of_alarm(job: str, state: RunState, alarm: Alarm) -> Message:
-    if isinstance(alarm, LoginAwaited):
-        return message_of_login(job, state, alarm)
-    return message_of_short_budget(job, state, alarm)
 
 
 def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded) -> Message:

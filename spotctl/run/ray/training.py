@@ -83,7 +83,10 @@ class RayTraining:
             )
         self._read_log()
         if code or self._last is None:
-            return ev.StopRequested(FAILED, self._last_words() or f"its process ended with status {code}")
+            # The last line that was printed says why the training failed.
+            lines = self._output.read_text(encoding="utf-8", errors="replace").split("\n")
+            last_words = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            return ev.StopRequested(FAILED, last_words or f"its process ended with status {code}")
         loss = self._last["loss"]
         message = f"{self._last['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
         folder = self._environment.published.rstrip("/") or str(self._results)
@@ -113,11 +116,6 @@ class RayTraining:
                     self._latest = ev.Progressed(line["clock"], self._loss, line["stage"])
                 else:
                     self._last = line
-
-    def _last_words(self) -> str:
-        """The last line that was printed: why the training failed."""
-        lines = self._output.read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def train(

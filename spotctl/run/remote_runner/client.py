@@ -278,7 +278,15 @@ def clear_up(client: RunnerClient, seconds: float = LEFTOVER_SECONDS) -> None:
     while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
         time.sleep(_LOOK_SECONDS)
     # The runner copies the output after the end of the run is in the log, and before its machine is gone.
-    _fetch_output(client)
+    folder = Paths(client.follower.settings.home).output(client.place.run)
+    # If it cannot be fetched, it stays in the object store.
+    with suppress(OSError):
+        place = place_of(f"{client.place.location}/output", LAUNCHER)
+        assert place is not None
+        for key in place.bucket.list(place.prefix):
+            path = folder / key.rpartition("/")[2]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"".join(place.bucket.get(key)))
     if nothing_left:
         shutil.rmtree(client.settings.home, ignore_errors=True)
 
@@ -291,20 +299,6 @@ def _nothing_left(client: RunnerClient) -> bool:
         return not client.provider.resources(client.tags)
     except ProviderError:
         return False
-
-
-def _fetch_output(client: RunnerClient) -> None:
-    folder = Paths(client.follower.settings.home).output(client.place.run)
-    try:
-        place = place_of(f"{client.place.location}/output", LAUNCHER)
-        assert place is not None
-        for key in place.bucket.list(place.prefix):
-            path = folder / key.rpartition("/")[2]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"".join(place.bucket.get(key)))
-    except OSError:
-        # The output stays in the object store.
-        return
 
 
 def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
@@ -65,10 +65,6 @@ class Claim:
     @classmethod
     def from_bytes(cls, data: bytes) -> Claim:
         return cls(**json.loads(data))
-
-    def is_of(self, other: Claim) -> bool:
-        """Whether one process wrote both."""
-        return (self.epoch, self.key) == (other.epoch, other.key)
 
 
 def successor(claim: Claim | None, holder: str) -> Claim:
@@ -155,20 +151,13 @@ class Fence:
             return self._cell.write(claim.to_bytes(), self._version)
         except ObjectChanged:
             stored = self._cell.read()
-            if stored is None or not Claim.from_bytes(stored.data).is_of(claim):
+            earlier = None if stored is None else Claim.from_bytes(stored.data)
+            if stored is None or earlier is None or (earlier.epoch, earlier.key) != (claim.epoch, claim.key):
                 self._superseded = True
                 self.check()
                 raise
             # An earlier write of this process was carried out although it got no answer.
             return self._cell.write(claim.to_bytes(), stored.version)
-
-
-class Guard(Protocol):
-    """See `fence.Fence`."""
-
-    def check(self) -> None: ...
-
-    def hold(self) -> None: ...
 
 
 class FencedProvider:
@@ -181,13 +170,13 @@ class FencedProvider:
     def __init__(
         self,
         provider: RentingProvider,
-        guard: Guard,
+        fence: Fence,
         copy_log: Callable[[], None],
         own: str,
         stops: Callable[[], bool],
         lease: int,
     ) -> None:
-        self._provider, self._guard, self._copy_log = provider, guard, copy_log
+        self._provider, self._fence, self._copy_log = provider, fence, copy_log
         self._own, self._stops, self._lease = own, stops, lease
         self._is_returned = False
         self._renewed = 0
@@ -212,7 +201,7 @@ class FencedProvider:
         the run was asked to stop."""
         try:
             self._copy_log()
-            self._guard.hold()
+            self._fence.hold()
         except OSError as error:
             raise Unanswered(f"{request.market}: nothing is bought while the object store fails: {error}") from None
         if self._stops():
@@ -220,7 +209,7 @@ class FencedProvider:
         return self._provider.create(request)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        self._guard.check()
+        self._fence.check()
         if self._is_returned and not self._stops():
             # The run no longer renews the lease of the own machine.
             now = self.now()
@@ -232,7 +221,7 @@ class FencedProvider:
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. The own machine goes on until `return_own`."""
-        self._guard.check()
+        self._fence.check()
         self._is_returned |= self._own in ids
         if others := [machine for machine in ids if machine != self._own]:
             self._provider.terminate(others)
@@ -255,7 +244,7 @@ class FencedProvider:
         return () if self._stops() else self._provider.resources(tags)
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        self._guard.check()
+        self._fence.check()
         self._provider.remove(resources)
 
     def _seen(self, machine: Machine) -> Machine:

@@ -113,7 +113,14 @@ def launch_and_hand_over(given: Launch) -> Moved | RunEnd:
     """Launches the job. Returns where the runner lives now, or the end of the run if the run ended before the move."""
     spec, paths = given.spec, Paths(given.settings.home)
     with JobLock(paths.locks, spec.name):
-        _check_not_running(spec, paths)
+        with EventLog(paths.log) as own_log:
+            check_checkpoint_is_free(spec, own_log)
+            before = latest_run(own_log, spec.name)
+        if before is not None and before.ended is None:
+            raise AlreadyRunning(
+                f"run {before.run} of job {spec.name} has not ended: spotctl status {spec.name} shows it, spotctl stop"
+                f" {spec.name} ends it"
+            )
         spec = store_data(spec, given.settings, given.note, given.stopped)
         prepare_checkpoints(spec, fresh=given.fresh)
         if given.fresh:
@@ -248,14 +255,3 @@ class _Sending:
             self._send()
         except Exception as error:  # noqa: BLE001 - the run says it, and returns its machines
             self._failure = error
-
-
-def _check_not_running(spec: JobSpec, paths: Paths) -> None:
-    job = spec.name
-    with EventLog(paths.log) as log:
-        check_checkpoint_is_free(spec, log)
-        before = latest_run(log, job)
-    if before is not None and before.ended is None:
-        raise AlreadyRunning(
-            f"run {before.run} of job {job} has not ended: spotctl status {job} shows it, spotctl stop {job} ends it"
-        )

@@ -73,11 +73,6 @@ class RunnerArchives:
             _pack_folder(rendezvous),
         )
 
-    @classmethod
-    def read_received(cls) -> "RunnerArchives":
-        """Reads the archives that this machine received."""
-        return cls(*(Path(f"{target}.archive").read_bytes() for target in (CODE, PACKAGES, JOB, RENDEZVOUS)))
-
 
 @dataclass(frozen=True, slots=True)
 class RunnerMachine:

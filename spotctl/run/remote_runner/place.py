@@ -147,7 +147,9 @@ def check_movable(spec: JobSpec, settings: Settings) -> None:
             f" region: name one of each under resources{or_else}"
         )
     (cloud,) = spec.resources.clouds
-    if identity_of(spec, settings, cloud) is None:
+    of_machines = cloud_of(cloud).settings_of_machines
+    configured: str | None = getattr(settings.table(cloud, of_machines.table), of_machines.identity, None)
+    if (spec.identity.get(cloud) or configured) is None:
         raise BadRequest(
             f"{spec.name}: the runner rents with the identity of its machine, and none is named: write identity:"
             f" {{{cloud}: NAME}} (spotctl doctor --policy prints the permissions that it needs){or_else}"
@@ -157,13 +159,6 @@ def check_movable(spec: JobSpec, settings: Settings) -> None:
             f"{spec.name}: the runner's machine is gone when the run ends, so results and log go to an object store:"
             f" write outputs: {{model: s3://BUCKET/PATH}} (or gs://, az://){or_else}"
         )
-
-
-def identity_of(spec: JobSpec, settings: Settings, cloud: str) -> str | None:
-    """The identity of a job's machines on a cloud, as the cloud names it."""
-    of_machines = cloud_of(cloud).settings_of_machines
-    named: str | None = getattr(settings.table(cloud, of_machines.table), of_machines.identity, None)
-    return spec.identity.get(cloud) or named
 
 
 def _base(spec: JobSpec) -> str | None:

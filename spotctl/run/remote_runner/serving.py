@@ -45,7 +45,7 @@ from spotctl.run.remote_runner.fence import BEAT_SECONDS, Claim, Fence, FencedPr
 from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, copy_home
 from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine
 from spotctl.run.remote_runner.place import Admission, RunPlace
-from spotctl.run.remote_runner.start import HOME, JOB, RENDEZVOUS, RunnerStart, Superseded
+from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart, Superseded
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunObserver
 
@@ -130,7 +130,10 @@ def _serve(
         with suppress(Superseded):
             _finish(place, paths, copier, fence, failure)
     for provider in own:
-        _return_machine(provider)
+        try:
+            provider.return_own()
+        except ProviderError as error:
+            _note(f"this machine ends with its lease, because it cannot be returned: {error}")
 
 
 class _Stops:
@@ -181,13 +184,6 @@ def _finish(place: RunPlace, paths: Paths, copier: LogCopier, fence: Fence, fail
             time.sleep(2.0**attempt)
         else:
             return
-
-
-def _return_machine(provider: FencedProvider) -> None:
-    try:
-        provider.return_own()
-    except ProviderError as error:
-        _note(f"this machine ends with its lease, because it cannot be returned: {error}")
 
 
 def _warn(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
@@ -284,7 +280,9 @@ class StandbyKeeper:
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             copy = Path(scratch) / "home"
             copy_home(self._settings, run, JOB, copy)
-            target.install(RunnerArchives.read_received())
+            # The same archives that this machine received.
+            received = (Path(f"{folder}.archive").read_bytes() for folder in (CODE, PACKAGES, JOB, RENDEZVOUS))
+            target.install(RunnerArchives(*received))
             target.give_home(copy)
         self._note("starting the standby")
         target.start(self._start_on(machine))

@@ -89,7 +89,9 @@ def copy_set(
     claim(target, listed.digest, content, installation, lambda: check(_WAIT_SECONDS))
     present = {key.removeprefix(FILES) for key in target.list(FILES)}
     missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
-    copies = target if isinstance(target, CopyingBucket) and _store_of(first) == _store_of(near) else None
+    # Within one store, the store itself copies.
+    is_same_store = first.bucket.partition("://")[0] == near.bucket.partition("://")[0]
+    copies = target if isinstance(target, CopyingBucket) and is_same_store else None
 
     def copy(digest: str, size: int) -> None:
         check(0.0)
@@ -119,10 +121,6 @@ def _checked(source: ObjectBucket, digest: str, check: Callable[[float], object]
         yield piece
     if hashed.hexdigest() != digest:
         raise StoreRefused(f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again")
-
-
-def _store_of(location: SetLocation) -> str:
-    return location.bucket.partition("://")[0]
 
 
 def _bucket(location: SetLocation, identity: StoreIdentity) -> ObjectBucket:

@@ -87,7 +87,7 @@ def remove_data(settings: Settings, unused: Sequence[DataUse], identity: StoreId
                 assert place is not None
                 locations = [use.location for use in group]
                 digests = [location.digest for location in locations]
-                _Removal(place.bucket, installation_id(settings.home)).remove(digests)
+                _remove_sets(place.bucket, installation_id(settings.home), digests)
                 DataUses(home).forget(locations)
             except StoreRefused as error:
                 failures.append(f"data in {name}: not all was removed: {error}")
@@ -98,46 +98,42 @@ def _bucket(use: DataUse) -> str:
     return use.location.bucket
 
 
-@dataclass(frozen=True, slots=True)
-class _Removal:
-    """Removes data sets from one bucket.
+def _remove_sets(bucket: ObjectBucket, installation: str, digests: Iterable[str]) -> None:
+    """Gives up this home's use of data sets in a bucket, and removes what no home uses, also if an earlier removal left
+    it.
 
     A launch names its data set before it reads which files are there, and the removal says that it goes on before it
     reads which data sets are named: one of the two sees the other.
     """
+    _announce(bucket, installation)
+    try:
+        _delete(bucket, installation, [user_key(digest, installation) for digest in digests])
+        used = {key.removeprefix(USERS).partition("/")[0] for key in bucket.list(USERS)}
+        named = {key.removeprefix(SETS) for key in bucket.list(SETS)}
+        if abandoned := sorted(named - used):
+            shared = set[str]()
+            for digest in named & used:
+                shared |= set(DataSet.of(read_whole(bucket, SETS + digest)).contents)
+            for digest in abandoned:
+                # The list goes last: if this ends early, it says what is left.
+                bucket.delete(WHOLE + digest)
+                own = set(DataSet.of(read_whole(bucket, SETS + digest)).contents) - shared
+                _delete(bucket, installation, [FILES + name for name in own])
+                bucket.delete(SETS + digest)
+    finally:
+        bucket.delete(COLLECTING + installation)
 
-    bucket: ObjectBucket
-    installation: str
 
-    def remove(self, digests: Iterable[str]) -> None:
-        """Gives up this home's use of data sets, and removes what no home uses, also if an earlier removal left it."""
-        self._announce()
-        try:
-            self._delete([user_key(digest, self.installation) for digest in digests])
-            used = {key.removeprefix(USERS).partition("/")[0] for key in self.bucket.list(USERS)}
-            named = {key.removeprefix(SETS) for key in self.bucket.list(SETS)}
-            if abandoned := sorted(named - used):
-                shared = set[str]().union(*(self._files(digest) for digest in named & used))
-                for digest in abandoned:
-                    # The list goes last: if this ends early, it says what is left.
-                    self.bucket.delete(WHOLE + digest)
-                    self._delete([FILES + name for name in self._files(digest) - shared])
-                    self.bucket.delete(SETS + digest)
-        finally:
-            self.bucket.delete(COLLECTING + self.installation)
+def _announce(bucket: ObjectBucket, installation: str) -> None:
+    bucket.put(COLLECTING + installation, str(int(time.time())).encode())
 
-    def _announce(self) -> None:
-        self.bucket.put(COLLECTING + self.installation, str(int(time.time())).encode())
 
-    def _files(self, digest: str) -> set[str]:
-        return set(DataSet.of(read_whole(self.bucket, SETS + digest)).contents)
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        for first in range(0, len(keys), _BATCH):
-            with ThreadPoolExecutor(CONNECTIONS) as pool:
-                for _ in pool.map(self.bucket.delete, keys[first : first + _BATCH]):
-                    pass
-            self._announce()
+def _delete(bucket: ObjectBucket, installation: str, keys: Sequence[str]) -> None:
+    for first in range(0, len(keys), _BATCH):
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            for _ in pool.map(bucket.delete, keys[first : first + _BATCH]):
+                pass
+        _announce(bucket, installation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +199,10 @@ def claim(bucket: ObjectBucket, digest: str, listed: bytes, installation: str, w
     while True:
         bucket.put(user_key(digest, installation), str(wall_us()).encode())
         write(bucket, SETS + digest, [listed])
-        if not _is_collecting(bucket):
+        since = time.time() - COLLECTING_SECONDS
+        if all(_since(bucket, key) <= since for key in bucket.list(COLLECTING)):
             return
         wait()
-
-
-def _is_collecting(bucket: ObjectBucket) -> bool:
-    return any(_since(bucket, key) > time.time() - COLLECTING_SECONDS for key in bucket.list(COLLECTING))
 
 
 def _since(bucket: ObjectBucket, key: str) -> float:
@@ -247,8 +240,14 @@ class DataUses:
     def all(self) -> list[DataUse]:
         """BadRequest: the record cannot be read."""
         try:
-            values = json.loads(self._file.read_bytes())
-            return [_use(location, value) for location, value in values.items()]
+            uses = list[DataUse]()
+            for text, value in json.loads(self._file.read_bytes()).items():
+                location = SetLocation.parse(text)
+                if location is None:
+                    raise ValueError(f"{text!r} is no place of data")
+                size, used, may_lack = int(str(value["size"])), int(str(value["used"])), value.get("may_lack") is True
+                uses.append(DataUse(location, size, str(value["job"]), used, may_lack))
+            return uses
         except FileNotFoundError:
             return []
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -270,14 +269,6 @@ class DataUses:
             for use in uses.values()
         }
         replace_json(self._file, values, lasting=True)
-
-
-def _use(text: str, value: Mapping[str, object]) -> DataUse:
-    location = SetLocation.parse(text)
-    if location is None:
-        raise ValueError(f"{text!r} is no place of data")
-    size, used, may_lack = int(str(value["size"])), int(str(value["used"])), value.get("may_lack") is True
-    return DataUse(location, size, str(value["job"]), used, may_lack)
 
 
 @contextmanager

@@ -93,7 +93,12 @@ class _Storing:
     def store(self, home: Path, job: str, identity: StoreIdentity) -> SetLocation:
         for _ in range(_ATTEMPTS):
             try:
-                listed = self._described(home)
+                known = KnownDigests(home, self.source, self.check)
+                try:
+                    listed = describe(self.source, known.digest)
+                except FileNotFoundError as error:
+                    raise DataChanged(error.filename) from error
+                known.keep()
                 if self.disk_gib is not None and listed.size > self.disk_gib * _GIB:
                     raise BadRequest(
                         f"data {self.source}: has {gigabytes(listed.size)}, and the machines' disk only"
@@ -112,15 +117,6 @@ class _Storing:
             else:
                 return location
         raise TransferFailed(f"data {self.source}: {changed} keeps changing; launch again when nothing writes to it")
-
-    def _described(self, home: Path) -> DataSet:
-        known = KnownDigests(home, self.source, self.check)
-        try:
-            listed = describe(self.source, known.digest)
-        except FileNotFoundError as error:
-            raise DataChanged(error.filename) from error
-        known.keep()
-        return listed
 
     def _send(self, listed: DataSet, bucket: ObjectBucket) -> None:
         is_said = False

@@ -72,7 +72,17 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
                 report(result)
     finally:
         _end(machines)
-    return _record(kit, results)
+    assert isinstance(kit.provider, AllowsTrials)
+    packages = ("spotctl", *cloud_of(kit.cloud).packages.needed)
+    return TrialRecord(
+        cloud=kit.cloud,
+        region=kit.region,
+        endpoint=kit.provider.endpoint,
+        date=datetime.now(UTC).date().isoformat(),
+        versions={"python": platform.python_version(), **{name: version(name) for name in packages}},
+        steps=tuple(results),
+        most_usd=kit.spent_usd,
+    )
 
 
 def _steps(kit: Kit, machines: BareMachines) -> Mapping[str, KitStep]:
@@ -94,8 +104,8 @@ def _steps(kit: Kit, machines: BareMachines) -> Mapping[str, KitStep]:
 def _carried_out(kit: Kit, name: str, step: KitStep) -> Iterator[StepResult]:
     began = time.monotonic()
     try:
-        if name != "left":
-            kit.check_budget()
+        if name != "left" and kit.spent_usd >= kit.cap_usd:
+            raise StepSkipped(f"the budget of ${kit.cap_usd:g} is reached")
         for result in step():
             now = time.monotonic()
             yield replace(result, seconds=now - began)
@@ -121,20 +131,6 @@ def _find_left(kit: Kit, machines: BareMachines) -> Iterator[StepResult]:
         names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
         raise TrialFailed(f"left: {names} (spotctl gc removes it)")
     yield StepResult("left", PASSED, f"nothing is left of {counted(len(runs), 'run')}", figures={"runs": len(runs)})
-
-
-def _record(kit: Kit, results: list[StepResult]) -> TrialRecord:
-    assert isinstance(kit.provider, AllowsTrials)
-    packages = ("spotctl", *cloud_of(kit.cloud).packages.needed)
-    return TrialRecord(
-        cloud=kit.cloud,
-        region=kit.region,
-        endpoint=kit.provider.endpoint,
-        date=datetime.now(UTC).date().isoformat(),
-        versions={"python": platform.python_version(), **{name: version(name) for name in packages}},
-        steps=tuple(results),
-        most_usd=kit.spent_usd,
-    )
 
 
 def open_kit(

@@ -248,7 +248,7 @@ class TrialJob:
         if state.run not in self.kit.runs:
             self.kit.runs.append(state.run)
         hours = sum(((held.ended or state.at) - held.started) / 3_600_000_000 for held in state.machines.values())
-        self.kit.charge(hours * self.kit.usd_per_hour(self.kit.kinds[0].name))
+        self.kit.spent_usd += hours * self.kit.usd_per_hour(self.kit.kinds[0].name)
 
 
 def works(state: RunState) -> bool:

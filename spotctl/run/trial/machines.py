@@ -121,7 +121,7 @@ class BareMachines:
         )
         for kind, rented in zip(self._kit.kinds, self._rented, strict=False):
             hours = (time.monotonic() - rented.since) / HOUR_SECONDS
-            self._kit.charge(self._kit.usd_per_hour(kind.name) * hours)
+            self._kit.spent_usd += self._kit.usd_per_hour(kind.name) * hours
         _patiently(lambda: provider.remove(provider.resources(self._kit.tags)))
         self._rented.clear()
 
@@ -223,7 +223,9 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
         raise TrialFailed(
             f"{counted(len(refused), 'order')} refused, of {counted(len(accepted), 'order')} more none; {first}"
         )
-    detail = f"orders of {_families(len(accepted))} pass, with {counted(len(set(accepted.values())), 'image')}"
+    families = "family" if len(accepted) == 1 else "families"
+    images = counted(len(set(accepted.values())), "image")
+    detail = f"orders of {len(accepted)} {families} of types pass, with {images}"
     if absent:
         detail += (
             f"; not sold here: {', '.join(absent[:_MOST_NAMED])}{' and more' if len(absent) > _MOST_NAMED else ''}"
@@ -256,10 +258,6 @@ def family_of(name: str) -> str:
     if "." in name:
         return name.partition(".")[0]
     return _SIZE.sub("", name, count=1) if "_" in name else name.rpartition("-")[0]
-
-
-def _families(number: int) -> str:
-    return f"{number} {'family' if number == 1 else 'families'} of types"
 
 
 def _one_of_each_family(kit: Kit) -> list[InstanceType]:

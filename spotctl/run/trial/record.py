@@ -175,12 +175,3 @@ class Kit:
     def usd_per_hour(self, type_: str) -> float:
         """The list price of a type."""
         return self.list_price(type_) / NANOS_PER_DOLLAR
-
-    def charge(self, usd: float) -> None:
-        """Counts a cost."""
-        self.spent_usd += usd
-
-    def check_budget(self) -> None:
-        """StepSkipped: the budget is reached."""
-        if self.spent_usd >= self.cap_usd:
-            raise StepSkipped(f"the budget of ${self.cap_usd:g} is reached")

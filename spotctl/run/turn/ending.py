@@ -47,14 +47,6 @@ WAIT_WITHOUT_ANSWER = 5 * MINUTE
 """How long a run that has had no machine yet waits for clouds that do not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RunCosts:
-    """The costs of a run, and the prices that prove them, for the log."""
-
-    facts: dict[str, int]
-    priced: tuple[ev.Priced, ...]
-
-
 class EndOfRun:
     """Says when a run is over, and writes its end to the log."""
 
@@ -79,7 +71,10 @@ class EndOfRun:
         state = self._state
         if state.ended is not None:
             return True
-        known = listed or (state.stopping is not None and self._leases_over())
+        over = self._journal.now() - self._teardown
+        # Once the first leases of all orders are over, their machines have ended unless renewed.
+        leases_over = all(order.lease_until <= over for order in state.orders.values())
+        known = listed or (state.stopping is not None and leases_over)
         return known and not state.alive and not state.has_open_order
 
     def record_prices(self) -> None:
@@ -112,8 +107,9 @@ class EndOfRun:
                 unfinished = self._unfinished(recorded, work_left())
                 recorded, message = {**recorded, **unfinished}, f"{message}{unfinished_text(unfinished)}"
             if costs is not None:
-                recorded |= costs.facts
-                for prices in costs.priced:
+                amounts, proofs = costs
+                recorded |= amounts
+                for prices in proofs:
                     self._journal.write(prices)
             self._journal.write(ev.RunEnded(outcome, message, wall_us, recorded))
         assert self._state.ended is not None
@@ -139,10 +135,10 @@ class EndOfRun:
     def _remove_leftovers(self) -> tuple[Resource, ...] | None:
         """Returns what of the run could not be removed from the cloud, None if that is not known."""
         for is_last in self._attempts(REMOVAL_PATIENCE):
-            left = self._executor.remove_leftovers()
-            if is_last or not left.may_pass:
+            left, may_pass = self._executor.remove_leftovers()
+            if is_last or not may_pass:
                 break
-        return left.resources
+        return left
 
     def _attempts(self, patience: int) -> Iterator[bool]:
         """Pauses between attempts, for at most `patience`; says of each whether it is the last."""
@@ -170,11 +166,6 @@ class EndOfRun:
             if observe.hidden(order.market, unlisted) and over >= order.lease_until:
                 self._journal.write(ev.OrderSettled(intent))
 
-    def _leases_over(self) -> bool:
-        """Whether the first leases of all orders are over, so that their machines have ended unless renewed."""
-        over = self._journal.now() - self._teardown
-        return all(order.lease_until <= over for order in self._state.orders.values())
-
     def _unfinished(self, facts: Mapping[str, Any], work_left: float | None) -> dict[str, Any]:
         """The work that a run leaves when it ends at its budget, its checkpoint, and the dollars that would finish the
         job."""
@@ -183,14 +174,17 @@ class EndOfRun:
             unfinished["to_finish_usd"] = more
         return unfinished | {"checkpoint": facts.get("checkpoint")}
 
-    def _costs(self, outcome: str) -> _RunCosts | None:
-        """The amount paid, and the on-demand price of the same work; None if the provider no longer has the prices."""
+    def _costs(self, outcome: str) -> tuple[dict[str, int], tuple[ev.Priced, ...]] | None:
+        """The amount paid and the on-demand price of the same work, and the prices that prove them, for the log.
+
+        None if the provider no longer has the prices.
+        """
         now = self._journal.now()
 
-        def count() -> _RunCosts:
+        def count() -> tuple[dict[str, int], tuple[ev.Priced, ...]]:
             on_demand = 0 if outcome == FAILED else same_work(self._state, now).amount
             spent = budget.spent(self._state, now, self._tariff)
-            return _RunCosts({"spent": spent, "on_demand": on_demand}, tuple(priced(self._state, now, self._tariff)))
+            return {"spent": spent, "on_demand": on_demand}, tuple(priced(self._state, now, self._tariff))
 
         try:
             return self._executor.retry(count)
@@ -271,13 +265,16 @@ class Patience:
         if alive or waits:
             self.without_machines_since = None
             return None
-        since = self.without_machines_since = _earliest(self.without_machines_since, now)
+        if self.without_machines_since is None:
+            self.without_machines_since = now
+        since = self.without_machines_since
         if now - since <= self.limits.without_machines:
             return None
         if short and self.limits.budget is not None:
             return StopRequested(BUDGET, exhausted(self.limits.budget))
         last = f" (the last refusal: {state.refusal})" if state.refusal else ""
-        message = f"no market offered a machine for {_minutes(now - since)}; allow more types or regions{last}"
+        minutes = (now - since) / MINUTE
+        message = f"no market offered a machine for {minutes:.0f} minutes; allow more types or regions{last}"
         return StopRequested(NO_CAPACITY, message)
 
     def blocked(
@@ -290,10 +287,12 @@ class Patience:
         if replace(reach, silent=()).blocks(state, terms):
             message = f"the account may rent none of the machines that the job needs: {state.refusal}"
             return StopRequested(NO_CAPACITY, message)
-        since = self.blocked_since = _earliest(self.blocked_since, now)
+        if self.blocked_since is None:
+            self.blocked_since = now
+        since = self.blocked_since
         if now - since <= (self.limits.without_machines if state.machines else WAIT_WITHOUT_ANSWER):
             return None
-        message = f"the job's regions have not answered for {_minutes(now - since)}: {failure}"
+        message = f"the job's regions have not answered for {(now - since) / MINUTE:.0f} minutes: {failure}"
         return StopRequested(NO_CAPACITY, message)
 
 
@@ -306,11 +305,3 @@ def repeated_refusal(state: RunState, since: int) -> StopRequested | None:
         return None
     message = f"refused twice for a reason that spotctl does not know, so nothing more is ordered: {state.refusal}"
     return StopRequested(FAILED, message)
-
-
-def _earliest(since: int | None, now: int) -> int:
-    return now if since is None else since
-
-
-def _minutes(span: int) -> str:
-    return f"{span / MINUTE:.0f} minutes"

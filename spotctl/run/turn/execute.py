@@ -48,14 +48,6 @@ class RetryPolicy:
     longest_pause: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """Resources that could not be removed, None if they could not be listed; and whether that may pass."""
-
-    resources: tuple[Resource, ...] | None
-    may_pass: bool = False
-
-
 class Journal:
     """The log of a run, together with the state that follows from it."""
 
@@ -158,8 +150,10 @@ class Executor:
     def settle(self) -> None:
         """Repeats requests that have no outcome yet."""
         for intent in list(self._journal.state.open.values()):
-            if isinstance(intent, ev.RentIntended) and self._is_moot(intent):
-                if self._journal.now() > intent.lease_until - self._lease + LISTING_DELAY:
+            stops, now = self._journal.state.stopping is not None, self._journal.now()
+            if isinstance(intent, ev.RentIntended) and (stops or now >= intent.lease_until):
+                # Its machines are not needed any more; those that were created show up in the list.
+                if now > intent.lease_until - self._lease + LISTING_DELAY:
                     message = "the provider did not answer the order in time"
                     self._journal.write(ev.RentRefused(intent.intent, ABANDONED, message))
             elif isinstance(intent, ev.RenewIntended) and self._is_superseded(intent):
@@ -167,10 +161,6 @@ class Executor:
                 self._journal.write(ev.Renewed(intent.intent))
             else:
                 self._finish(intent, repeated=True)
-
-    def _is_moot(self, order: ev.RentIntended) -> bool:
-        """Whether the machines of an order are not needed any more; those that were created show up in the list."""
-        return self._journal.state.stopping is not None or self._journal.now() >= order.lease_until
 
     def _is_superseded(self, renewal: ev.RenewIntended) -> bool:
         """Whether later renewals extended the same leases at least as far."""
@@ -235,10 +225,11 @@ class Executor:
         if isinstance(reason, Unusable):
             self.unusable = str(reason)
 
-    def remove_leftovers(self) -> Leftovers:
+    def remove_leftovers(self) -> tuple[tuple[Resource, ...] | None, bool]:
         """Removes all resources of the run besides machines.
 
-        Once the run has ended, a resource that remains belongs to no run, so `gc` finds it.
+        Returns those that could not be removed, None if they could not be listed; and whether that may pass. Once the
+        run has ended, a resource that remains belongs to no run, so `gc` finds it.
         """
         left: tuple[Resource, ...] | None = None
         failure: ProviderError | None = None
@@ -248,13 +239,13 @@ class Executor:
             except PartlyListed as error:
                 resources, failure = error.listed, error.failure
             if resources is None:
-                return Leftovers(None, may_pass=True)
+                return None, True
             if resources:
                 self._provider.remove(resources)
                 left = () if left is not None else None
         except ProviderError as error:
             failure = error
-        return Leftovers(left, may_pass=failure is not None and action_for(failure) is ErrorAction.RETRY)
+        return left, failure is not None and action_for(failure) is ErrorAction.RETRY
 
     def release(self) -> str:
         """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.

@@ -69,7 +69,9 @@ class LiveStrategy:
         offers, history = self._plan.decider.offers, self._plan.fleet.market_history
         capacity_decides = [offer.market for offer in offers if history.hazards.get(offer.market) is not None]
         if not capacity_decides:
-            return spell_of_prices(offers, lambda offer: self._history(offer.market, now), now)
+            return spell_of_prices(
+                offers, lambda offer: history_until(self._plan, self._tariff, offer.market, now), now
+            )
         observed = availability_of(state, now)
         known = (
             history.spells.get(market, UNSEEN).continued(
@@ -92,9 +94,6 @@ class LiveStrategy:
     @property
     def _trains(self) -> bool:
         return isinstance(self._plan.job.spec.program, Training)
-
-    def _history(self, market: Market, now: int) -> PriceSeries:
-        return history_until(self._plan, self._tariff, market, now)
 
 
 def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
@@ -133,7 +132,6 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         return left / total if isfinite(total) and total else None
 
     def rest(share_done: float) -> PlayedRest | None:
-
         planned, now = plan(), journal.now()
         if planned.demand.work.assumed:
             return None
@@ -164,22 +162,18 @@ def expectation(plan: JobPlan) -> Planned:
     forecast, assumed = forecast_of(plan), plan.demand.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median
-    return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, _instead(plan))
-
-
-def _instead(plan: JobPlan) -> OnDemandOffer:
     rent = plan.cost.on_demand.rent
     rate = plan.fleet.rates.get(rent.offer.market.instance_type)
-    measured = rate is not None and rate.in_units
-    return OnDemandOffer(
+    instead = OnDemandOffer(
         rent.offer.market,
         rent.machines,
         rent.offer.on_demand,
         rent.offer.nu,
         plan.cost.on_demand.unworked,
-        rate.spread if rate is not None and measured else None,
+        rate.spread if rate is not None and rate.in_units else None,
         plan.demand.work_left(plan.fleet.most_nu) if plan.job.hours_from != SPECIFIED else None,
     )
+    return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead)
 
 
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:

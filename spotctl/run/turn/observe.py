@@ -9,7 +9,7 @@ from spotctl.clouds.installation import INTENT_TAG
 from spotctl.log import events as ev
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event
-from spotctl.log.state import BROKE, EVICTED, LEASE_ENDED, NOT_LISTED, Held, RunState
+from spotctl.log.state import BROKE, EVICTED, LEASE_ENDED, NOT_LISTED, RunState
 
 EVICTION = "eviction"
 """The kind of warning that the event log records."""
@@ -46,7 +46,8 @@ def news(
         *_warned(state, known, source),
         *_cards(state, known, now),
         *_traffic(state, known, now),
-        *(_missing(held, now) for held in missing),
+        # When they ended is unknown; each is paid for until the end of its lease at the latest.
+        *(ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED) for held in missing),
     ]
 
 
@@ -69,7 +70,9 @@ def hidden(market: Market, unlisted: tuple[str, ...]) -> bool:
 def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
     for machine in known:
         if machine.state is MachineState.GONE:
-            yield ev.MachineEnded(machine.id, _end_of(machine, now), _reason(machine))
+            ended = now if machine.ended is None else max(machine.ended, machine.started)
+            reason = "unknown" if machine.end_reason is None else _REASONS[machine.end_reason]
+            yield ev.MachineEnded(machine.id, ended, reason)
         elif machine.state is MachineState.RUNNING and not state.machines[machine.id].running:
             yield ev.MachineRan(machine.id)
 
@@ -128,16 +131,3 @@ def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Even
         held = state.machines.get(machine.id)
         if held is not None and held.end_reason == NOT_LISTED and machine.state is not MachineState.GONE:
             yield ev.MachineListedAgain(machine.id)
-
-
-def _missing(held: Held, now: int) -> Event:
-    # When the machine ended is unknown; it is paid for until the end of its lease at the latest.
-    return ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED)
-
-
-def _end_of(machine: Machine, now: int) -> int:
-    return now if machine.ended is None else max(machine.ended, machine.started)
-
-
-def _reason(machine: Machine) -> str:
-    return "unknown" if machine.end_reason is None else _REASONS[machine.end_reason]

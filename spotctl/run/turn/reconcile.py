@@ -127,7 +127,11 @@ def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
     expiring = tuple(
         held.id
         for held in staying
-        if held.id not in due and held.id not in asked and held.leaves_at is None and _expires(held, now, times)
+        if held.id not in due
+        and held.id not in asked
+        and held.leaves_at is None
+        and held.warned_until is None
+        and held.lease_until - now < times.renew_before
     )
     if expiring:
         instructions.append(Renew(expiring, now + times.lease))
@@ -229,7 +233,3 @@ def _leaving(state: RunState) -> Counter[tuple[Market, bool]]:
 
 def _staying(state: RunState) -> tuple[Held, ...]:
     return tuple(held for held in state.alive if not held.returning)
-
-
-def _expires(held: Held, now: int, times: LeaseTimes) -> bool:
-    return held.warned_until is None and held.lease_until - now < times.renew_before

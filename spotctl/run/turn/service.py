@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from bidbrain.strategies.base import Offer, Strategy
+from bidbrain.strategies.base import Strategy
 from pricing_data.units import MINUTE
 from spotctl.clouds.base import Machine
 from spotctl.clouds.errors import LoginNeeded, NotPermitted, ProviderError
@@ -221,19 +221,16 @@ class Runner:
         if report.share_done is not None:
             self._left = max(1.0 - report.share_done, 0.0)
         if report.outcome is None:
-            self._budget.predict(self._share_done(report))
+            # The finished share of the work: as the work itself reports it, otherwise as the plan considers it.
+            share_done = report.share_done
+            if share_done is None and (left := self._planned_share_left()) is not None:
+                share_done = 1.0 - left
+            self._budget.predict(share_done)
         else:
             self._stop(report.outcome, report.message, self._workload.facts())
         idle = tuple(name for name in report.idle_machines if not self.state.machines[name].returning)
         if idle:
             self._executor.carry_out(ReturnMachines(idle, "its work has ended"))
-
-    def _share_done(self, report: WorkReport) -> float | None:
-        """The finished share of the work: as the work itself reports it, otherwise as the plan considers it."""
-        if report.share_done is not None:
-            return report.share_done
-        left = self._planned_share_left()
-        return None if left is None else 1.0 - left
 
     def _planned_share_left(self) -> float | None:
         """The share of the work that the plan considers left; None if unknown, or before the plan is made."""
@@ -305,8 +302,16 @@ class Runner:
             self._made = None
         strategy, terms = self._strategy
         terms = reach.within(terms)
-        situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._times, self._left)
-        if not situation.offers and not situation.holdings and self._evictions_announced():
+        situation = reconcile.situation(
+            self.state,
+            terms,
+            lambda offer: self._rules.tariff.prices(offer.market, now).price_at(now),
+            now,
+            self._times,
+            self._left,
+        )
+        warned = any(held.warned_until is not None for held in self.state.alive)
+        if not situation.offers and not situation.holdings and warned:
             # The strategy decides after the evictions: until then, only on-demand machines are left to choose from.
             return reliable
         decision = strategy.decide(situation)
@@ -329,12 +334,6 @@ class Runner:
             [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
             self._executor.unlisted,
         )
-
-    def _evictions_announced(self) -> bool:
-        return any(held.warned_until is not None for held in self.state.alive)
-
-    def _price_at(self, now: int) -> Callable[[Offer], int]:
-        return lambda offer: self._rules.tariff.prices(offer.market, now).price_at(now)
 
     def _check_capacity(self, reach: Reach, now: int) -> None:
         """Stops a run that has wanted machines for too long and got none, or none that answered."""
@@ -359,13 +358,13 @@ class Runner:
         """Whether the run has ended, or nothing remains but to write that."""
         return self._ending.over(listed=self._listed_while_stopping)
 
-    def _work_left(self) -> float | None:
-        """The share of the work that is left; None if unknown."""
-        return self._left if self._left < 1.0 else self._planned_share_left()
-
     def _stop_unpermitted(self, error: NotPermitted) -> None:
         """Ends a run that may change nothing any more; machines that cannot be returned end with their leases."""
         first = self.state.stopping is None
         self._stop(NOT_PERMITTED, str(error))
         if not first:
             self._ending.end_leases(("",))
+
+    def _work_left(self) -> float | None:
+        """The share of the work that is left; None if unknown."""
+        return self._left if self._left < 1.0 else self._planned_share_left()

@@ -120,15 +120,19 @@ class CommandWorkload:
         )
         step = self._ended_unseen(state, self._tried_again(state, next_step(state, machines, shape, now)))
         move = move_to(state, self._spec, step.begin, now, self._environment.lists) if step.begin else None
-        if move is not None and not self._environment.rented and now < move.there_at:
-            # The local market has distances, too; on a cloud, restoring takes the time itself.
-            step, move = replace(step, begin=()), None
+        sent: tuple[ev.Sent, ...] = ()
+        if move is not None:
+            checkpoint_sent, there_at = move
+            if self._environment.rented or now >= there_at:
+                sent = (checkpoint_sent,)
+            else:
+                # The local market has distances, too; on a cloud, restoring takes the time itself.
+                step = replace(step, begin=())
         self._assign_work(state, machines, step)
         failed_setups = tuple(
             ev.SetupFailed(failure.machine, failure.code, last_lines(self._environment, failure.machine))
             for failure in step.unprepared
         )
-        sent = () if move is None else (move.sent,)
         events = (*checkpoints, *failed_setups, *sent, *self._attempt_events(state, step, now))
         outcome, message = self._outcome(state, step, failed_setups)
         return WorkReport(outcome=outcome, message=message, idle_machines=step.idle, events=events)

@@ -266,14 +266,6 @@ def allowed(retries: Mapping[str, int], failure: str | int) -> int:
     return retries.get(str(failure), _DEFAULT_RETRIES.get(str(failure), 0))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointMove:
-    """A checkpoint that a new attempt needs elsewhere: the data that the old place sends, and when they arrive."""
-
-    sent: ev.Sent
-    there_at: int
-
-
 def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
     """The place and the size of a command's checkpoint; the size as declared in the job file, else as measured."""
     program, attempt, kept = spec.program, state.work.attempt, state.work.checkpoint
@@ -287,8 +279,9 @@ def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
 
 def move_to(
     state: RunState, spec: JobSpec, machines: Sequence[str], now: int, lists: Callable[[], ListPrices]
-) -> CheckpointMove | None:
-    """The move of the checkpoint to the machines of a new attempt; None if the checkpoint is there already."""
+) -> tuple[ev.Sent, int] | None:
+    """The data that the old place sends when a new attempt needs the checkpoint elsewhere, and when they arrive; None
+    if the checkpoint is there already."""
     saved, attempt = saved_of(state, spec), state.work.attempt
     if saved is None or attempt is None:
         return None
@@ -299,7 +292,5 @@ def move_to(
     # The price is known: the plan uses no market without such a price.
     price = round(egress(origin, target, now, lists()).usd_per_gb * NANOS_PER_DOLLAR * _GIB / GB)
     there_at = max(machine.ran or machine.started for machine in held) + transfer_time(saved.gigabytes)
-    return CheckpointMove(
-        ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price, f"{target.cloud}/{target.region}"),
-        there_at,
-    )
+    region = f"{target.cloud}/{target.region}"
+    return ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price, region), there_at

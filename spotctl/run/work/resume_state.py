@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +40,16 @@ _SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder only i
 _CONTROLLER, _CHECKPOINTS = "controller.jsonl", "checkpoints/"
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRuns:
-    """Earlier runs of the same training: their machines, which are all gone, and their last clock."""
-
-    machines: tuple[str, ...] = ()
-    clock: int = 0
-
-
 def keep(spec: JobSpec, machines: Iterable[str], clock: int, rendezvous: Path, kept: Path) -> None:
     """Replaces the kept state by that of a run; a run without a checkpoint replaces nothing."""
     source, store = FolderRendezvous(rendezvous, b"").blobs, FileBlobStore(kept)
     if not source.list(_CHECKPOINTS) or not (rendezvous / _CONTROLLER).is_file():
         return
-    folder, before = f"{rendezvous.name}/", earlier(rendezvous)
+    folder, (earlier_machines, earlier_clock) = f"{rendezvous.name}/", earlier(rendezvous)
     _copy(source, _CHECKPOINTS, store, folder + _CHECKPOINTS)
     store.put(folder + _CONTROLLER, file_pieces(rendezvous / _CONTROLLER))
-    names = sorted({*machines, *before.machines})
-    content = {"training": _identity(spec), "machines": names, "clock": max(clock, before.clock), "folder": folder}
+    names = sorted({*machines, *earlier_machines})
+    content = {"training": _identity(spec), "machines": names, "clock": max(clock, earlier_clock), "folder": folder}
     store.put(_KEPT, [json.dumps(content).encode()])
     for name in store.list():
         if name != _KEPT and not name.startswith(folder):
@@ -91,13 +82,14 @@ def forget(kept: Path) -> None:
         raise BadRequest(f"cannot remove {error.filename}: {error.strerror}") from error
 
 
-def earlier(rendezvous: Path) -> EarlierRuns:
-    """The earlier runs that the run in this folder resumes from."""
+def earlier(rendezvous: Path) -> tuple[tuple[str, ...], int]:
+    """The machines of the earlier runs that the run in this folder resumes from, which are all gone, and their last
+    clock."""
     try:
         content: dict[str, Any] = json.loads((rendezvous / _EARLIER).read_text())
     except (FileNotFoundError, NotADirectoryError):
-        return EarlierRuns()
-    return EarlierRuns(tuple(content["machines"]), int(content["clock"]))
+        return (), 0
+    return tuple(content["machines"]), int(content["clock"])
 
 
 def _copy(source: BlobStore, prefix: str, target: BlobStore, new_prefix: str) -> None:

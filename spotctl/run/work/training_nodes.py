@@ -88,15 +88,13 @@ class NodesElsewhere:
 def nodes_of(environment: RunEnvironment) -> NodesHere | NodesElsewhere:
     """How the machines of a run become nodes."""
     folder = environment.rendezvous
-    return NodesElsewhere(_port_of(folder)) if environment.rented and folder.is_dir() else NodesHere(folder)
-
-
-def _port_of(folder: Path) -> int:
-    """The controller's port, the same in every process of the run unless another program has taken it."""
+    if not environment.rented or not folder.is_dir():
+        return NodesHere(folder)
+    # The controller's port is the same in every process of the run unless another program has taken it.
     kept = Watched(folder / _PORT_FILE, lambda values: int(values["port"])).value() or 0
     port = free_port(kept) or free_port()
     replace_json(folder / _PORT_FILE, {"port": port})
-    return port
+    return NodesElsewhere(port)
 
 
 def free_port(wanted: int = 0) -> int:

@@ -22,7 +22,6 @@ from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.prepared_job import PreparedJob, RunnableJob, isolated_shape_of
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
-from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.command import after_setup
 from spotctl.agent.container import NO_CONTAINER
@@ -87,7 +86,7 @@ class TrainingWorkload:
         self._program, self._job = spec.program, training_job(spec)
         self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MOST_STAGES)
         self._secret, self._nodes = resume_state.secret_of(environment.rendezvous), nodes_of(environment)
-        self._earlier = resume_state.earlier(environment.rendezvous)
+        self._earlier_machines, self._earlier_clock = resume_state.earlier(environment.rendezvous)
         self._speed = environment.provider.speed
         self._controller: AttachedJob | None = None
         self._lost: set[str] = set()
@@ -114,7 +113,12 @@ class TrainingWorkload:
         paths = self._environment.on_machine
         python = paths.python if self._container is None else "python3"
         node = self._nodes.command(python, patient=bool(self._data))
-        command = self._after_data(self._wrapped([*node, *(["--reliable"] if order.reliable else [])]), order.market)
+        command = self._wrapped([*node, *(["--reliable"] if order.reliable else [])])
+        if self._data:
+            # The machine first copies the job's data.
+            near = copies_near(self._spec, order.market.cloud, order.market.region)
+            task = NodeTask("node", cache=paths.cache, data=self._data, near=near)
+            command = [paths.python, "-P", "-m", "spotctl.agent.node", "become", task.to_json(), *command]
         # Machines of this computer share its processors; rented ones have their own.
         variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
         return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
@@ -127,15 +131,6 @@ class TrainingWorkload:
         folders = (self._environment.on_machine.cache,) if self._data else ()
         container = replace(self._container, variables=variables, folders=folders)
         return container.runs(self._environment.on_machine.python, after_setup(self._setup, checked(node)))
-
-    def _after_data(self, node: list[str], market: Market) -> list[str]:
-        """The node, on a machine that first copies the job's data."""
-        if not self._data:
-            return node
-        paths = self._environment.on_machine
-        near = copies_near(self._spec, market.cloud, market.region)
-        task = NodeTask("node", cache=paths.cache, data=self._data, near=near)
-        return [paths.python, "-P", "-m", "spotctl.agent.node", "become", task.to_json(), *node]
 
     def supplies(self) -> MachineSupplies:
         """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
@@ -214,10 +209,10 @@ class TrainingWorkload:
         environment = self._environment
         variables = {**environment.variables, **environment.secrets, **data}
         plan = self._prepared(variables)
-        last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier.clock)
+        last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier_clock)
         listen = self._nodes.listen
         controller = AttachedJob(plan, environment.rendezvous, self._secret, self._note_iteration, last, listen=listen)
-        for machine in self._earlier.machines:
+        for machine in self._earlier_machines:
             controller.lose(self._nodes.name(machine))
         # Nodes that exited while no process attended to the run may have been told to leave.
         self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
@@ -299,16 +294,12 @@ class TrainingWorkload:
         _append(self._environment.results / LOG_FILE, line_of(iteration))
         self._last_clocks = [iteration]
         self._seconds += iteration.seconds
-        self._share_done = self._share_after(iteration.clock)
-
-    def _share_after(self, clock: int) -> float | None:
-        """The finished share of the work; unknown where the loss decides when to stop."""
         stop = self._job.stopping
-        if stop.loss is not None or stop.converged is not None:
-            return None
-        shares = [] if stop.clocks is None else [clock / stop.clocks]
-        shares += [] if stop.seconds is None else [self._seconds / stop.seconds]
-        return min(max(shares), 1.0)
+        # The finished share of the work is unknown where the loss decides when to stop.
+        if stop.loss is None and stop.converged is None:
+            shares = [] if stop.clocks is None else [iteration.clock / stop.clocks]
+            shares += [] if stop.seconds is None else [self._seconds / stop.seconds]
+            self._share_done = min(max(shares), 1.0)
 
     def _due_progress(self) -> Progressed | None:
         """The latest clock, if the last progress event was long enough ago."""

@@ -14,7 +14,6 @@ from bidbrain.eviction.survival import (
     Exposure,
     by_market,
     exposure_of_lives,
-    exposure_of_trace,
 )
 from pricing_data.availability import AvailabilityTrace, Lifetime
 from pricing_data.sources.observations import read_lifetimes
@@ -138,5 +137,5 @@ def test_a_profile_is_shrunk_to_the_mean_where_evidence_is_thin() -> None:
 
 def test_exposure_counts_hours_up_and_evictions() -> None:
     trace = AvailabilityTrace("t", 1800, np.array([2, 2, 0, 1, 1], dtype=np.int64))
-    assert exposure_of_trace(trace) == Exposure(2, 2.5)
+    assert (trace.preemptions, trace.machine_hours) == (2, 2.5)
     assert exposure_of_lives(lives((2, True), (3, False))) + Exposure(1, 1) == Exposure(2, 6)

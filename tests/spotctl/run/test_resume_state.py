@@ -13,7 +13,6 @@ import pytest
 from agileml.runtime.blob_store import FileBlobStore
 from spotctl.files.job.reader import loads
 from spotctl.run.work import resume_state
-from spotctl.run.work.resume_state import EarlierRuns
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 
@@ -81,10 +80,10 @@ def test_only_the_same_training_is_resumed_and_knows_the_machines_of_all_runs_be
     resume_state.keep(spec, ("a", "b"), 12, first, kept)
     other = loads(job(tmp_path, 10, rate=0.3).read_text(), tmp_path / "job.yaml")
     resume_state.restore(other, second, kept)
-    assert resume_state.earlier(second) == EarlierRuns()
+    assert resume_state.earlier(second) == ((), 0)
     longer = loads(job(tmp_path, 99).read_text(), tmp_path / "job.yaml")
     resume_state.restore(longer, second, kept)
-    assert resume_state.earlier(second) == EarlierRuns(("a", "b"), 12)
+    assert resume_state.earlier(second) == (("a", "b"), 12)
     assert FileBlobStore(second).list("checkpoints/") == ["checkpoints/p0-c10.checkpoint"]
     assert b"".join(FileBlobStore(second).get("checkpoints/p0-c10.checkpoint")) == b"10"
     assert (second / "controller.jsonl").read_text() == "memory"
@@ -92,7 +91,7 @@ def test_only_the_same_training_is_resumed_and_knows_the_machines_of_all_runs_be
     third = tmp_path / "third"
     third.mkdir()
     resume_state.restore(longer, third, kept)
-    assert resume_state.earlier(third) == EarlierRuns(("a", "b", "c"), 15)
+    assert resume_state.earlier(third) == (("a", "b", "c"), 15)
     resume_state.forget(kept)
     resume_state.forget(kept)
     assert not kept.exists()

@@ -241,7 +241,12 @@ class ProviderWorld:
         self.guard = Guard(self.cloud.calls)
         provider = cast("RentingProvider", self.cloud)
         self.fenced = FencedProvider(
-            provider, self.guard, lambda: self.cloud.calls.append("copy"), OWN, lambda: self.stops, LEASE
+            provider,
+            cast("Fence", self.guard),
+            lambda: self.cloud.calls.append("copy"),
+            OWN,
+            lambda: self.stops,
+            LEASE,
         )
 
     @property

@@ -87,7 +87,7 @@ def test_nothing_more_is_rented_once_the_budget_is_reached(steps: dict[str, Any]
     kit = kit_in(tmp_path)
 
     def expensive() -> Iterator[StepResult]:
-        kit.charge(2.0)
+        kit.spent_usd += 2.0
         yield StepResult("launcher", PASSED, "good")
 
     steps["launcher"] = expensive
