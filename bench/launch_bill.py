@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
 from spotctl.clouds.base import EndReason, Machine, Payload
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.replayed import Replayed
 from spotctl.clouds.wiring import library
@@ -43,7 +41,7 @@ from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
-from spotctl.run.work.workload import WorkReport
+from spotctl.run.work.workload import Workload, WorkReport
 from tests.spotctl.clouds.fake import FakeProvider
 
 SCHEMES = ("on-demand", "standard+agileml", "proteus", "lookahead")
@@ -86,7 +84,7 @@ def _offer(known: Library, market: Market) -> Offer:
 
 
 @dataclass
-class ModelledWork:
+class ModelledWork(Workload):
     """The engine's model of elastic training, fed with the machines that the orchestrator holds."""
 
     left: float
@@ -102,10 +100,6 @@ class ModelledWork:
     def payload(self, order: RentIntended) -> Payload:
         """Nothing is really run."""
         return Payload(f"work-{order.intent}", ("true",))
-
-    def supplies(self) -> MachineSupplies:
-        """Nothing."""
-        return MachineSupplies()
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         """Works since the last look at the rate of the machines that were ready."""
@@ -127,16 +121,6 @@ class ModelledWork:
             self.standstill_until = max(self.standstill_until, before + OVERHEADS.eviction)
         elif gone or (here - self.ready and self.ready):
             self.standstill_until = max(self.standstill_until, before + OVERHEADS.resize)
-
-    def facts(self) -> Mapping[str, Any]:
-        """Nothing is left of it."""
-        return {}
-
-    def store(self, outcome: str) -> None:
-        """Nothing is left of it."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,19 @@ runner there."""
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bidbrain.strategies.base import Decision, Situation, Strategy
 from spotctl.agent.blobs.bucket import StoreRefused
-from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies, TakesCommands
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log.events import Planned, RentIntended, StopRequested
+from spotctl.log.events import Planned, StopRequested
 from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import FAILED, AlreadyRunning
 from spotctl.log.state import RunState
@@ -41,7 +39,7 @@ from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner
 from spotctl.run.work import resume_state
-from spotctl.run.work.workload import Workload, WorkReport
+from spotctl.run.work.workload import Workload
 
 LOOK_SECONDS = 0.3
 
@@ -73,7 +71,7 @@ class OnlyReliable:
         return Decision(reason="the runner is about to move to the reliable machine")
 
 
-class NotYet:
+class NotYet(Workload):
     """The workload of a run while its runner moves: machines are prepared for the work, but the work does not begin.
 
     Machines boot without a payload, which could not wait for as long as the move takes, and get no tunnels to here.
@@ -82,20 +80,8 @@ class NotYet:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
 
-    def payload(self, order: RentIntended) -> Payload | None:  # noqa: ARG002
-        return None
-
     def supplies(self) -> MachineSupplies:
         return replace(self._workload.supplies(), reach=())
-
-    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
-        return WorkReport()
-
-    def facts(self) -> Mapping[str, Any]:
-        return {}
-
-    def store(self, outcome: str) -> None:
-        """The runner stores the results."""
 
     def close(self) -> None:
         self._workload.close()

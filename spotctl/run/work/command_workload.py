@@ -42,7 +42,7 @@ from spotctl.run.work.gang import (
     run_name,
 )
 from spotctl.run.work.training_nodes import free_port
-from spotctl.run.work.workload import WorkReport, container_of
+from spotctl.run.work.workload import Workload, WorkReport, container_of
 
 PAUSE = 0.1
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 10.0
@@ -67,7 +67,7 @@ INCOMPLETE_SECONDS, INCOMPLETE = 3.0, 5 * MINUTE
 """How long an incomplete gang waits for its last nodes: at least these seconds, and this long in market time."""
 
 
-class CommandWorkload:
+class CommandWorkload(Workload):
     """Done when the program exits with status 0 on all nodes; any other status fails the job.
 
     `mean_life` takes a market, a bid and a number of machines, and returns the expected time (microseconds of the
@@ -159,9 +159,6 @@ class CommandWorkload:
             # The launcher need not have access to the outputs.
             with suppress(AgentError):
                 forget_ended(self._marks, run, who)
-
-    def close(self) -> None:
-        """Does nothing: outside of the machines, a command has no process on this computer."""
 
     # -- work for machines --------------------------------------------------------------------------------------------
 

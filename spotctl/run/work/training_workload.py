@@ -43,7 +43,7 @@ from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work import resume_state, training_nodes
 from spotctl.run.work.training_nodes import nodes_of
-from spotctl.run.work.workload import DataHere, WorkReport, checked, container_of
+from spotctl.run.work.workload import DataHere, Workload, WorkReport, checked, container_of
 
 MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
 
@@ -66,7 +66,7 @@ and start while others work."""
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class TrainingWorkload:
+class TrainingWorkload(Workload):
     """One training. Its controller runs next to this process and keeps its state in the rendezvous folder.
 
     The trainer's code runs in the nodes, and once in a process of its own; never in this one.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any
 
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.container import NO_CONTAINER, Container
@@ -56,24 +56,27 @@ class WorkReport:
     share_done: float | None = None
 
 
-class Workload(Protocol):
-    """The work of one run. Its state outlives its process, so that another process can resume the run."""
+class Workload:
+    """The work of one run. Its state outlives its process, so that another process can resume the run.
 
-    def payload(self, order: RentIntended) -> Payload | None:
+    Without more, it is the work of machines that have none.
+    """
+
+    def payload(self, order: RentIntended) -> Payload | None:  # noqa: ARG002
         """The payload of an order's machines: the same for the same order in every process."""
-        ...
+        return None
 
     def supplies(self) -> MachineSupplies:
         """Supplies that the machines need besides their payload; never written where others can read them."""
-        ...
+        return MachineSupplies()
 
-    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         """Reacts to machines that run, are warned or are gone. Returns within about a second."""
-        ...
+        return WorkReport()
 
     def facts(self) -> Mapping[str, Any]:
         """The facts about the work that the end of the run records."""
-        ...
+        return {}
 
     def store(self, outcome: str) -> None:
         """Stores the results of a run with this outcome, once its machines are returned. May be called again.
@@ -81,11 +84,9 @@ class Workload(Protocol):
         Raises TransferFailed if they cannot be stored now; its message says where they lie. Any other AgentError says
         that something is missing without which they are still of use.
         """
-        ...
 
     def close(self) -> None:
         """Ends the workload's own processes on this computer."""
-        ...
 
 
 def container_of(spec: JobSpec) -> Container | None:

@@ -35,7 +35,7 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR
 from spotctl.clouds.base import Machine, MachineLink, Payload
-from spotctl.clouds.capabilities import MachineSupplies, RentingProvider
+from spotctl.clouds.capabilities import RentingProvider
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
@@ -50,7 +50,7 @@ from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
-from spotctl.run.work.workload import WorkReport
+from spotctl.run.work.workload import Workload, WorkReport
 from tests.cloud.api import ApiServer
 from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
 from tests.spotctl.run.worlds import LEASE_TIMES, RUN, environment
@@ -107,7 +107,7 @@ def on_azure(_: Path) -> Iterator[Cloud]:
 CLOUDS: Mapping[str, Callable[[Path], Any]] = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure}
 
 
-class Visit:
+class Visit(Workload):
     """Work that is done as soon as all machines that it wants are there, of both kinds.
 
     Google Cloud creates machines one by one: of an order that is interrupted, those that exist by then come, and the
@@ -117,24 +117,12 @@ class Visit:
     def payload(self, order: RentIntended) -> Payload:
         return Payload(f"visit-{order.intent}", ("true",))
 
-    def supplies(self) -> MachineSupplies:
-        return MachineSupplies()
-
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         listed = {machine.id for machine in machines}
         reliable = [state.allocations[held.allocation].reliable for held in state.alive if held.id in listed]
         ordered = state.unclear or any(isinstance(one, RentIntended) for one in state.open.values())
         complete = not ordered and sorted(reliable) == [False] * SPOT + [True] * RELIABLE
         return WorkReport(outcome=DONE if complete else None)
-
-    def facts(self) -> Mapping[str, Any]:
-        return {}
-
-    def store(self, outcome: str) -> None:
-        """There is nothing to store."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 @dataclass

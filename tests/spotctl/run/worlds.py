@@ -18,7 +18,6 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, parse_time
 from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.replayed import Replayed
 from spotctl.log.budget import Tariff
@@ -32,7 +31,7 @@ from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
-from spotctl.run.work.workload import WorkReport
+from spotctl.run.work.workload import Workload, WorkReport
 from tests.spotctl.clouds.fake import Call, FakeProvider
 
 START = parse_time("2026-01-01T00:00:00Z")
@@ -90,7 +89,7 @@ class World:
 
 
 @dataclass
-class Toil:
+class Toil(Workload):
     """Work of a number of machine-rounds, each of which derives the model from the one before."""
 
     world: World
@@ -100,9 +99,6 @@ class Toil:
 
     def payload(self, order: RentIntended) -> Payload:
         return Payload(f"toil-{order.intent}", ("toil",))
-
-    def supplies(self) -> MachineSupplies:
-        return MachineSupplies()
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         # Work is recorded by round, so that a killed runner does not make machines work twice.
@@ -116,12 +112,6 @@ class Toil:
 
     def facts(self) -> Mapping[str, Any]:
         return {"model": self.model}
-
-    def store(self, outcome: str) -> None:
-        """The model is in the facts."""
-
-    def close(self) -> None:
-        """Belongs to the world, not to a process."""
 
 
 class Killed(BaseException):

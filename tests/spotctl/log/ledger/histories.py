@@ -22,7 +22,6 @@ from pricing_data.library import Library, Selection
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.clouds.replayed import Replayed, Warnings
 from spotctl.files.job import reader
@@ -55,7 +54,7 @@ from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.live_strategy import expectation, terms_of
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
-from spotctl.run.work.workload import WorkReport
+from spotctl.run.work.workload import Workload, WorkReport
 from tests.spotctl.clouds.fake import FakeProvider
 
 JOB = """\
@@ -92,7 +91,7 @@ class Truth:
     clocks: int = 250
 
 
-class Shift:
+class Shift(Workload):
     """A modeled training, or a command on one machine, which tells of its attempts and checkpoints instead of clocks.
 
     It ends after `clocks` of work, or after `span` of time at work.
@@ -116,17 +115,8 @@ class Shift:
     def payload(self, _: RentIntended) -> Payload:
         return Payload("node", ("node",))
 
-    def supplies(self) -> MachineSupplies:
-        return MachineSupplies()
-
     def facts(self) -> Mapping[str, Any]:
         return {"clocks": self._clocks, "updates_lost": 0}
-
-    def store(self, outcome: str) -> None:
-        """There is nothing to store."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         if state.stopping is not None:
