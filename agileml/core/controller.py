@@ -47,7 +47,7 @@ RECORDED = (
     *("epoch", "table", "members", "previous", "stable", "gone_back", "limit", "stopping"),
     *("checkpoint", "logged", "learned", "evictions", "failures"),
 )
-"""What a restarted controller resumes from, in the order in which it is written."""
+"""Entries of the record from which a restarted controller resumes, in the order in which they are written."""
 
 IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""

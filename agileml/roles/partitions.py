@@ -111,7 +111,7 @@ class ServedPartition:
     _before: tuple[int, Delta | None] | None = None
     """The latest clock and the sum of its contributions, if some of them could be left out."""
     _complete: tuple[Delta | None, GradientSums | None] | None = None
-    """What `_summed` gave for the next clock, if it waits for the norm of all updates."""
+    """The updates and sums of the next clock (see `_summed`), if it waits for the norm of all updates."""
 
     @property
     def latest(self) -> Version:

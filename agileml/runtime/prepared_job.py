@@ -1,4 +1,4 @@
-"""What an engine needs of a job: the shape of its model and data, the roles of its processes, the result.
+"""A job as an engine needs it: the shape of its model and data, the roles of its processes, the result.
 
 `isolated_shape_of` loads a trainer in a child process: trainers of several jobs may have modules and environment
 variables of the same names, so one process cannot load them all.
