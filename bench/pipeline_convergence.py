@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from agileml.pipeline.builtin import mlp
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.user_model import mlp
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
 from agileml.pipeline.schedule.schedules import (
     SCHEMES,

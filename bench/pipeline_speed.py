@@ -33,11 +33,10 @@ import numpy as np
 from agileml.checks import torch_module
 from agileml.engines.chaos import Act, RunningMachine
 from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
-from agileml.pipeline.model.layers import Dense, squared_error
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.torch_layers import TorchLayer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.planner import plan, summary
@@ -46,6 +45,7 @@ from agileml.pipeline.profile.model_profile import CostRules, LayerCost, ModelPr
 from agileml.pipeline.run.local import FaultScript, train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training
 from agileml.pipeline.schedule.schedules import FLUSHING
+from agileml.pipeline.torch_layers import TorchLayer
 
 if TYPE_CHECKING:
     from torch import nn

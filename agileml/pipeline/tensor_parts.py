@@ -1,5 +1,97 @@
 """Layers whose weights several devices share, for models of your own."""
 
-from agileml.pipeline.model.tensor_parts import TensorPart, split_layer
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TypeVar
 
-__all__ = ["TensorPart", "split_layer"]
+from agileml.errors import BadArgument
+from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, Stash, Weights
+
+FrameKey = tuple[str, int, int]
+"""Kind, virtual stage or layer, and microbatch or update."""
+SendFrame = Callable[[str, FrameKey, tuple[Array, ...]], None]
+_T = TypeVar("_T")
+Awaiting = Generator[FrameKey, tuple[Array, ...], _T]
+"""A generator that yields the key of each frame that is needed, and is resumed with the frame's arrays."""
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """One of the `parts` consecutive layers of a split layer: each gets the same input, and the outputs are added up.
+
+    The heads of an attention layer can be split this way, or the hidden units of a feed-forward layer. With `residual`
+    the input is added too. A node computes all parts, or with tensor parallelism one of them. The sum is taken in the
+    order of the parts either way, so the result is the same bit for bit.
+    """
+
+    layer: PipelineLayer
+    part: int
+    parts: int
+    residual: bool = False
+
+    def initial(self, key: DrawKey) -> Weights:
+        return self.layer.initial(key)
+
+    def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
+        return self.layer.forward(weights, inputs, key)
+
+    def backward(self, weights: Weights, stash: Stash, gradient: Array) -> tuple[Array, Weights]:
+        return self.layer.backward(weights, stash, gradient)
+
+
+def split_layer(parts: Sequence[PipelineLayer], *, residual: bool = False) -> list[TensorPart]:
+    """The layers of a model for one layer that is split into these parts."""
+    return [TensorPart(layer, i, len(parts), residual) for i, layer in enumerate(parts)]
+
+
+def pieces(layers: Sequence[PipelineLayer]) -> list[range]:
+    """The layers between two cuts: a single layer, or all parts of a split layer."""
+    ranges: list[range] = []
+    at = 0
+    while at < len(layers):
+        first = layers[at]
+        count = first.parts if isinstance(first, TensorPart) else 1
+        if isinstance(first, TensorPart):
+            given = layers[at : at + count]
+            for i in range(first.parts):
+                layer = given[i] if i < len(given) else None
+                wanted = (i, first.parts, first.residual)
+                if not isinstance(layer, TensorPart) or (layer.part, layer.parts, layer.residual) != wanted:
+                    raise BadArgument(
+                        f"layer {at + i} is not part {i} of the {first.parts} that layer {at} begins: make them with"
+                        " agileml.pipeline.tensor_parts.split_layer"
+                    )
+        ranges.append(range(at, at + count))
+        at += count
+    return ranges
+
+
+def sum_of_parts(parts: Sequence[Array], whole: Array, *, residual: bool) -> Array:
+    """The sum of the parts in their order, and with `residual` of the input too."""
+    total = reduce(add, parts)
+    return total + whole if residual else total
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The other nodes of a pipeline stage, which compute the other parts of its split layers; often there are none."""
+
+    others: Sequence[str] = ()
+    send: SendFrame | None = None
+
+    def all_parts(self, kind: str, piece: range, microbatch: int, own: Mapping[int, Array]) -> Awaiting[list[Array]]:
+        """The output of each part of a layer, whether this node or another one computes the part."""
+        for other in self.others:
+            assert self.send is not None
+            for layer, array in own.items():
+                self.send(other, (kind, layer, microbatch), (array,))
+        outputs = []
+        for layer in piece:
+            if layer in own:
+                outputs.append(own[layer])
+            else:
+                (array,) = yield (kind, layer, microbatch)
+                outputs.append(array)
+        return outputs

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.user_model import model_factory
+from agileml.pipeline.builtin import model_factory
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop

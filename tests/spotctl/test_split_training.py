@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.user_model import BUILT_IN
+from agileml.pipeline.builtin import BUILT_IN
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile.model_profile import LayerCost
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
 from pricing_data.units import DAY, MINUTE, format_time, parse_time

@@ -24,6 +24,7 @@ from agileml.checks import check_whole, torch_module
 from agileml.engines.interrupts import ignored_by_children
 from agileml.engines.local.processes import NODE_ENVIRONMENT
 from agileml.errors import JobFailed
+from agileml.pipeline.builtin import ModelFactory
 from agileml.pipeline.elastic.messages import INITIAL, NodeFailed, NodeReport, RunBatches, TakeSeat
 from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
 from agileml.pipeline.model.arrays import BFLOAT16, added, nbytes, packed
@@ -37,14 +38,12 @@ from agileml.pipeline.model.base import (
     Weights,
     users_code,
 )
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import TensorPart, pieces, sum_of_parts
-from agileml.pipeline.model.torch_layers import TorchLayer
-from agileml.pipeline.model.torch_optimizers import TorchOptimizer
-from agileml.pipeline.model.user_model import ModelFactory
+from agileml.pipeline.optimizers import Optimizer, TorchOptimizer
 from agileml.pipeline.profile.model_profile import FORMAT, OPTIMIZER_STATE, LayerCost, ModelProfile
 from agileml.pipeline.run.fleet_node import PIPELINE_MESSAGES
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
+from agileml.pipeline.tensor_parts import TensorPart, pieces, sum_of_parts
+from agileml.pipeline.torch_layers import TorchLayer
 from agileml.runtime.folders import own_folder
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous

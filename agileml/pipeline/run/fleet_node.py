@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 
 from agileml.apps.registry import TrainerSource
 from agileml.params.layout import Params
+from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.elastic.messages import (
     CopyLayers,
     FramesLost,
@@ -24,7 +25,6 @@ from agileml.pipeline.elastic.messages import (
     TakeSeat,
 )
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
-from agileml.pipeline.model.user_model import model_factory
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.run.saved_layers import SavedLayers, model_of_layers
 from agileml.protocol.actions import CONTROLLER

@@ -21,9 +21,9 @@ from agileml.pipeline.elastic.messages import (
     TakeSeat,
 )
 from agileml.pipeline.model.base import Array, PipelineModel, UpdateRule
-from agileml.pipeline.model.tensor_parts import Awaiting, FrameKey, Lanes
 from agileml.pipeline.run.stage_program import StageProgram
 from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state
+from agileml.pipeline.tensor_parts import Awaiting, FrameKey, Lanes
 
 STATE, COPY = "state", "copy"
 """Frames with a layer, its versions and its optimizer's state: to be taken over, or to be kept as a copy."""

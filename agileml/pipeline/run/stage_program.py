@@ -17,9 +17,9 @@ from agileml.errors import BadArgument, NotFinite
 from agileml.pipeline.elastic.seats import WorkOrder, oldest_needed
 from agileml.pipeline.model.arrays import ABSENT, added, is_absent, mean_of, packed, scaled, squared_norm, unpacked
 from agileml.pipeline.model.base import Array, PipelineLayer, Values, Weights, users_code
-from agileml.pipeline.model.tensor_parts import Awaiting, SendFrame
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import STASHING, Pass, PipelineStep
+from agileml.pipeline.tensor_parts import Awaiting, SendFrame
 
 
 @dataclass

@@ -18,7 +18,7 @@ from agileml.pipeline.model.base import (
     Weights,
     users_code,
 )
-from agileml.pipeline.model.tensor_parts import Awaiting, Lanes, TensorPart, pieces, sum_of_parts
+from agileml.pipeline.tensor_parts import Awaiting, Lanes, TensorPart, pieces, sum_of_parts
 
 PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"
 """Frames with the result of a part of a split layer: in the forward, the repeated forward and the backward pass."""

@@ -17,12 +17,12 @@ from agileml.pipeline.elastic.layouts import (
 )
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import BufferedLayer, PipelineModel, UpdateRule, Weights, users_code
-from agileml.pipeline.model.tensor_parts import TensorPart, pieces
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.run.node import PipelineTask, layer_state
 from agileml.pipeline.run.sim import PipelineFault, SimulatedPipeline
 from agileml.pipeline.run.stage_program import check_joint_update
 from agileml.pipeline.schedule.schedules import STASHING, check_scheme
+from agileml.pipeline.tensor_parts import TensorPart, pieces
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ def profile(
 
     Example: spotctl lab parallel profile mlp --microbatch 8,16 --out profile.json
     """
+    from agileml.pipeline.builtin import model_factory
     from agileml.pipeline.measure.profiler import profiled, profiles_to_json
-    from agileml.pipeline.model.user_model import model_factory
     from spotctl.files.model_files import check_folder
     from spotctl.lab import parallel
 

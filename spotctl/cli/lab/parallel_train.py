@@ -57,9 +57,9 @@ def train(
     """
     from agileml.checks import check_whole
     from agileml.errors import JobFailed
+    from agileml.pipeline.builtin import model_factory
     from agileml.pipeline.model.base import UpdateRule
-    from agileml.pipeline.model.optimizers import Optimizer
-    from agileml.pipeline.model.user_model import model_factory
+    from agileml.pipeline.optimizers import Optimizer
     from agileml.pipeline.run.local import PipelineStopped, parse_faults, save_weights, train_local
     from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
     from spotctl.files.model_files import check_folder, load_plan

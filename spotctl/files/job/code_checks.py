@@ -38,7 +38,7 @@ def app_problem(app: str, workdir: Path, has_setup: bool) -> str | None:
 
 def model_problem(app: str, workdir: Path) -> str | None:
     """Why there is no such model to split, or None."""
-    from agileml.pipeline.model.user_model import BUILT_IN as MODELS
+    from agileml.pipeline.builtin import BUILT_IN as MODELS
 
     path, attribute = split(app)
     if not path or not attribute:

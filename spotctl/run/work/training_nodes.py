@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agileml.job import TrainingJob
 from agileml.join import node_name
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
 from agileml.pipeline.run.fleet_node import ModelSource, file_source
 from agileml.pipeline.run.training import PipelinePlan

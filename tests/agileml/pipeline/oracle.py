@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agileml.pipeline.layers import Dense, Dropout, squared_error
 from agileml.pipeline.model.base import Array, PipelineModel, Weights
-from agileml.pipeline.model.layers import Dense, Dropout, squared_error
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import TensorPart, pieces, split_layer
+from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
 
 WIDTH, SAMPLES = 5, 3
 

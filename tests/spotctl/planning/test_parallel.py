@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.pipeline.model.user_model import model_factory
+from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.plan.parallel_plan import plan_from_json
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 from agileml.pipeline.run.training import planned_training

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from agileml.errors import AgileMLError, BadArgument, TrainerFailed
+from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.measure.profiler import profiled, profiles_to_json
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.user_model import model_factory
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, profiles_from_json
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
@@ -43,7 +43,7 @@ def test_a_transformer_in_two_stages_equals_one_process() -> None:
 
 def test_dropout_draws_the_same_again() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from agileml.pipeline.model.torch_layers import TorchLayer
+    from agileml.pipeline.torch_layers import TorchLayer
 
     layer = TorchLayer(lambda: torch.nn.Dropout(0.5))
     inputs = np.ones((4, 8), dtype=np.float32)
@@ -71,7 +71,7 @@ def test_a_profile_is_what_the_planner_reads() -> None:
 
 
 MODEL = """
-from agileml.pipeline.model.layers import Dense, squared_error
+from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.model.base import PipelineModel
 import numpy as np
 

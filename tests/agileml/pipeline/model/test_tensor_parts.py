@@ -14,16 +14,16 @@ import pytest
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts_of_pieces, over_layers
 from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, PipelineModel, Stash, Weights
-from agileml.pipeline.model.layers import Dense, squared_error
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import TensorPart, pieces, split_layer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerCost, ModelProfile
 from agileml.pipeline.run.local import parse_faults, train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
+from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
 from tests.agileml.pipeline.oracle import same, split_model, trained
 from tests.spotctl.command_line import spotctl
 
@@ -104,7 +104,7 @@ def test_split_attention_and_feed_forward_layers_equal_unsplit_ones(kind: str, e
     """Trained on two nodes for a few updates, by all of whose gradients the weights would differ."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from agileml.pipeline.model.torch_blocks import AttentionPart, FeedForwardPart
-    from agileml.pipeline.model.torch_layers import TorchLayer
+    from agileml.pipeline.torch_layers import TorchLayer
 
     def layer(build: Callable[[int, int], Any], part: int, parts: int) -> TorchLayer:
         return TorchLayer(lambda: build(part, parts).to(getattr(torch, kind)))

@@ -16,22 +16,21 @@ from torch import nn  # noqa: E402  # torch may be missing
 
 from agileml.errors import BadArgument, JobFailed  # noqa: E402
 from agileml.pipeline.elastic.seats import PipelineLayout  # noqa: E402
+from agileml.pipeline.layers import squared_error  # noqa: E402
 from agileml.pipeline.measure.profiler import profiled  # noqa: E402
 from agileml.pipeline.model.arrays import ABSENT  # noqa: E402
 from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
-from agileml.pipeline.model.layers import squared_error  # noqa: E402
-from agileml.pipeline.model.optimizers import Optimizer  # noqa: E402
-from agileml.pipeline.model.tensor_parts import split_layer  # noqa: E402
-from agileml.pipeline.model.torch_layers import (  # noqa: E402
+from agileml.pipeline.optimizers import Optimizer, TorchOptimizer  # noqa: E402
+from agileml.pipeline.run.local import save_weights, train_local  # noqa: E402
+from agileml.pipeline.run.training import PipelinePlan, train_simulated  # noqa: E402
+from agileml.pipeline.tensor_parts import split_layer  # noqa: E402
+from agileml.pipeline.torch_layers import (  # noqa: E402
     TorchLayer,
     TorchLoss,
     modules_from,
     modules_with,
     torch_layers,
 )
-from agileml.pipeline.model.torch_optimizers import TorchOptimizer  # noqa: E402
-from agileml.pipeline.run.local import save_weights, train_local  # noqa: E402
-from agileml.pipeline.run.training import PipelinePlan, train_simulated  # noqa: E402
 from tests.agileml.pipeline.model.torch_constructs import (  # noqa: E402
     CONSTRUCTS,
     MICROBATCHES,

@@ -20,9 +20,9 @@ from torch import nn
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.arrays import seed_torch, tensor_of
 from agileml.pipeline.model.base import Microbatches, PipelineModel
-from agileml.pipeline.model.torch_layers import TorchLoss, torch_layers
-from agileml.pipeline.model.torch_optimizers import TorchOptimizer
+from agileml.pipeline.optimizers import TorchOptimizer
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated
+from agileml.pipeline.torch_layers import TorchLoss, torch_layers
 from tests.agileml.pipeline.model.torch_networks import (
     LAST,
     Joined,

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.sim import PipelineFault
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated
 from tests.agileml.pipeline.oracle import same, small_model, split_model, trained

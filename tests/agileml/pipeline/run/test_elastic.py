@@ -13,9 +13,9 @@ import pytest
 
 from agileml.errors import BadArgument, JobFailed
 from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.layers import Dense, cross_entropy, squared_error
 from agileml.pipeline.model.base import PipelineModel, Weights
-from agileml.pipeline.model.layers import Dense, cross_entropy, squared_error
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile

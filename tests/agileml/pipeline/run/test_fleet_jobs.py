@@ -15,9 +15,9 @@ from agileml.engines.attached import AttachEngine
 from agileml.engines.chaos import Chaos
 from agileml.errors import AgileMLError, BadArgument
 from agileml.job import Stopping, TrainingJob
+from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.model.base import PipelineModel
-from agileml.pipeline.model.layers import Dense, squared_error
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import prepare_pipeline
 from agileml.pipeline.run.fleet_node import ModelSource, copied_source, load_model
 from agileml.pipeline.run.training import PipelinePlan

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.layers import Dense
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
-from agileml.pipeline.model.layers import Dense
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan
 from tests.agileml.pipeline.oracle import WIDTH, same, small_model, trained

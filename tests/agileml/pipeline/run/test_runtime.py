@@ -10,11 +10,11 @@ from agileml.pipeline.elastic.controller import ElasticController, ElasticSettin
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import Array, PipelineModel, Values, Weights
-from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import Awaiting
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.node import PipelineTask, layer_state
 from agileml.pipeline.run.sim import SimulatedPipeline
 from agileml.pipeline.run.stage_state import StageState, initial_state
+from agileml.pipeline.tensor_parts import Awaiting
 from tests.agileml.pipeline.oracle import same, small_model, trained
 
 OPTIMIZERS = [Optimizer("sgd", 0.1), Optimizer("momentum", 0.05), Optimizer("adam", 0.01)]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from agileml.errors import JobFailed, TrainerFailed
+from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
-from agileml.pipeline.model.layers import Dense, squared_error
-from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan, train_simulated
 from tests.spotctl.command_line import spotctl
