@@ -14,13 +14,15 @@ from agileml.policies.flexrr import Reassignment
 WORDS = {"reassign": "reassign", "backup-workers": "backup_workers", "balance": "balance_servers"}
 """Names of the settings on a command line."""
 
+ONLY_AUTO = "the slowest workers are left out only while that clearly pays"
+
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
     """`reassign`: workers that fall behind lend work to faster ones (FlexRR); `Reassignment` has its settings.
 
-    `backup_workers`: clocks end without the slowest workers (DBW). Their number is chosen for each clock, with `auto`
-    only while that clearly pays; a number fixes it.
+    `backup_workers`: with `auto`, clocks end without the slowest workers while that clearly pays; their number is
+    chosen for each clock (DBW). Experiments may pass True (always DBW), the number to leave out, or a policy.
     `balance_servers`: partitions move away from servers that are slow (PSLD).
     """
 
@@ -32,9 +34,7 @@ class Stragglers:
         given = self.backup_workers
         known = isinstance(given, int) and given >= 0
         if not (known or given == "auto" or callable(getattr(given, "observe", None))):
-            raise BadArgument(
-                f"stragglers: backup_workers is {given!r}; choose true, false, auto or a number of workers"
-            )
+            raise BadArgument(f"stragglers: backup_workers is {given!r}; choose auto or false")
         if not isinstance(self.reassign, Reassignment):
             check_flag("stragglers: reassign", self.reassign)
         check_flag("stragglers: balance_servers", self.balance_servers)
@@ -65,6 +65,9 @@ class Stragglers:
         if isinstance(given, str):
             return cls.parse(given)
         _check_names("stragglers", given, WORDS.values())
+        backups = given.get("backup_workers", False)
+        if isinstance(backups, int) and backups:
+            raise BadArgument(f"stragglers: backup_workers is {backups!r}; write auto: {ONLY_AUTO}")
         reassign = given.get("reassign", False)
         if isinstance(reassign, Mapping):
             _check_names("stragglers: reassign", reassign, [field.name for field in fields(Reassignment)])
@@ -79,9 +82,11 @@ class Stragglers:
             name, has_value, value = word.strip().partition("=")
             if name not in WORDS:
                 raise BadArgument(f"stragglers is {text!r}: unknown word {name!r}; choose from {', '.join(WORDS)}")
+            if name == "backup-workers" and value != "auto":
+                raise BadArgument(f"stragglers is {text!r}: write backup-workers=auto: {ONLY_AUTO}")
             if has_value and name != "backup-workers":
                 raise BadArgument(f"stragglers is {text!r}: {name} takes no value")
-            settings[WORDS[name]] = (int(value) if value.isdecimal() else value) if has_value else True
+            settings[WORDS[name]] = value if has_value else True
         return cls(**settings)
 
 

@@ -17,12 +17,19 @@ from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.job import Trained
 from agileml.params.layout import Params
+from agileml.policies.stragglers import Stragglers
 from agileml.slowdowns import Replay
 from agileml.trainer import ParamReader, ParamView, Sample, Trainer
 
 CLOCKS = 150
 SHARDS = 16
-MEASURES = ("", "backup-workers=1", "backup-workers", "backup-workers=auto")
+MEASURES = {
+    "none": Stragglers(),
+    "1 worker": Stragglers(backup_workers=1),
+    "DBW": Stragglers(backup_workers=True),
+    "auto": Stragglers(backup_workers="auto"),
+}
+"""Backup workers by name."""
 ONE_SLOW = Chaos(slowdowns=(Replay(((1.0,), (1.0,), (1.0,), (3.0,))),))
 
 
@@ -52,7 +59,7 @@ class Mean:
         return float(abs(params.read("mean")[0, 0] - (SHARDS - 1) / 2))
 
 
-def played(trainer: Trainer, measure: str) -> tuple[Trained, list[Iteration]]:
+def played(trainer: Trainer, measure: Stragglers) -> tuple[Trained, list[Iteration]]:
     """A job of four workers; the last one is slow."""
     log: list[Iteration] = []
     done = train(
@@ -69,14 +76,14 @@ def run() -> str:
         "| measure | seconds | loss | chunks of each shard, least to most | mean of 0 to 15 |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]  # fmt: skip
-    for measure in MEASURES:
+    for name, measure in MEASURES.items():
         (done, log), (mean, _) = (played(trainer, measure) for trainer in (LogisticRegression(), Mean()))
         chunks = Counter[int]()
         for clock in log:
             chunks.update({shard: last - first for shard, first, last in clock.accepted})
         counts = [chunks[shard] for shard in range(SHARDS)]
         lines.append(
-            f"| {measure or 'none'} | {sum(clock.seconds for clock in log):.0f} | {done.loss:.4f} |"
+            f"| {name} | {sum(clock.seconds for clock in log):.0f} | {done.loss:.4f} |"
             f" {min(counts)} to {max(counts)} | {mean.model['mean'][0, 0]:.3f} |"
         )
     return "\n".join(lines) + "\n"

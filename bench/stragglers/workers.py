@@ -16,6 +16,7 @@ from agileml.engines.local.fleet import LocalEngine
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.params.layout import Params
+from agileml.policies.stragglers import Stragglers
 from agileml.slowdowns import Slowness, uneven_share
 from agileml.trainer import ParamReader, ParamView, Sample
 
@@ -36,11 +37,11 @@ DELAYS = (0, 50, 100, 200, 300, 400)
 MODES = {"BSP": (0, ""), "SSP": (1, ""), "BSP+RR": (0, "reassign"), "FlexRR": (1, "reassign")}
 """By name, the slack and the measures against stragglers."""
 
-TRACED = {
+TRACED: dict[str, tuple[int, str | Stragglers]] = {
     **MODES,
     "balance": (0, "balance"),
-    "backup workers": (0, "backup-workers"),
-    "all three": (0, "reassign,backup-workers,balance"),
+    "backup workers": (0, Stragglers(backup_workers=True)),
+    "all three": (0, Stragglers(True, True, True)),
 }
 """Backup workers need a slack of 0."""
 

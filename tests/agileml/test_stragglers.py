@@ -17,6 +17,7 @@ from agileml.errors import BadArgument, BadTrainer
 from agileml.iteration_log import line_of, straggler_fields
 from agileml.job import Trained
 from agileml.params.layout import Params
+from agileml.policies.stragglers import Stragglers
 from agileml.reference import model_digest, replay
 from agileml.slowdowns import Replay
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -35,7 +36,7 @@ class Counting(Decades):
 
 
 def trained(
-    stragglers: str, chaos: str = SLOW, slack: int = 0, items: int = 20, **options: int
+    stragglers: str | Stragglers, chaos: str = SLOW, slack: int = 0, items: int = 20, **options: int
 ) -> tuple[Trained, list[Iteration]]:
     log: list[Iteration] = []
     done = train(
@@ -94,7 +95,9 @@ def test_a_slow_server_needs_a_simulated_network() -> None:
 
 
 def test_clocks_end_without_late_work_and_the_log_replays_to_the_same_model() -> None:
-    (_, whole), (done, shorter) = (trained(measure, "power law 3", items=4) for measure in ("", "backup-workers=2"))
+    (_, whole), (done, shorter) = (
+        trained(measure, "power law 3", items=4) for measure in ("", Stragglers(backup_workers=2))
+    )
     assert seconds(shorter) < 0.8 * seconds(whole)
     assert done.counters.applied == done.counters.sent < 8 * 6 * 64
     fields = straggler_fields(shorter)
@@ -110,7 +113,7 @@ def test_backup_workers_of_real_processes_replay_to_the_same_model() -> None:
     trainer = Decades(lengths=(4,) * 8, chunk=1)
     done = train(
         trainer, "1+3", "local", clocks=4, deterministic=True, stage=1, chaos="power law 3", listener=log.append,
-        stragglers="backup-workers=1,reassign",
+        stragglers=Stragglers(reassign=True, backup_workers=1),
     )  # fmt: skip
     assert straggler_fields(log)["waited_for"] == [3] * 4
     again = replay(trainer, [Accepted(one.clock, one.accepted) for one in log], seed=0, partitions=8)
@@ -140,7 +143,7 @@ class Level:
         return float(params.read("w")[0, 0])
 
 
-def level(measure: str, slow: float) -> tuple[Trained, list[Iteration]]:
+def level(measure: str | Stragglers, slow: float) -> tuple[Trained, list[Iteration]]:
     """A job in which one of four workers is always slow."""
     log: list[Iteration] = []
     chaos = Chaos(slowdowns=(Replay(((1.0,), (1.0,), (1.0,), (slow,))),))
@@ -151,10 +154,10 @@ def level(measure: str, slow: float) -> tuple[Trained, list[Iteration]]:
     return done, log
 
 
-@pytest.mark.parametrize("measure", ["backup-workers=1", "backup-workers"])
-def test_a_machine_that_is_always_slow_costs_all_shards_alike(measure: str) -> None:
+@pytest.mark.parametrize("backups", [1, True])
+def test_a_machine_that_is_always_slow_costs_all_shards_alike(backups: int) -> None:
     """Else its shards would not count, and the model would be the mean of the others: 7 instead of 7.5."""
-    done, log = level(measure, slow=3.0)
+    done, log = level(Stragglers(backup_workers=backups), slow=3.0)
     chunks = [0] * 16
     for clock in log:
         for shard, first, last in clock.accepted:
@@ -176,7 +179,7 @@ def test_as_long_as_nothing_is_left_out_backup_workers_change_no_bit() -> None:
 @pytest.mark.parametrize(("kind", "words"), [(Largest, "updates that are added, not 'max'"), (Counting, "not int64")])
 def test_backup_workers_need_updates_whose_mean_makes_sense(kind: type[Decades], words: str) -> None:
     with pytest.raises(BadTrainer, match=words):
-        train(kind(), "1+1", "sim", clocks=1, stragglers="backup-workers")
+        train(kind(), "1+1", "sim", clocks=1, stragglers="backup-workers=auto")
 
 
 def test_backup_workers_need_workers_that_wait() -> None:
@@ -195,6 +198,10 @@ def test_backup_workers_need_workers_that_wait() -> None:
         "balance=auto",
         "backup-workers=some",
         "backup-workers=-1",
+        "backup-workers",
+        "backup-workers=2",
+        {"backup_workers": True},
+        {"backup_workers": 2},
     ],
 )
 def test_unknown_measures_are_refused(wrong: object) -> None:

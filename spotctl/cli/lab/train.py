@@ -40,8 +40,8 @@ def train(
     stragglers: Annotated[
         str,
         typer.Option(
-            help="How to handle slow machines: reassign (slow workers lend work), backup-workers (clocks end without"
-            " the slowest; =auto: only while that pays, =2: always 2), balance (partitions leave slow servers)."
+            help="How to handle slow machines: reassign (slow workers lend work), backup-workers=auto (clocks end"
+            " without the slowest while that pays), balance (partitions leave slow servers)."
         ),
     ] = "",
     wire: Annotated[
@@ -147,7 +147,7 @@ def train(
     With backup workers, the model depends on which work was late. The log records that, and --replay repeats the run
     from the log.
 
-    Example: spotctl lab train mlr --deterministic --stragglers backup-workers --log run.jsonl
+    Example: spotctl lab train mlr --deterministic --stragglers backup-workers=auto --log run.jsonl
 
     Example: spotctl lab train mlr --replay run.jsonl --out model.npz
     """

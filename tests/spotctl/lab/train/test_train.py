@@ -219,19 +219,19 @@ BACKUPS = ("mlr", "--arg", "examples=800", "--arg", "parts=8", "--seed", "3")
 def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Path, approved: Approved) -> None:
     log, out = tmp_path / "run.jsonl", tmp_path / "model.npz"
     ran = spotctl(
-        "lab", "train", *BACKUPS, "--engine", "sim", "--deterministic", "--clocks", "6", "--log", log, "--json",
-        "--stragglers", "backup-workers=1", "--chaos", "power law 3; at clock 3 kill 1",
+        "lab", "train", *BACKUPS, "--engine", "sim", "--deterministic", "--clocks", "12", "--log", log, "--json",
+        "--stragglers", "backup-workers=auto", "--chaos", "power law 3; at clock 3 kill 1",
     )  # fmt: skip
     ending = ran.json
     assert ending["dropped_chunks"]
     replayed = spotctl("lab", "train", *BACKUPS, "--replay", log, "--json", "--out", out)
-    assert replayed.json == {"clocks": 6, "model_sha256": ending["model_sha256"], "compared": True}
+    assert replayed.json == {"clocks": 12, "model_sha256": ending["model_sha256"], "compared": True}
     with zipfile.ZipFile(out) as archive:
         assert archive.namelist() == ["weights.npy"]
     interrupted = tmp_path / "interrupted.jsonl"
     interrupted.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
     said = spotctl("lab", "train", *BACKUPS, "--replay", interrupted).out
-    assert said == f"model after clock 6: sha256 {ending['model_sha256']}, not compared: the log has no end\n"
+    assert said == f"model after clock 12: sha256 {ending['model_sha256']}, not compared: the log has no end\n"
     other = spotctl("lab", "train", *BACKUPS[:-1], "4", "--arg", "rate=2", "--replay", log)
     approved(other)
     fewer = spotctl("lab", "train", "mlr", "--arg", "parts=2", "--replay", log)
