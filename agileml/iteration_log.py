@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -88,33 +87,28 @@ def share_fields(latest: Sequence[Iteration]) -> dict[str, float]:
     return {"least_counted": round(sums.least_counted, 4), "most_counted": round(sums.most_counted, 4)}
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRun:
-    """The decisions of a run about clocks 1, 2, ..., and the digest of its model; None if the log has no end."""
+def read_log(path: Path) -> tuple[tuple[Accepted, ...], str | None]:
+    """The decisions of a run about clocks 1, 2, ..., and the digest of its model; None if its log has no end.
 
-    accepted: tuple[Accepted, ...]
-    digest: str | None
-
-    @classmethod
-    def read(cls, path: Path) -> "LoggedRun":
-        """Reads an iteration log. Clocks that follow the version with which the job ended are left out."""
-        accepted: list[Accepted] = []
-        end: Mapping[str, Any] = {}
-        for number, text in enumerate(_lines(path), 1):
-            try:
-                line = json.loads(text)
-                if "model_sha256" in line:
-                    end = {"clocks": int(line["clocks"]), "digest": str(line["model_sha256"])}
-                    continue
-                covers = tuple((int(shard), int(first), int(last)) for shard, first, last in line["accepted"])
-                accepted.append(Accepted(int(line["clock"]), covers))
-            except (ValueError, TypeError, KeyError) as error:
-                raise BadArgument(f"log {path}, line {number}: not a line of an iteration log ({error})") from error
-            if accepted[-1].clock != len(accepted):
-                raise BadArgument(f"log {path}, line {number}: clock {accepted[-1].clock} follows {len(accepted) - 1}")
-        if not accepted:
-            raise BadArgument(f"log {path}: no clock in it; write one with --log FILE")
-        return cls(tuple(accepted[: end.get("clocks")]), end.get("digest"))
+    Clocks that follow the version with which the job ended are left out.
+    """
+    accepted: list[Accepted] = []
+    end: Mapping[str, Any] = {}
+    for number, text in enumerate(_lines(path), 1):
+        try:
+            line = json.loads(text)
+            if "model_sha256" in line:
+                end = {"clocks": int(line["clocks"]), "digest": str(line["model_sha256"])}
+                continue
+            covers = tuple((int(shard), int(first), int(last)) for shard, first, last in line["accepted"])
+            accepted.append(Accepted(int(line["clock"]), covers))
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadArgument(f"log {path}, line {number}: not a line of an iteration log ({error})") from error
+        if accepted[-1].clock != len(accepted):
+            raise BadArgument(f"log {path}, line {number}: clock {accepted[-1].clock} follows {len(accepted) - 1}")
+    if not accepted:
+        raise BadArgument(f"log {path}: no clock in it; write one with --log FILE")
+    return tuple(accepted[: end.get("clocks")]), end.get("digest")
 
 
 def _lines(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
-from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
+from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetReplay, fleet_sizes, put_fleet
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
 from spotctl.lab.parallel import read_fleet
@@ -58,8 +58,8 @@ def elastic(
 ) -> TraceOutcome:
     """The elastic pipeline, with machines that are warned this many seconds before they go, or not."""
     sizes = [LAYER_BYTES] * LAYERS
-    costs = FleetCosts(lambda layout, batches: batches * batch_seconds(layout), sizes, BANDWIDTH)
-    replay = FleetReplay(ElasticController(ElasticSettings("flush", 10**9, options, sizes)), costs)
+    controller = ElasticController(ElasticSettings("flush", 10**9, options, sizes))
+    replay = FleetReplay(controller, lambda layout, batches: batches * batch_seconds(layout), sizes, BANDWIDTH)
     put_fleet(replay, fleet, warning)
     batches, redone = replay.run(until)
     curve = tuple((at, float(done * BATCH)) for at, done in replay.curve)

@@ -6,7 +6,7 @@ is computed, the worker between two pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
@@ -90,17 +90,16 @@ class _Updates:
 
 
 @lru_cache(maxsize=8)
-def _sample(lengths: tuple[int, ...], items: int, batch: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """By shard, its items in the loss sample; the shards that have any; and the clocks from one loss to the next.
+def _sample(lengths: tuple[int, ...], items: int, batch: int) -> tuple[Mapping[int, int], int]:
+    """By shard, its items in the loss sample, if it has any; and the clocks from one loss to the next.
 
     Kept, because in a simulation a thousand nodes ask for the same.
     """
-    counts = tuple(sampled_items(lengths, items))
-    sampled = tuple(number for number, count in enumerate(counts) if count)
+    sampled = {shard: count for shard, count in enumerate(sampled_items(lengths, items)) if count}
     # Losses take a tenth of the time of training or less; that of an item takes about a third of its gradient's.
     computed = sum(min(length, batch or length) for length in lengths)
-    interval = max(1, ceil(LOSS_PER_GRADIENT * sum(counts) / (LOSS_SHARE * max(1, computed))))
-    return counts, sampled, interval
+    interval = max(1, ceil(LOSS_PER_GRADIENT * sum(sampled.values()) / (LOSS_SHARE * max(1, computed))))
+    return sampled, interval
 
 
 class ChunkRunner:
@@ -116,8 +115,8 @@ class ChunkRunner:
         self._seed = seed
         self.updates = _Updates(cache, declared, ordered=ordered)
         lengths = tuple(map(len, shards))
-        self._counts, self.sampled, interval = _sample(lengths, sample, declared.batch)
-        """By shard, its items in the loss sample, and the shards that have any."""
+        self.sampled, interval = _sample(lengths, sample, declared.batch)
+        """By shard, its items in the loss sample, if it has any."""
         self._loss_every = declared.loss_every or interval
         self._loss_view = CacheView(cache, declared.name)
         self._loaded: set[int] = set()
@@ -133,7 +132,7 @@ class ChunkRunner:
 
     def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
         """Computes the final loss on one of the `sampled` shards."""
-        return Evaluation(epoch, clock, shard, self._counts[shard])
+        return Evaluation(epoch, clock, shard, self.sampled[shard])
 
     def _evaluate(self, work: Evaluation, timer: Callable[[], float]) -> WorkResult:
         """The cache must hold the whole model."""
@@ -144,7 +143,7 @@ class ChunkRunner:
 
     def _mean_loss(self, shard: int, clock: int) -> float:
         """The mean over a shard's part of the sample."""
-        piece = Piece(self._shards[shard], 0, self._counts[shard])
+        piece = Piece(self._shards[shard], 0, self.sampled[shard])
         return loss_of(self._trainer, self._loss_view, [piece], clock)
 
     def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
@@ -153,7 +152,7 @@ class ChunkRunner:
         view.learning = self._loss_view.learning = self.reads.learning(chunk.data)
         # The loss before a clock, over the part of the sample in this shard: once per shard and clock.
         is_due = chunk.chunk == 0 and (chunk.clock - 1) % self._loss_every == 0
-        count = self._counts[chunk.data] if is_due else 0
+        count = self.sampled.get(chunk.data, 0) if is_due else 0
         try:
             loss = self._mean_loss(chunk.data, chunk.clock) if count else 0.0
             piece = Piece(shard, chunk.low, chunk.high)

@@ -79,31 +79,39 @@ HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | 
 
 
 @dataclass(slots=True)
-class Helping:
-    """The loans and errands of one worker. `running` is the chunk that is being computed.
+class Loans:
+    """The chunks that a worker has lent, by number. Of `kept_back` shards, which leave, nothing is lent any more."""
 
-    Of `kept_back` shards, which leave, nothing is lent any more.
-    """
+    lent: dict[int, Loan] = field(default_factory=dict)
+    kept_back: set[int] = field(default_factory=set)
+    _numbers: int = 0
+
+    def add(self, loan: Loan) -> int:
+        """Adds a loan and returns its number."""
+        self._numbers += 1
+        self.lent[self._numbers] = loan
+        return self._numbers
+
+
+@dataclass(slots=True)
+class Helping:
+    """The loans and errands of one worker. `running` is the chunk that is being computed."""
 
     context: WorkerContext
     work: CountedWork
     shards: HeldShards
     timer: Callable[[], float]
     policy: FlexRR = field(default_factory=FlexRR)
-    lent: dict[int, Loan] = field(default_factory=dict)
-    """The chunks that this worker has lent, by number."""
-    kept_back: set[int] = field(default_factory=set)
+    loans: Loans = field(default_factory=Loans)
     errands: list[Errand] = field(default_factory=list)
     group: tuple[str, ...] = ()
     pace: WorkPace = field(default_factory=WorkPace)
     running: Chunk | None = None
-    _numbers: int = 0
-    """The number of the last loan."""
 
     def reset(self) -> None:
         """An epoch begins: what was lent is its owner's again, everywhere."""
-        self.lent.clear()
-        self.kept_back.clear()
+        self.loans.lent.clear()
+        self.loans.kept_back.clear()
         self.errands.clear()
         self.group, self.pace, self.running = (), WorkPace(), None
         self.policy = replace(self.policy, heard={})
@@ -135,7 +143,7 @@ class Helping:
         if not self.pace.total:
             return
         own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-        busy = report.worker in {loan.to for loan in self.lent.values()}
+        busy = report.worker in {loan.to for loan in self.loans.lent.values()}
         self.policy, proposals = self.policy.other_reported(
             report.worker, report.progress, report.timer, report.pace, own, busy=busy
         )
@@ -149,7 +157,7 @@ class Helping:
             candidates = sorted(
                 (chunk, shard)
                 for shard, left in self.shards.items()
-                if left.clock == self.pace.clock and shard not in self.kept_back
+                if left.clock == self.pace.clock and shard not in self.loans.kept_back
                 for chunk in left.chunks
                 if (shard, chunk) != running
             )
@@ -159,13 +167,12 @@ class Helping:
             for shard, chunk in chunks:
                 self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
             covers = covers_of_chunks(chunks)
-            self._numbers += 1
-            self.lent[self._numbers] = Loan(proposal.to, self.pace.clock, covers)
+            number = self.loans.add(Loan(proposal.to, self.pace.clock, covers))
             self.pace.left -= len(chunks)
-            context.send(proposal.to, DoThis(context.epoch, context.node, self._numbers, self.pace.clock, covers))
+            context.send(proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers))
 
     def _go_on(self, message: BegunHelping) -> None:
-        loan = self.lent.get(message.number)
+        loan = self.loans.lent.get(message.number)
         if loan is None:
             # The loan's clock has been decided without it.
             return
@@ -175,7 +182,7 @@ class Helping:
 
     def abandon(self, clock: int) -> None:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both sides drop it."""
-        self.lent = {number: loan for number, loan in self.lent.items() if loan.clock != clock}
+        self.loans.lent = {number: loan for number, loan in self.loans.lent.items() if loan.clock != clock}
         self.errands = [errand for errand in self.errands if errand.clock != clock]
 
     def _accept(self, message: DoThis) -> None:
@@ -197,7 +204,7 @@ class Helping:
                 return
 
     def _take_back(self, message: HelpEnded) -> None:
-        loan = self.lent.pop(message.number, None)
+        loan = self.loans.lent.pop(message.number, None)
         if loan is None:
             return
         if message.left:
@@ -307,20 +314,20 @@ class Helping:
             current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
             total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
             self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
-        for number, loan in list(self.lent.items()):
-            if self.kept_back.intersection(shard for shard, _, _ in loan.covers):
+        for number, loan in list(self.loans.lent.items()):
+            if self.loans.kept_back.intersection(shard for shard, _, _ in loan.covers):
                 self._cancel(number, loan)
         self._take_over(clock)
         if self.policy.heard and self.pace.latest:
             own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-            self._lend(self.policy.went_on(own, {loan.to for loan in self.lent.values()}))
+            self._lend(self.policy.went_on(own, {loan.to for loan in self.loans.lent.values()}))
 
     def _take_over(self, clock: int) -> None:
         """Takes back what others have not begun of the last clock: one assignment after another, the latest first.
 
         Meanwhile the others, which are faster, may begin the rest.
         """
-        waiting = [(number, loan) for number, loan in self.lent.items() if loan.clock < clock and not loan.begun]
+        waiting = [(number, loan) for number, loan in self.loans.lent.items() if loan.clock < clock and not loan.begun]
         coming = any(loan.cancelled for _, loan in waiting) or any(errand.number is None for errand in self.errands)
         if waiting and not coming:
             self._cancel(*waiting[-1])
@@ -336,5 +343,5 @@ class Helping:
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
-        lent = any(shard == cover[0] for loan in self.lent.values() for cover in loan.covers)
+        lent = any(shard == cover[0] for loan in self.loans.lent.values() for cover in loan.covers)
         return lent or any(errand.number is None and shard in dict(errand.chunks) for errand in self.errands)

@@ -7,6 +7,7 @@ its messages between two pieces of work; only then does it give shards away, tak
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import get_args
 
 from agileml.errors import InvalidTransition
@@ -53,6 +54,15 @@ BUSY = frozenset({WorkerState.COMPUTING, WorkerState.EVALUATING})
 """In these states the user's code runs."""
 
 
+@dataclass(slots=True)
+class FinalEvaluation:
+    """The final version, once its loss is to be computed, and the shards whose part of it has been reported."""
+
+    clock: int | None = None
+    requested: bool = False
+    evaluated: set[int] = field(default_factory=set)
+
+
 class Worker:
     """The state machine of one worker. `slack`: clocks it may run ahead of the versions it has seen; None: no limit."""
 
@@ -73,11 +83,7 @@ class Worker:
         self.requests = VersionRequests(self.context, chunk_runner, slack)
         self.contributions = Contributions(self.context, work, chunk_runner, keeps, frame_bytes)
         self.handovers = ShardHandovers(self.context, work)
-        self.final_clock: int | None = None
-        """The last version, once its loss is to be computed."""
-        self._final_requested = False
-        self._evaluated: set[int] = set()
-        """The shards whose part of the final loss has been reported."""
+        self.final = FinalEvaluation()
         self.helping: Helping | None = None
         """Work that is lent and borrowed; None if workers do not help each other."""
         self._inbox: deque[WorkerMessage] = deque()
@@ -138,7 +144,7 @@ class Worker:
 
     def _finish_evaluation(self, result: WorkResult) -> None:
         work, context = result.work, self.context
-        self._evaluated.add(work.data)
+        self.final.evaluated.add(work.data)
         sums = result.loss_sum, result.loss_count
         context.send(CONTROLLER, Evaluated(context.node, work.epoch, work.clock, work.data, *sums))
         self._continue()
@@ -179,7 +185,7 @@ class Worker:
             case Limit():
                 self.context.limit = order.clock
             case Evaluate():
-                self.final_clock = order.clock
+                self.final.clock = order.clock
             case Stable():
                 self.contributions.forget_until(order.clock)
             case Accept():
@@ -202,15 +208,15 @@ class Worker:
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self.contributions.forget_until(snapshot.stable)
         # Otherwise the snapshot was requested for work that is over.
-        if snapshot.exact or not self._final_requested:
+        if snapshot.exact or not self.final.requested:
             self.requests.take(snapshot)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> WorkerState:
         """Starts the chunk that is furthest behind if the versions it needs are cached; else requests those."""
-        if self.final_clock is not None:
-            return self._evaluate(self.final_clock)
+        if self.final.clock is not None:
+            return self._evaluate(self.final.clock)
         clock, shard, number = self._next() or (NEVER, -1, -1)
         if clock == NEVER or clock > self.context.limit:
             return WorkerState.WAITING if self.requests.awaited else WorkerState.IDLE
@@ -242,11 +248,11 @@ class Worker:
 
     def _evaluate(self, clock: int) -> WorkerState:
         """Starts to compute the loss of the final version on the next shard; requests that version before the first."""
-        done, sampled = self._evaluated, self.chunk_runner.sampled
+        done, sampled = self.final.evaluated, self.chunk_runner.sampled
         left = (shard for shard in sampled if shard in self.shards and shard not in done)
         shard = next(left, None)
-        if shard is not None and not self._final_requested:
-            self._final_requested = True
+        if shard is not None and not self.final.requested:
+            self.final.requested = True
             self.requests.request_final(clock)
         if self.requests.awaited:
             return WorkerState.FETCHING
@@ -295,8 +301,7 @@ class Worker:
         if order.table.version > context.table.version:
             context.table = order.table
         self.requests.begin()
-        self.final_clock, self._final_requested = None, False
-        self._evaluated.clear()
+        self.final = FinalEvaluation()
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == context.node}
         contributions.kept, positions = reusable(self.work, contributions.counting(), mine, order.clock)
         self.handovers.begin({shard: Remaining.at(at, shard, self.work) for shard, at in positions.items()})

@@ -10,7 +10,7 @@ import pytest
 
 from agileml.core.events import Iteration
 from agileml.errors import BadArgument
-from agileml.iteration_log import IterationLog, LoggedRun, last_line_of, line_of
+from agileml.iteration_log import IterationLog, last_line_of, line_of, read_log
 from agileml.job import Counters, Trained
 from agileml.policies.stage import ClockSums
 from agileml.reference import model_digest
@@ -98,4 +98,4 @@ def test_what_is_no_iteration_log_is_refused(tmp_path: Path, text: str, message:
     path = tmp_path / "run.jsonl"
     path.write_text(text)
     with pytest.raises(BadArgument, match=message):
-        LoggedRun.read(path)
+        read_log(path)

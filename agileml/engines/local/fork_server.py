@@ -37,21 +37,6 @@ class Start:
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Kill a process and everything that it has started."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessEnded:
-    """A process has ended, with this exit status or by this signal (negative)."""
-
-    name: str
-    status: int
-
-
 class ForkServer:
     """Forks, kills and reaps the processes of a job."""
 
@@ -87,7 +72,8 @@ class ForkServer:
                     return
                 self._obey(order)
 
-    def _obey(self, order: Start | Kill) -> None:
+    def _obey(self, order: Start | str) -> None:
+        """Forks a process, or kills the one of this name and everything that it has started."""
         match order:
             case Start():
                 pid = os.fork()
@@ -95,9 +81,9 @@ class ForkServer:
                     inherited = [self._connection.fileno(), self._lifetime[1], *self._deaths]
                     _run_child(order, self._folder, self._keep, self._lifetime[0], inherited)
                 self._children[pid] = order
-            case Kill():
+            case name:
                 for pid, start in self._children.items():
-                    if start.name == order.name:
+                    if start.name == name:
                         _kill(pid)
 
     def _reap(self) -> None:
@@ -109,7 +95,7 @@ class ForkServer:
                 for address in start.role.rendezvous.listening(start.name):
                     sockets.remove(address)
                 try:
-                    self._connection.send(ProcessEnded(start.name, os.waitstatus_to_exitcode(status)))
+                    self._connection.send((start.name, os.waitstatus_to_exitcode(status)))
                 except OSError:
                     # The other end is closed; the loop will notice.
                     return

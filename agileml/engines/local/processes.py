@@ -11,7 +11,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 from agileml.engines.base import Gone
-from agileml.engines.local.fork_server import LOG_SUFFIX, OUTPUT_SUFFIX, Kill, ProcessEnded, Start
+from agileml.engines.local.fork_server import LOG_SUFFIX, OUTPUT_SUFFIX, Start
 from agileml.errors import AgileMLError
 from agileml.runtime.folders import short_folder
 from agileml.runtime.role_specs import Role
@@ -100,14 +100,14 @@ class Processes:
     def stop(self, name: str) -> None:
         """Kills a process and what it has started; `ended` reports it with status None."""
         self._stopped.add(name)
-        self._send(Kill(name))
+        self._send(name)
 
     def ended(self) -> list[Gone]:
         """The processes that ended since the last call. Raises AgileMLError if the fork server is gone."""
         ended: list[Gone] = []
         try:
             while self._connection.poll():
-                ended.append(self._gone(self._connection.recv()))
+                ended.append(self._gone(*self._connection.recv()))
         except (EOFError, OSError) as error:
             raise self._lost() from error
         return ended
@@ -136,21 +136,22 @@ class Processes:
         ready, _, _ = select.select([self._all_ended], [], [], seconds)
         return bool(ready)
 
-    def _gone(self, ended: ProcessEnded) -> Gone:
-        status = None if ended.name in self._stopped else ended.status
-        self._stopped.discard(ended.name)
-        files = [self.folder / f"{ended.name}{suffix}" for suffix in (OUTPUT_SUFFIX, LOG_SUFFIX)]
+    def _gone(self, name: str, ended: int) -> Gone:
+        """A process has ended, with this exit status or by this signal (negative)."""
+        status = None if name in self._stopped else ended
+        self._stopped.discard(name)
+        files = [self.folder / f"{name}{suffix}" for suffix in (OUTPUT_SUFFIX, LOG_SUFFIX)]
         output = next(filter(None, map(_end_of, files)), "") if status else ""
         if not self._keep:
             for file in files:
                 file.unlink(missing_ok=True)
-        return Gone(ended.name, status, output)
+        return Gone(name, status, output)
 
     def _remove_folder(self) -> None:
         if not self._keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _send(self, order: Start | Kill) -> None:
+    def _send(self, order: Start | str) -> None:
         try:
             self._connection.send(order)
         except OSError as error:

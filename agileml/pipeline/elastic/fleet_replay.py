@@ -34,19 +34,6 @@ class FleetChange:
 
 
 @dataclass(frozen=True)
-class FleetCosts:
-    """Seconds of a number of batches in a layout, bytes of a layer that moves, and bytes per second into a node.
-
-    `settle`: seconds that an epoch takes to begin.
-    """
-
-    seconds: Callable[[PipelineLayout, int], float]
-    layer_bytes: Sequence[float]
-    bandwidth: float
-    settle: float = 1.0
-
-
-@dataclass(frozen=True)
 class _RunningBatches:
     """Batches `first` to `last` - 1 of an epoch, which the nodes are working on; `several` work orders as one."""
 
@@ -60,10 +47,17 @@ class _RunningBatches:
 
 @dataclass
 class FleetReplay:
-    """Plays events that were added with `put`."""
+    """Plays events that were added with `put`.
+
+    `seconds`: those of a number of batches in a layout; `layer_bytes`: of a layer that moves; `bandwidth`: bytes per
+    second into a node; `settle`: seconds that an epoch takes to begin.
+    """
 
     controller: ElasticController
-    costs: FleetCosts
+    seconds: Callable[[PipelineLayout, int], float]
+    layer_bytes: Sequence[float]
+    bandwidth: float
+    settle: float = 1.0
     queue: list[tuple[float, int, PipelineEvent]] = field(default_factory=list)
     aborted: float = 0.0
     curve: list[tuple[float, int]] = field(default_factory=list)
@@ -103,9 +97,9 @@ class FleetReplay:
         for node, instruction in instructions:
             match instruction:
                 case TakeSeat(epoch=epoch, layers=layers, sources=sources) if layers:
-                    sizes = self.costs.layer_bytes
+                    sizes = self.layer_bytes
                     moved = sum(sizes[layer] for layer, source in sources.items() if source != "initial")
-                    self.put(now + self.costs.settle + moved / self.costs.bandwidth, NodeReady(node, epoch))
+                    self.put(now + self.settle + moved / self.bandwidth, NodeReady(node, epoch))
                 case CopyLayers(epoch, batch, copies, saved):
                     # Copies take no time.
                     for layer, other in copies:
@@ -120,7 +114,7 @@ class FleetReplay:
     def _work(self, working: Sequence[tuple[str, RunBatches]], now: float, until: float) -> None:
         """All nodes take as long as the slowest. Work orders that no event can disturb are played as one."""
         order = working[0][1]
-        length = self.costs.seconds(self.controller.history[-1].layout, order.last - order.first)
+        length = self.seconds(self.controller.history[-1].layout, order.last - order.first)
         next_event = min(self.queue[0][0], until) if self.queue else until
         every = self.controller.settings.every
         undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (order.last - order.first)

@@ -10,7 +10,7 @@ from math import ceil, lcm
 
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
-from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
+from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetReplay, fleet_sizes, put_fleet
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts, planned_layout
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
@@ -66,7 +66,7 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
     rounds = lcm(*own.replicas)
     every = ceil(plan.every / rounds) * rounds
     controller = ElasticController(ElasticSettings(plan.scheme, _NO_END, options, layers.bytes, every))
-    replay = FleetReplay(controller, FleetCosts(seconds, layers.bytes, layers.bandwidth))
+    replay = FleetReplay(controller, seconds, layers.bytes, layers.bandwidth)
     put_fleet(replay, fleet, warning)
     batches, redone = replay.run(until)
     spans = fleet_sizes(fleet, until)

@@ -84,7 +84,7 @@ class SimulatedPipeline:
             self._put(name, node, frame)
 
         report = partial(self._put, name, CONTROLLER)
-        self._nodes[name] = PipelineNode(name, self._task, send, report, SimulatedStore(self))
+        self._nodes[name] = PipelineNode(name, self._task, send, report, self)
         self._act(NodeJoined(name))
 
     def _kill(self, name: str) -> None:
@@ -129,20 +129,16 @@ class SimulatedPipeline:
         if isinstance(message, NodeReport):
             self._act(message)
 
-
-@dataclass(frozen=True)
-class SimulatedStore:
-    """Saves at once; the report that says so is a message."""
-
-    pipeline: SimulatedPipeline
+    # -- the store of the nodes ----------------------------------------------------------------------------------------
 
     def save(self, frame: PipelineFrame, then: Callable[[], None]) -> None:
+        """Saves at once; the report that says so is a message."""
         _, layer, batch = frame.key
-        copies, backup = self.pipeline.copies, self.pipeline.controller.backup
-        copies.setdefault(batch, {})[layer] = frame
-        for old in [number for number in copies if number < backup]:
-            del copies[old]
+        self.copies.setdefault(batch, {})[layer] = frame
+        for old in [number for number in self.copies if number < self.controller.backup]:
+            del self.copies[old]
         then()
 
     def load(self, layer: int, batch: int) -> PipelineFrame | None:
-        return self.pipeline.copies[batch][layer]
+        """A saved layer."""
+        return self.copies[batch][layer]

@@ -220,19 +220,19 @@ def _replay(session: Session, request: Request, log: Path, out: Path | None, *, 
     from spotctl.files.model_files import save_model
     from spotctl.lab.train import training as train
 
-    logged, model = train.replay_log(request, log)
-    digest, clocks = model_digest(model), len(logged.accepted)
-    if logged.digest not in (None, digest):
+    clocks, logged, model = train.replay_log(request, log)
+    digest = model_digest(model)
+    if logged not in (None, digest):
         raise BadRequest(
-            f"--replay {log}: clock {clocks} has model {digest}, and the run had {logged.digest}; only --deterministic"
+            f"--replay {log}: clock {clocks} has model {digest}, and the run had {logged}; only --deterministic"
             " runs can be replayed, with the same trainer, --arg, --seed and --partitions"
         )
     if out is not None:
         save_model(model, out)
     if as_json:
-        session.answer_json({"clocks": clocks, "model_sha256": digest, "compared": logged.digest is not None})
+        session.answer_json({"clocks": clocks, "model_sha256": digest, "compared": logged is not None})
         return
-    compared = "the same as the run's" if logged.digest else "not compared: the log has no end"
+    compared = "the same as the run's" if logged else "not compared: the log has no end"
     session.out.print(f"model after clock {clocks}: sha256 {digest}, {compared}")
 
 

@@ -13,7 +13,7 @@ from agileml.engines.chaos import Chaos
 from agileml.engines.job_state import forget, is_unfinished
 from agileml.engines.ray import RayEngine
 from agileml.errors import TrainerFailed
-from agileml.iteration_log import LoggedRun
+from agileml.iteration_log import read_log
 from agileml.job import Convergence, Listener, Trained
 from agileml.params.layout import Params
 from agileml.policies.stage import FixedStage, LearnedStage, TrainingPolicy
@@ -137,13 +137,14 @@ def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
     return run
 
 
-def replay_log(request: Request, log: Path) -> tuple[LoggedRun, Params]:
-    """Repeats the decisions of a logged run in this process; returns the logged run and the resulting model."""
-    logged = LoggedRun.read(log)
+def replay_log(request: Request, log: Path) -> tuple[int, str | None, Params]:
+    """Repeats the decisions of a logged run in this process; returns its clocks, the digest of its model, and the model
+    that results here."""
+    accepted, digest = read_log(log)
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     with redirect_stdout(sys.stderr), _traceback_of_trainer():
-        return logged, replay(source.load(), logged.accepted, request.seed, request.partitions, request.wire)
+        return len(accepted), digest, replay(source.load(), accepted, request.seed, request.partitions, request.wire)
 
 
 def forget_state(request: Request) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
-from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, FleetReplay
+from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetReplay
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.messages import BatchesDone, NodeGone, NodeJoined, RunBatches
 from agileml.pipeline.elastic.simulate_fleet import simulate_fleet
@@ -83,8 +83,9 @@ def test_work_that_nothing_disturbs_is_played_as_one(scheme: str, every: int) ->
 
     def played(kind: type[FleetReplay]) -> tuple[int, float, list[int]]:
         controller = ElasticController(ElasticSettings(scheme, 10**9, options, [1e6] * 6, every))
-        costs = FleetCosts(lambda layout, batches: 0.7391 * batches / len(layout.seats()), [1e6] * 6, 1e9)
-        replay = kind(controller, costs)
+        replay = kind(
+            controller, lambda layout, batches: 0.7391 * batches / len(layout.seats()), [1e6] * 6, bandwidth=1e9
+        )
         for node in FOUR:
             replay.put(0, NodeJoined(node))
         for at, node in ((33.3, "n1"), (70.1, "n3"), (90.7, "n0")):
