@@ -112,7 +112,7 @@ def _join_folder(given: argparse.Namespace) -> bool:
 
 
 def _join_link(given: argparse.Namespace) -> bool:
-    controller, name = parse_host_port(given.job), _checked_name(_name_of(given))
+    controller, name = parse_host_port(given.job), _name_of(given)
     if not 0 <= given.port <= 65535:
         raise BadInput(f"--port {given.port}: expected a port from 1 to 65535, or 0 for any free port")
     for option in ("wait", "notice"):
@@ -134,14 +134,6 @@ def _secret_of(given: argparse.Namespace) -> bytes:
     raise BadInput("--secret-file is missing: name the file with the job's secret")
 
 
-def _name_of(given: argparse.Namespace) -> str | None:
-    """The given name; a machine's id may contain characters that names do not."""
-    if not given.name_in:
-        name: str | None = given.name
-        return name
-    return node_name(os.environ[given.name_in])
-
-
 def node_name(machine: str) -> str:
     """The name of the node on a machine with this id.
 
@@ -151,13 +143,15 @@ def node_name(machine: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", ".", machine)[-_LONGEST_NAME:].lstrip("._-")
 
 
-def _checked_name(name: str | None) -> str:
+def _name_of(given: argparse.Namespace) -> str:
+    """The given name, or one for this host; a machine's id may contain characters that names do not."""
+    name = node_name(os.environ[given.name_in]) if given.name_in else given.name
     if name is None:
         host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40].lstrip(".-")
         return f"{host or 'node'}-{secrets.token_hex(3)}"
     if not _NAME.fullmatch(name) or name in (CONTROLLER, JOB_LOOP):
         raise BadInput(f"--name {name!r}: use 1 to 64 letters, digits and ._-, starting with a letter or a digit")
-    return name
+    return str(name)
 
 
 def _warn_on_signals(node: NodeRun, seconds: float) -> None:

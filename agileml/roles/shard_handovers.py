@@ -48,7 +48,7 @@ class ShardHandovers:
                 # The order crossed with the shard, which had been promised before.
                 return
             raise InvalidTransition(f"{self.context.node} is to give shard {shard} to {to}, but does not have it")
-        ready = order.now or self._between_clocks(shard)
+        ready = order.now or self.shards[shard].whole(shard, self.work)
         if helping is not None:
             helping.loans.kept_back.add(shard)
             # The later order replaces the earlier one.
@@ -63,14 +63,14 @@ class ShardHandovers:
 
     def give_unlent(self, helping: Helping) -> None:
         """Gives away what was promised, as far as nothing of it is lent."""
-        over = [(shard, to) for shard, to in self.promised.items() if self._between_clocks(shard)]
+        over = [(shard, to) for shard, to in self.promised.items() if self.shards[shard].whole(shard, self.work)]
         for shard, to in [*self.due.items(), *over]:
             if not helping.outstanding(shard):
                 self._release(shard, to, helping)
 
     def give_finished(self, shard: int) -> None:
         """A chunk of a shard is done: gives the shard away if that was promised and the clock is over."""
-        if shard in self.promised and self._between_clocks(shard):
+        if shard in self.promised and self.shards[shard].whole(shard, self.work):
             self._release(shard, self.promised[shard], None)
 
     def advance(self, shard: int, chunk: int) -> None:
@@ -82,9 +82,6 @@ class ShardHandovers:
         for shard, left in list(self.shards.items()):
             if left.clock == clock:
                 self.shards[shard] = left.counted(shard, self.work)
-
-    def _between_clocks(self, shard: int) -> bool:
-        return self.shards[shard].whole(shard, self.work)
 
     def _release(self, shard: int, to: str, helping: Helping | None) -> None:
         self.promised.pop(shard, None)
