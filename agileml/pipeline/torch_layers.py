@@ -22,6 +22,8 @@ from agileml.pipeline.model.arrays import (
 )
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Values, Weights
 
+__all__ = ["TorchLayer", "TorchLoss", "modules_from", "modules_with", "torch_layers"]
+
 if TYPE_CHECKING:
     import torch
 
