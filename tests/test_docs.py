@@ -214,7 +214,7 @@ def test_every_field_of_json_has_a_meaning_where_it_is_written() -> None:
 def test_a_field_without_a_meaning_is_found() -> None:
     answer = spotctl("plan", EXAMPLES["spirals"], "--json").json
     assert_explained(["plan"], answer)
-    with pytest.raises(AssertionError, match=r"spotctl plan: .*plans.answers:ANSWER .*\['new', 'choice\[\].new'\]"):
+    with pytest.raises(AssertionError, match=r"spotctl plan: .*plan_answers:ANSWER .*\['new', 'choice\[\].new'\]"):
         assert_explained(["plan"], {"new": 1, "choice": [{"market": "a", "new": 2}]})
 
 

@@ -67,10 +67,10 @@ def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> N
     """Prints the state of the event log."""
     from spotctl.show.columns import as_json
     from spotctl.show.phrases import loss_text
-    from spotctl.show.runs import answers
+    from spotctl.show.runs import run_answers
 
     if json_:
-        session.answer_json(as_json(answers.LOG, salvaged))
+        session.answer_json(as_json(run_answers.LOG, salvaged))
         return
     rows, runs = counted(len(salvaged.rows), "row"), counted(len(salvaged.runs), "run")
     session.out.print(f"{log}: {rows} of {runs} can be read", soft_wrap=True)

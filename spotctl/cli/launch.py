@@ -75,7 +75,7 @@ def launch(
     from spotctl.cli.runs import launches, window
     from spotctl.cli.runs.launches import launch_here
     from spotctl.cli.runs.run_lines import RunLines
-    from spotctl.show.plans import answers as plan_answers, tables as plan_tables
+    from spotctl.show.plans import plan_answers, plan_tables
 
     jobs = launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans

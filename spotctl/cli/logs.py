@@ -40,7 +40,7 @@ def logs(
     from spotctl.cli.runs import remote_runner
     from spotctl.run.machine_output import output_lines
     from spotctl.show.columns import as_json
-    from spotctl.show.runs import answers
+    from spotctl.show.runs import run_answers
 
     session: Session = context.obj
     start = start_of(since, wall_us()) if since else None
@@ -48,7 +48,7 @@ def logs(
     remote_runner.pass_on(session, job, "logs", job, *(option for option, given in options.items() if given))
     for line in output_lines(job, session.settings, follow=follow):
         if start is None or (line.at is not None and line.at >= start):
-            sys.stdout.write(f"{json.dumps(as_json(answers.OUTPUT_LINE, line))}\n" if json_ else _as_text(line))
+            sys.stdout.write(f"{json.dumps(as_json(run_answers.OUTPUT_LINE, line))}\n" if json_ else _as_text(line))
             sys.stdout.flush()
 
 

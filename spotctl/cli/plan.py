@@ -54,7 +54,7 @@ def plan(
     from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.local_market import on_one_market
     from spotctl.show.freshness import freshness_remarks
-    from spotctl.show.plans import answers as plan_answers, tables as plan_tables
+    from spotctl.show.plans import plan_answers, plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
         session.answer(json_, plan_answers.answer(specs[0]), plan_answers.plan_text(specs[0]))

@@ -39,7 +39,7 @@ def exec_(
     from spotctl.cli.runs import remote_runner
     from spotctl.run import remote
     from spotctl.show.columns import as_json
-    from spotctl.show.runs import answers
+    from spotctl.show.runs import run_answers
 
     session: Session = context.obj
     options = [f"--node={node}", *(["--json"] if json_ else [])]
@@ -47,7 +47,7 @@ def exec_(
     target = remote.target_of(job, node, session.settings)
     result = remote.run(target, command, capture=json_)
     if json_:
-        session.answer_json(as_json(answers.EXECUTED, (target.machine, result)))
+        session.answer_json(as_json(run_answers.EXECUTED, (target.machine, result)))
     elif result.err:
         session.remark(f"spotctl: {result.err}")
     raise typer.Exit(result.code)
@@ -78,13 +78,13 @@ def ssh(
     from spotctl.cli.runs import remote_runner
     from spotctl.run import remote
     from spotctl.show.columns import as_json
-    from spotctl.show.runs import answers
+    from spotctl.show.runs import run_answers
 
     session: Session = context.obj
     if admit:
         admitted = _admit(session, job, admit)
         if json_:
-            session.answer_json(as_json(answers.ADMITTED, admitted))
+            session.answer_json(as_json(run_answers.ADMITTED, admitted))
             return
         session.remark(
             *(f"{rule} admits ssh from {', '.join(admitted['ssh_from'])} only" for rule in admitted["rules"])
@@ -94,7 +94,7 @@ def ssh(
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:
         folder = target.invocation([shell]).folder
-        session.answer_json(as_json(answers.SHELL, {"machine": target.machine, "shell": shell, "folder": folder}))
+        session.answer_json(as_json(run_answers.SHELL, {"machine": target.machine, "shell": shell, "folder": folder}))
         return
     session.remark(
         f"{target.machine}: a shell on this computer; exit leaves the shell, and releasing the machine ends it"

@@ -73,7 +73,7 @@ def gc(
     from spotctl.run.orphans import orphans
     from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
     from spotctl.show.columns import as_json
-    from spotctl.show.runs import answers
+    from spotctl.show.runs import run_answers
 
     session: Session = context.obj
     remote_runner.refresh(session)
@@ -100,8 +100,8 @@ def gc(
     if json_:
         data = [(str(use.location), use.size, use.job, use.used) for use in unused]
         data += [(str(copy.folder), copy.size, "", copy.used) for copy in copies]
-        found = {"removed": yes, "resources": orphaned, "data": data, "failures": failures}
-        session.answer_json(as_json(answers.ORPHANED, found))
+        answer = {"removed": yes, "resources": orphaned, "data": data, "failures": failures}
+        session.answer_json(as_json(run_answers.ORPHANED, answer))
     else:
         session.remark(*remaining)
     if failures:
@@ -146,11 +146,11 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
     """Returns what the providers show, because the log cannot be used."""
     from spotctl.run.orphans import return_shown
     from spotctl.show.columns import as_json
-    from spotctl.show.runs import answers
+    from spotctl.show.runs import run_answers
 
     ended = return_shown(session.settings, job)
     if json_:
-        session.answer_json(as_json(answers.EMERGENCY, {"log_damage": why, **asdict(ended)}))
+        session.answer_json(as_json(run_answers.EMERGENCY, {"log_damage": why, **asdict(ended)}))
     else:
         session.remark(
             why, *(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned)

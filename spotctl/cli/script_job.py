@@ -161,7 +161,7 @@ WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("trainer", "with a script, the skeleton of a trainer that was written; null without --trainer"),
     Column("script", "with a script, what was read in it", of=SCRIPT),
 )
-"""What `spotctl init --json` prints; without a script, only the first."""
+"""The JSON of `spotctl init`; without a script, only the first."""
 
 
 def _start_again(script: TrainingScript) -> Sequence[str]:

@@ -64,8 +64,8 @@ def try_(
     from spotctl.run.trial.conduct import open_kit
     from spotctl.run.turn.live_strategy import expectation
     from spotctl.show.columns import as_json
-    from spotctl.show.plans import tables as plan_tables
-    from spotctl.show.runs import answers, lines as run_lines
+    from spotctl.show.plans import plan_tables
+    from spotctl.show.runs import lines as run_lines, run_answers
 
     session: Session = context.obj
     if cloud not in rented_clouds():
@@ -93,7 +93,7 @@ def try_(
         state, ended = runs.launch(spec, session.settings, callbacks, fresh=True, expected=expectation(plan))
     left = trial.left_in_cloud(spec, state.run, session.settings)
     if json_:
-        session.answer_json({**final_figures(state, ended), **as_json(answers.LEFT, {"left": left})})
+        session.answer_json({**final_figures(state, ended), **as_json(run_answers.LEFT, {"left": left})})
     else:
         session.out.print(run_lines.summary(state, ended))
         session.remark(*(f"left: {resource.kind} {resource.id} (spotctl gc removes it)" for resource in left))

@@ -1,4 +1,4 @@
-"""What trainings with PyTorch share: a decision of all processes, and a loader that goes on within an epoch."""
+"""Parts of trainings with PyTorch: a decision of all processes, and a loader that goes on within an epoch."""
 
 import random
 from collections.abc import Iterator

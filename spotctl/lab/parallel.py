@@ -196,7 +196,7 @@ PROFILES: tuple[Column[Any], ...] = (
         ),
     ),
 )
-"""What `spotctl lab parallel profile` measures, and `spotctl lab parallel plan` reads."""
+"""The measurements of `spotctl lab parallel profile`, which `spotctl lab parallel plan` reads."""
 
 
 def profile_table(profiles: Sequence[ModelProfile]) -> Table:

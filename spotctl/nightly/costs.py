@@ -38,7 +38,7 @@ NIGHT: tuple[Column[Any], ...] = (
         ),
     ),
 )
-"""What `spotctl nightly run --json` prints: the end of the night, and the facts of its message."""
+"""The JSON of `spotctl nightly run`: the end of the night, and the facts of its message."""
 
 
 def write_report(settings: Settings, job: str, since: int, now: int, path: Path) -> dict[str, Any]:

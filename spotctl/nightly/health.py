@@ -278,7 +278,7 @@ INSTALLED: tuple[Column[Any], ...] = (
     Column("missing", "secrets that the environment file does not have yet", lambda added: list(added.missing)),
 )
 INSTALL = (*JOB, *INSTALLED)
-"""What `spotctl nightly install --json` prints."""
+"""The JSON of `spotctl nightly install`."""
 
 REMOVED: tuple[Column[Mapping[str, Any]], ...] = (
     Column("name", "name of the job"),
@@ -286,7 +286,7 @@ REMOVED: tuple[Column[Mapping[str, Any]], ...] = (
     Column("kept", "folder of the logs, reports and environment file, which are kept"),
 )
 JOBS: tuple[Column[Any], ...] = (Column("nightly", "the nightly jobs", each=JOB),)
-"""What `spotctl nightly ls --json` prints."""
+"""The JSON of `spotctl nightly ls`."""
 
 _COST: Column[Mapping[str, Any]] = Column("cost_usd", heading="cost", cell=_cost)
 

@@ -20,7 +20,7 @@ from spotctl.home.errors import requiring_extras
 from spotctl.log.ledger.uses import final_figures
 from spotctl.planning.forecast import finish_by
 from spotctl.show.costs import answers, page, tables
-from spotctl.show.plans import answers as plan_answers, tables as plan_tables
+from spotctl.show.plans import plan_answers, plan_tables
 from spotctl.show.runs import lines as run_lines
 
 if TYPE_CHECKING:

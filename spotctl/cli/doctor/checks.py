@@ -65,7 +65,7 @@ FINDINGS: tuple[Column[Sequence[Finding]], ...] = (
     Column("exit_code", "exit code of the command", exit_code),
     Column("findings", "the checks", list, each=FINDING),
 )
-"""What `spotctl doctor --json` prints."""
+"""The JSON of `spotctl doctor`."""
 
 
 def report(findings: Sequence[Finding]) -> Group:
@@ -83,7 +83,7 @@ def report(findings: Sequence[Finding]) -> Group:
 
 
 def of_this_computer(settings: Settings, now: int) -> Iterator[Finding]:
-    """What needs no other computer: versions, the home folder, prices, nights and runs."""
+    """Checks that need no other computer: versions, the home folder, prices, nights and runs."""
     yield _python()
     yield from _packages()
     yield _home(settings.home)

@@ -49,7 +49,7 @@ def import_(
     from spotctl.files.user_files import local_copy
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     inputs = [(name, None) for name in files or []] + [(name, ON_DEMAND.name) for name in on_demand or []]
@@ -71,7 +71,7 @@ def import_(
         else:
             store.compact()
             Library(store).keep_statistics()
-    session.answer(json_, as_json(answers.FILES, {"files": reports}), terminal.imported(reports))
+    session.answer(json_, as_json(price_answers.FILES, {"files": reports}), terminal.imported(reports))
     for report in reports:
         session.remark(*terminal.complaints(report))
     if any("signature" in report.unused for report in reports):
@@ -114,7 +114,7 @@ def fetch(
     from spotctl.clouds import wiring
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
     from spotctl.show.prices.fetch_plan import announced
 
     session: Session = context.obj
@@ -138,7 +138,7 @@ def fetch(
     Library(store).keep_statistics()
     if not reports:
         raise BadRequest(f"fetch: no such region in {', '.join(source.cloud for source in sources)}")
-    session.answer(json_, as_json(answers.TASKS, {"tasks": reports}), terminal.fetched(reports))
+    session.answer(json_, as_json(price_answers.TASKS, {"tasks": reports}), terminal.fetched(reports))
     return _fetch_exit(session, reports, named=bool(cloud))
 
 
@@ -151,11 +151,11 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
     from spotctl.clouds.parts import prices_of
     from spotctl.home.cloud import rented_clouds
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers, fetch_plan
+    from spotctl.show.prices import fetch_plan, price_answers
 
     session: Session = context.obj
     needed = [*(needs for cloud in sorted(rented_clouds()) for needs in prices_of(cloud).NEEDS), FILES]
-    session.answer(json_, as_json(answers.SOURCES, {"sources": needed}), fetch_plan.needs(needed))
+    session.answer(json_, as_json(price_answers.SOURCES, {"sources": needed}), fetch_plan.needs(needed))
 
 
 def _remark_once(session: Session, text: str) -> Callable[[], None]:

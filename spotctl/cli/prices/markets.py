@@ -104,16 +104,16 @@ def _list(session: Session, markets: Sequence[Market], regions: Sequence[str], *
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import fetch_command
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     library = session.library
     if json_:
         clouds = freshness_of_stored(library, markets)
         now, lost = wall_us(), library.store.lost()
         answer = {"markets": markets, "clouds": clouds, "fetch": fetch_command(clouds, now, regions), "lost": lost}
-        session.answer_json(as_json(answers.MARKETS, answer, now))
+        session.answer_json(as_json(price_answers.MARKETS, answer, now))
     elif markets:
-        session.remark(*answers.lost_remarks(library.store.lost()))
+        session.remark(*price_answers.lost_remarks(library.store.lost()))
         session.out.print(terminal.markets(markets), soft_wrap=True)
     else:
         check_regions("ls", regions)
@@ -124,7 +124,7 @@ def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: boo
     from pricing_data.stats import describe
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     library = session.library
     if last:
@@ -134,9 +134,9 @@ def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: boo
     now, lost = wall_us(), library.store.lost()
     session.answer(
         json_,
-        as_json(answers.STATISTICS, {"markets": all_stats, "lost": lost}, now),
+        as_json(price_answers.STATISTICS, {"markets": all_stats, "lost": lost}, now),
         terminal.stats(all_stats, now, session.out.width),
-        *answers.lost_remarks(lost),
+        *price_answers.lost_remarks(lost),
     )
 
 
@@ -144,12 +144,12 @@ def _gaps(session: Session, markets: Sequence[Market], *, json_: bool) -> None:
     from pricing_data.stats import find_gaps
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     now = wall_us()
     report = find_gaps(session.library.table(markets), now)
     if json_:
-        session.answer_json(as_json(answers.GAPS, report))
+        session.answer_json(as_json(price_answers.GAPS, report))
     else:
         session.say(*terminal.gaps(report, now), indent=7)
 
@@ -159,7 +159,7 @@ def _check(session: Session, *, set_aside: bool, json_: bool) -> int:
     from pricing_data.store.facts import FOLDER
     from spotctl.clouds import wiring
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     root = session.settings.price_store
     store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
@@ -168,10 +168,10 @@ def _check(session: Session, *, set_aside: bool, json_: bool) -> int:
     lost = [] if inspection.flaws else store.lost()
     if json_:
         figures = {"store": str(root), **asdict(inspection), "set_aside": gone if set_aside else None, "lost": lost}
-        session.answer_json(as_json(answers.CHECKED, figures))
+        session.answer_json(as_json(price_answers.CHECKED, figures))
     else:
         session.say(*(f"set aside: {prices.file}, now in {root / FOLDER}" for prices in gone))
-        session.remark(*answers.lost_remarks(lost))
+        session.remark(*price_answers.lost_remarks(lost))
         state = "sound" if not inspection.flaws else counted(len(inspection.flaws), "problem")
         session.say(f"{root}: {state}, {counted(inspection.files, 'file')}, {counted(inspection.events, 'event')}")
         session.say(*map(str, inspection.flaws), indent=2)
@@ -192,7 +192,7 @@ def show(
     from pricing_data.stats import describe
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     library = session.library
@@ -204,7 +204,9 @@ def show(
     machine = library.catalog.instance_type(*name) if library.catalog.knows(*name) else None
     if json_:
         about = {"machine": machine, "interruptions": figures or None, "corrections": corrected or None}
-        session.answer_json(as_json(answers.STATS, market_stats, now) | as_json(answers.ABOUT_MARKET, about))
+        session.answer_json(
+            as_json(price_answers.STATS, market_stats, now) | as_json(price_answers.ABOUT_MARKET, about)
+        )
     else:
         session.out.print(terminal.one_market(market_stats, series, (machine, figures), now, session.out.width))
         session.remark(*map(terminal.correction, corrected))
@@ -224,7 +226,7 @@ def plot(
     from pricing_data.library import Selection
     from pricing_data.stats import describe
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers, plots as price_plots
+    from spotctl.show.prices import plots as price_plots, price_answers
 
     session: Session = context.obj
     library = session.library
@@ -234,7 +236,7 @@ def plot(
     price_plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
     session.answer(
         json_,
-        as_json(answers.PICTURE, {"file": out, "markets": selected}),
+        as_json(price_answers.PICTURE, {"file": out, "markets": selected}),
         None,
         f"plotted {len(selected)} markets to {out}",
     )
@@ -259,7 +261,7 @@ def sql(
     from spotctl.home.process_memory import memory_ceiling
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     try:
@@ -272,7 +274,9 @@ def sql(
         with memory_ceiling(limits.memory_bytes):
             answer = library.over_segments(lambda segments, corrected: run(segments, corrected, query, limits))
             session.answer(
-                json_, as_json(answers.QUERY, {"rows": answers.rows(answer)}), terminal.rows(answer, session.out.width)
+                json_,
+                as_json(price_answers.QUERY, {"rows": price_answers.rows(answer)}),
+                terminal.rows(answer, session.out.width),
             )
     except MemoryError:
         raise limits.too_large() from None
@@ -295,19 +299,19 @@ def export(
     """
     from pricing_data.export import export as write, objects, write_csv
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     table = session.library.table(session.library.require(selection(glob, cloud, region, type_)))
     summary = {"file": None if out is None else str(out), "rows": len(table), "markets": len(table.markets)}
     if out is None and json_:
-        session.answer_json(as_json(answers.EXPORTED, summary | {"history": objects(table)}))
+        session.answer_json(as_json(price_answers.EXPORTED, summary | {"history": objects(table)}))
         return
     if out is None:
         write_csv(table, sys.stdout.buffer)
         return
     write(table, out)
-    exported = as_json(answers.EXPORTED, summary | {"history": None})
+    exported = as_json(price_answers.EXPORTED, summary | {"history": None})
     session.answer(json_, exported, None, f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")
 
 
@@ -327,7 +331,7 @@ def egress(
     from pricing_data.list_prices import Location, egress as price_of
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     lists = session.library.catalog.lists
@@ -338,4 +342,4 @@ def egress(
         session.out.print(terminal.egress(price, gb, usd))
         return
     sent = {"origin": origin, "target": target, "gb": gb, "usd": usd, "price": price}
-    session.answer_json(as_json(answers.EGRESS, sent))
+    session.answer_json(as_json(price_answers.EGRESS, sent))

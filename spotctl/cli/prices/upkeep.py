@@ -25,14 +25,14 @@ def backup(
     """
     from spotctl.clouds import wiring
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
     inspection = store.back_up(folder)
     session.answer(
         json_,
-        as_json(answers.BACKUP, {"folder": str(folder), "files": inspection.files, "events": inspection.events}),
+        as_json(price_answers.BACKUP, {"folder": str(folder), "files": inspection.files, "events": inspection.events}),
         None,
         f"copied {counted(inspection.files, 'file')} with {counted(inspection.events, 'event')} to {folder};"
         f" to restore it, copy them back to {store.root}",
@@ -64,7 +64,7 @@ def correct(
     from spotctl.clouds import wiring
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     if list_:
@@ -72,7 +72,7 @@ def correct(
             raise BadRequest("correct: --list lists all corrections, and takes no market")
         all_made = session.library.store.corrections()
         if json_:
-            session.answer_json(as_json(answers.CORRECTIONS, {"corrections": all_made}))
+            session.answer_json(as_json(price_answers.CORRECTIONS, {"corrections": all_made}))
             return
         session.say(*map(terminal.correction, all_made))
         if not all_made:
@@ -88,7 +88,7 @@ def correct(
     right = None if withdraw else parse_usd(price)
     made = store.correct(PriceCorrection(Market.parse(market), parse_time(time), right, reason.strip(), wall_us()))
     Library(store).keep_statistics()
-    session.answer(json_, as_json(answers.CORRECTION, made), None, terminal.correction(made))
+    session.answer(json_, as_json(price_answers.CORRECTION, made), None, terminal.correction(made))
 
 
 def snapshot(
@@ -107,7 +107,7 @@ def snapshot(
     from pricing_data import snapshots
     from spotctl.clouds import wiring
     from spotctl.show.columns import as_json
-    from spotctl.show.prices import answers
+    from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     store = wiring.price_store(session.settings)
@@ -123,4 +123,4 @@ def snapshot(
                 markets, events = len(taken.table.markets), len(taken.table)
                 written.append({"file": str(path), "cloud": name, "day": date, "markets": markets, "events": events})
                 lines.append(f"wrote {path}: {counted(markets, 'market')}, {events:,} events")
-    session.answer(json_, as_json(answers.SNAPSHOTS, {"files": written}), None, *lines)
+    session.answer(json_, as_json(price_answers.SNAPSHOTS, {"files": written}), None, *lines)

@@ -19,7 +19,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.columns import as_json
 from spotctl.show.printable import printable
-from spotctl.show.runs.answers import EVENT_LINE
+from spotctl.show.runs.run_answers import EVENT_LINE
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings

@@ -14,7 +14,7 @@ from spotctl.lab.best.offers import SORTS, RankedOffer, ranked
 from spotctl.run.notify.webhook import Message
 from spotctl.show.columns import UNKNOWN, Column, as_json, chosen, table
 from spotctl.show.freshness import FRESHNESS
-from spotctl.show.prices.answers import LOST
+from spotctl.show.prices.price_answers import LOST
 from spotctl.show.terminal import market_name, percent
 
 if TYPE_CHECKING:

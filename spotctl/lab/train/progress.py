@@ -13,7 +13,7 @@ from pricing_data.atomic_write import atomic_write
 from spotctl.show.columns import UNKNOWN, Column
 from spotctl.show.layout import pairs_table
 from spotctl.show.plots import BLUE, GOLD, GREEN, INK, PURPLE, RED, panels, save_plot
-from spotctl.show.runs.answers import COUNTED, TRAINED
+from spotctl.show.runs.run_answers import COUNTED, TRAINED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ ANSWER: tuple[Column[Mapping[str, Any]], ...] = (
     *COUNTED,
     Column("compared", "with --replay, whether the log has the model of the run, with which this one was compared"),
 )
-"""What `spotctl lab train --json` prints, which `agileml.iteration_log` knows; the rest only with --stragglers."""
+"""The JSON of `spotctl lab train`, which `agileml.iteration_log` knows; the rest only with --stragglers."""
 
 
 def line(iteration: Iteration) -> str:

@@ -17,7 +17,7 @@ from spotctl.log.ledger.uses import final_figures
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.phrases import hours_text, machines_text, moment, spending_text, terms_text
-from spotctl.show.plans.answers import nodes_text
+from spotctl.show.plans.plan_answers import nodes_text
 from spotctl.show.printable import wrapped
 from spotctl.show.runs.run_view import CommandProgress, RunView
 from spotctl.show.runs.status import shown_loss

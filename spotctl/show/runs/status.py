@@ -189,7 +189,7 @@ DAMAGED: tuple[Column[Mapping[str, Any]], ...] = (
     Column("failures", "clouds that could not be searched"),
 )
 ANSWER = (*STATUS, *DAMAGED)
-"""What `spotctl status --json` prints; the last keys only with a damaged log."""
+"""The JSON of `spotctl status`; the last keys only with a damaged log."""
 
 
 def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job, JobPlan
 from spotctl.show.columns import as_json
-from spotctl.show.plans.tables import ZONE, considered_zones
+from spotctl.show.plans.plan_tables import ZONE, considered_zones
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
 

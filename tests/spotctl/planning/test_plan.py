@@ -30,7 +30,7 @@ from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job, JobPlan, TypeSpeed
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.phrases import moment
-from spotctl.show.plans.answers import answers
+from spotctl.show.plans.plan_answers import answers
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
 CHEAP = flat(offer("a.large"), 4 * CENT)

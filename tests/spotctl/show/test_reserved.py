@@ -20,8 +20,8 @@ from spotctl.show.costs.grouping import By
 from spotctl.show.costs.page import html
 from spotctl.show.metrics.text import metrics_text
 from spotctl.show.phrases import terms_text
+from spotctl.show.plans.plan_tables import plan_view
 from spotctl.show.plans.summary import summary
-from spotctl.show.plans.tables import plan_view
 from spotctl.show.runs import picture
 from spotctl.show.runs.lines import happened
 from spotctl.show.runs.reading import WatchedRun

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pricing_data.store.facts import LostPrices
     from pricing_data.store.table import PriceCorrection
 
+
 STATS: tuple[Column[MarketStats], ...] = (
     Column("market", "the market: cloud/region/zone/type", lambda summary: str(summary.market)),
     Column("events", "number of price changes stored"),

@@ -23,11 +23,12 @@ from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.columns import Column, as_json
 from spotctl.show.freshness import FRESHNESS, freshness_json
 from spotctl.show.phrases import moment
-from spotctl.show.plans.tables import ZONE, considered_zones
+from spotctl.show.plans.plan_tables import ZONE, considered_zones
 
 if TYPE_CHECKING:
     from bidbrain.strategies.base import Rent
     from spotctl.files.job.spec import JobSpec
+
 
 CHOICE: tuple[Column[Choice], ...] = (
     Column("market", "the market", lambda choice: str(choice.rent.offer.market)),
@@ -382,7 +383,7 @@ ON_RAY: tuple[Column[JobSpec], ...] = (
     Column("expected", "forecast of the job", lambda _: {"cost_usd": 0.0}, of=(Column("cost_usd", "0"),)),
 )
 ANSWER: tuple[Column[Any], ...] = (*PLAN, CLUSTER, *FRESHNESS, *REASONS)
-"""What `spotctl plan --json` prints."""
+"""The JSON of `spotctl plan`."""
 
 
 def answers(planned: JobPlans) -> list[dict[str, Any]]:

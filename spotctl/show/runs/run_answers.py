@@ -9,13 +9,14 @@ from pricing_data.units import format_time
 from spotctl.log.salvage import Damage
 from spotctl.run.orphans import EmergencyReturn, ShownMachine
 from spotctl.show.columns import Column
-from spotctl.show.plans.answers import CLUSTER
+from spotctl.show.plans.plan_answers import CLUSTER
 
 if TYPE_CHECKING:
     from spotctl.clouds.base import Resource
     from spotctl.log.salvage import Salvaged
     from spotctl.run.machine_output import OutputLine
     from spotctl.run.remote import CommandResult
+
 
 TRAINED: tuple[Column[Mapping[str, Any]], ...] = (
     Column("clocks", "clocks done"),
@@ -35,7 +36,7 @@ TRAINED: tuple[Column[Mapping[str, Any]], ...] = (
         optional=True,
     ),
 )
-"""What `agileml.iteration_log` knows of a training that has ended."""
+"""The end of a training, which `agileml.iteration_log` writes."""
 
 COUNTED: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
@@ -73,7 +74,7 @@ RUN_END: tuple[Column[Any], ...] = (
     Column("to_finish_usd", "estimated cost of that rest"),
     Column("cluster", "Ray cluster on which the training ran", of=CLUSTER.of),
 )
-"""What `spotctl launch --json` prints, which `spotctl.log.ledger.final_figures` finds."""
+"""The JSON of `spotctl launch`, which `spotctl.log.ledger.final_figures` finds."""
 
 WITHOUT_RUN: tuple[Column[Any], ...] = (
     Column("job", "name of the job"),
@@ -125,7 +126,7 @@ ADMITTED: tuple[Column[Mapping[str, Any]], ...] = (
     Column("rules", "with --admit, rules of the firewall that were changed"),
 )
 SSH = (*SHELL, *ADMITTED)
-"""What `spotctl ssh --json` prints; with --admit only what was admitted."""
+"""The JSON of `spotctl ssh`; with --admit only what was admitted."""
 
 RESOURCE: tuple[Column[Resource], ...] = (Column("kind", "machine, disk, address or the like"), Column("id", "its id"))
 ORPHANED: tuple[Column[Mapping[str, Any]], ...] = (
@@ -143,7 +144,7 @@ ORPHANED: tuple[Column[Mapping[str, Any]], ...] = (
     ),
     Column("failures", "clouds that could not be searched, and what could not be removed"),
 )
-"""What `spotctl gc --json` prints."""
+"""The JSON of `spotctl gc`."""
 
 EMERGENCY: tuple[Column[Any] | type, ...] = (
     Column("log_damage", "why the event log cannot be used"),
@@ -152,7 +153,7 @@ EMERGENCY: tuple[Column[Any] | type, ...] = (
     Column("left", each=ShownMachine),
 )
 STOPPED = (*RUN_END, *WITHOUT_RUN, *EMERGENCY)
-"""What `spotctl stop --json` prints: the end of a run, a job without one, or what was done without the log."""
+"""The JSON of `spotctl stop`: the end of a run, a job without one, or what was done without the log."""
 
 LOG: tuple[Column[Salvaged], ...] = (
     Column("rows", "number of rows that can be read", lambda salvaged: len(salvaged.rows)),
@@ -176,7 +177,7 @@ LOG: tuple[Column[Salvaged], ...] = (
         ),
     ),
 )
-"""What `spotctl log check --json` prints."""
+"""The JSON of `spotctl log check`."""
 
 TRIAL: tuple[Column[Mapping[str, Any]], ...] = (
     Column("format", "version of this form"),
@@ -217,4 +218,4 @@ LEFT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("left", "resources of the run that the cloud still lists", each=RESOURCE),
 )
 TRIED = (*RUN_END, *LEFT, *TRIAL)
-"""What `spotctl try --json` prints: the end of the run and what is left, or with --full the trial's record."""
+"""The JSON of `spotctl try`: the end of the run and what is left, or with --full the trial's record."""
