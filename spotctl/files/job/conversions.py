@@ -7,7 +7,7 @@ Each reader raises ValueError with what is wrong: text that follows the value (`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from math import isfinite
 
@@ -225,6 +225,25 @@ def read_flag(written: object) -> bool:
     if not isinstance(flag, bool):
         raise ValueError("is neither true nor false")
     return flag
+
+
+def read_choice(written: object, known: Sequence[str], make: Callable[[str], object]) -> object:
+    given = read_text(written)
+    if given not in known:
+        raise ValueError(f"unknown value {{found}}{meant(given, known)}")
+    return make(given)
+
+
+def read_number(written: object, least: float, most: float, below: float) -> float:
+    """A number from `least` to `most`, and below `below`."""
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        quoted = isinstance(written, str) and re.fullmatch(DECIMAL_PATTERN, written)
+        raise ValueError("is not a number" + (" (remove the quotes)" if quoted else ""))
+    if not isfinite(written):
+        raise ValueError("is not finite")
+    if not least <= written <= most or written >= below:
+        raise ValueError("is out of range")
+    return float(written)
 
 
 def read_whole(written: object, least: int, most: int) -> int:

@@ -22,7 +22,7 @@ from pricing_data.spelling import either
 from pricing_data.units import MINUTE, format_time
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
-from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
+from spotctl.files.job.conversions import AUTO, STRATEGIES
 from spotctl.files.job.reservations import read_reservation, reservation_schema, reservation_text
 from spotctl.files.job.values import ACCELERATOR_SPEEDS, CLOSE, CPU, RAY, TRACKERS, Objective, ProgramKind
 from spotctl.home import cloud_settings
@@ -71,37 +71,20 @@ def _text(
 
 def _choice(names: Iterable[str], make: Callable[[str], object] = str) -> Form:
     known = [str(name) for name in names]
-
-    def read(written: object) -> object:
-        given = conversions.read_text(written)
-        if given not in known:
-            raise ValueError(f"unknown value {{found}}{meant(given, known)}")
-        return make(given)
-
+    read = partial(conversions.read_choice, known=known, make=make)
     return Form(read, f"one of {', '.join(known)}", {"enum": known}, str)
 
 
 def _whole(least: int, most: int) -> Form:
     schema = {"type": "integer", "minimum": least, "maximum": most}
-    return Form(
-        lambda written: conversions.read_whole(written, least, most), f"a whole number from {least} to {most}", schema
-    )
+    read = partial(conversions.read_whole, least=least, most=most)
+    return Form(read, f"a whole number from {least} to {most}", schema)
 
 
 def _number(expected: str, minimum: float = -inf, maximum: float = inf, exclusive_maximum: float = inf) -> Form:
     limits = {"minimum": minimum, "maximum": maximum, "exclusiveMaximum": exclusive_maximum}
     schema = {"type": "number", **{name: limit for name, limit in limits.items() if isfinite(limit)}}
-
-    def read(written: object) -> float:
-        if isinstance(written, bool) or not isinstance(written, int | float):
-            quoted = isinstance(written, str) and re.fullmatch(conversions.DECIMAL_PATTERN, written)
-            raise ValueError("is not a number" + (" (remove the quotes)" if quoted else ""))
-        if not isfinite(written):
-            raise ValueError("is not finite")
-        if not minimum <= written <= maximum or written >= exclusive_maximum:
-            raise ValueError("is out of range")
-        return float(written)
-
+    read = partial(conversions.read_number, least=minimum, most=maximum, below=exclusive_maximum)
     return Form(read, expected, schema)
 
 

@@ -25,16 +25,11 @@ class Part:
     names: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Skeleton:
-    """The text of a trainer's file, and the names in it that only a person can give a value."""
+def skeleton_of(script: TrainingScript) -> tuple[str, list[str]]:
+    """The text of a trainer's file, and the names in it that only a person can give a value.
 
-    text: str
-    missing: Sequence[str]
-
-
-def skeleton_of(script: TrainingScript) -> Skeleton:
-    """The trainer's file; BadRequest for a script without a network of PyTorch."""
+    BadRequest for a script without a network of PyTorch.
+    """
     source = script.source
     network, optimizer = _network(source), _first_call(source, _OPTIMIZER)
     if network is None:
@@ -67,7 +62,7 @@ def skeleton_of(script: TrainingScript) -> Skeleton:
         *("", "", "def trainer():", "    return TorchModule(network, dataset, objective, optimizer)"),
     ]
     missing = [name for name, value in values.items() if value.startswith("...")]
-    return Skeleton("\n".join(lines) + "\n", [*missing, *(name for name, part in parts.items() if part is None)])
+    return "\n".join(lines) + "\n", [*missing, *(name for name, part in parts.items() if part is None)]
 
 
 def _own_import(script: TrainingScript, names: Sequence[str]) -> Iterator[str]:
