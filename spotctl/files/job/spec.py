@@ -36,8 +36,7 @@ __all__ = [
     "ProgramKind",
     "Range",
     "Within",
-    "check_names",
-    "check_rents",
+    "check_planned_together",
     "data_variable",
     "output_variable",
 ]
@@ -250,17 +249,14 @@ def output_variable(name: str) -> str:
     return f"OUTPUT_{name.upper().replace('-', '_')}"
 
 
-def check_rents(specs: Sequence[JobSpec]) -> None:
-    """Refuses a job that rents nothing where jobs are planned with prices, or share a market."""
+def check_planned_together(specs: Sequence[JobSpec]) -> None:
+    """Refuses jobs that cannot be planned together: two of one name, by which plans and runs are kept, or one that
+    rents nothing, where prices decide or a market is shared."""
+    names = [spec.name for spec in specs]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise BadRequest(f"two of the files describe a job named {double!r}; give each job its own name")
     if ray := next((spec for spec in specs if spec.on_ray), None):
         raise BadRequest(
             f"{ray.name}: engine: ray rents nothing, so no prices decide about it; launch the job alone, with spotctl"
             " launch"
         )
-
-
-def check_names(specs: Sequence[JobSpec]) -> None:
-    """Refuses two jobs with one name: plans and runs are kept by name."""
-    names = [spec.name for spec in specs]
-    if double := next((name for name in names if names.count(name) > 1), None):
-        raise BadRequest(f"two of the files describe a job named {double!r}; give each job its own name")

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from threading import Condition, Thread
 
-from spotctl.files.job.spec import JobSpec, check_names, check_rents
+from spotctl.files.job.spec import JobSpec, check_planned_together
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
@@ -39,8 +39,7 @@ class Launched:
 
 def check_together(specs: Sequence[JobSpec]) -> None:
     """Refuses jobs that cannot be planned and run at the same time."""
-    check_names(specs)
-    check_rents(specs)
+    check_planned_together(specs)
     for first, second in combinations(specs, 2):
         if (place := checkpoint_place(first)) is not None and place == checkpoint_place(second):
             raise BadRequest(

@@ -13,7 +13,7 @@ from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.clouds.capabilities import Closes, StatesQuotas
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import JobSpec, check_names, check_rents
+from spotctl.files.job.spec import JobSpec, check_planned_together
 from spotctl.home import account_quotas
 from spotctl.home.cloud import is_replayed
 from spotctl.home.config import Settings
@@ -48,8 +48,7 @@ class JobPlans:
 def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
     """Plans jobs together, from what is stored. `at` replaces the present moment; `hours` is the length of jobs whose
     files do not say."""
-    check_names(specs)
-    check_rents(specs)
+    check_planned_together(specs)
     moment = PlanMoment(parse_time(at) if at else None, parse_duration(hours) / HOUR if hours else None)
     return _plans(specs, settings, moment, wall_us() if moment.at is None else moment.at)
 
