@@ -32,6 +32,7 @@ _STORES = sorted(clouds_by_scheme().items(), key=lambda store: rented_clouds().i
 _LOCATION = rf"(?!.*(\x00|%00))(({'|'.join(scheme for scheme, _ in _STORES)})://[^/\s]\S*|file:///\S(.*\S)?|(?!\w+://)\S(.*\S)?)"
 _BUCKETS = [form_of(cloud).removesuffix("/...") for _, cloud in _STORES]
 _BUCKET = "|".join(re.sub(r"[A-Z]+", r"[^/\\s@]+", form) + "/?" for form in _BUCKETS)
+_FOLDER = r"[^\x00]*[^\s\x00][^\x00]*"
 _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 _APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py(:[A-Za-z_]\w*)?"
 _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
@@ -114,12 +115,7 @@ ENGINE = _choice((RAY,))
 WIRE = _choice(WIRES)
 RAY_ADDRESS = _text(_RAY_ADDRESS, "HOST:PORT of a Ray cluster, or auto on one of its machines")
 TEXT = Form(conversions.read_text, "text", {"type": "string", "pattern": r"\S"})
-FOLDER = Form(
-    lambda written: Path(conversions.read_matching(r"[^\0]+", written)),
-    "a folder",
-    {"type": "string", "pattern": r"\S"},
-    str,
-)
+FOLDER = _text(_FOLDER, "a folder", lambda written: Path(conversions.read_matching(_FOLDER, written)))
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")
 ZONE = _text(r"[A-Za-z0-9][-A-Za-z0-9]*", "a zone's name such as us-east-1a")
 TYPE_NAME = _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.2xlarge")

@@ -378,6 +378,18 @@ OF_COMMANDS = [
         "kind: command\ncheckpoint: {path: file://host/ckpt}",
         "3: checkpoint.path: 'file://host/ckpt' does not fit; expected a path, file:///PATH, s3://BUCKET/...,",
     ),
+    ("kind: command", 'kind: command\nworkdir: "a\\0b"', "3: workdir: 'a\\x00b' does not fit; expected a folder"),
+    ("kind: command", 'kind: command\ndata: {in: "a\\0"}', "3: data.in: 'a\\x00' does not fit; expected a path,"),
+    (
+        "kind: command",
+        "kind: command\ncheckpoint: {path: file:///a%00}",
+        "3: checkpoint.path: 'file:///a%00' does not fit; expected a path,",
+    ),
+    (
+        "kind: command",
+        'kind: command\ntrack: {mlflow: "a\\0"}',
+        "3: track: a mapping has a place for mlflow that does not fit",
+    ),
     (
         "kind: command",
         "kind: command\noutputs: {a-b: /x, a_b: /y}",
@@ -405,6 +417,7 @@ WHOLE = [
         "a: !!python/object:os.system x\n",
         "1: is not YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/object:os.sy",
     ),
+    ("name: !!int nightly\n", "1: 'nightly' does not fit its tag !!int; correct it, or remove the tag"),
     ("a: \x07", "1: is not YAML: the character '\\x07'; delete it"),
 ]
 

@@ -72,9 +72,8 @@ BEYOND_SCHEMAS = (
 
 
 # A parser takes the last of two keys that are the same, so that no schema sees both.
-PARSED = [
-    case for case in CASES if "not YAML" not in case[1] and "duplicate key" not in case[1] and "aliases" not in case[1]
-]
+UNREAD = ("not YAML", "duplicate key", "aliases", "its tag")
+PARSED = [case for case in CASES if not any(words in case[1] for words in UNREAD)]
 
 
 @pytest.mark.parametrize(("text", "message"), PARSED, ids=[message[:60] for _, message in PARSED])
