@@ -119,6 +119,10 @@ def selected(section: type) -> OneOf | None:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
+_GONE = {"signed_with": "checkpoints have no signatures; remove it (the policy of the bucket says who may write)"}
+"""Keys that job files had, with what to do now."""
+
+
 class Reader:
     """Reads sections and collects everything that is wrong with them."""
 
@@ -212,6 +216,8 @@ class Reader:
         known, given = list(keys_of(section)), str(name)
         below = [one for shapes in keys_of(section).values() for one in shapes if isinstance(one.shape, type)]
         home = next((one.name for one in below if given in keys_of(cast("type", one.shape))), None)
+        if given in _GONE:
+            return f"unknown key: {_GONE[given]}"
         if loc:
             inside = f" (it belongs below {home}, as in {home}: {{{given}: ...}})" if home else ""
             moved = " (it belongs at the top level)" if given in keys_of(self.root) else ""

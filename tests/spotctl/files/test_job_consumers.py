@@ -342,7 +342,9 @@ def test_a_container_that_a_job_cannot_have_is_refused() -> None:
         loads(f"{TRAINING}image: {{container: app}}\n", Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"image\.login: A is not one of secrets"):
         loads(f"{COMMAND}image: {{container: app, login: A}}\n", Path("job.yaml"))
-    with pytest.raises(BadRequest, match=r"checkpoint\.signed_with: unknown key; expected one of path, every, size"):
+    with pytest.raises(
+        BadRequest, match=r"checkpoint\.signed_with: unknown key: checkpoints have no signatures; remove it"
+    ):
         loads(COMMAND.replace("{path: ", "{signed_with: A, path: "), Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"image\.login: is for the registry of a container"):
         loads(f"{COMMAND}secrets: [A]\nimage: {{login: A}}\n", Path("job.yaml"))
