@@ -79,7 +79,7 @@ def plan(
         return
     for plan in planned.plans:
         session.out.print(
-            plan_tables.plan_view(plan, session.out.width, explain=explain, pace=planned.pace, ways=planned.ways)
+            plan_tables.plan_view(plan, session.out.width, explain=explain, pace=planned.pace, ways=planned.modes)
         )
     session.remark(*shared, *planned.remarks, *freshness_remarks(_worth_naming(planned.clouds, planned.at), planned.at))
 

@@ -88,7 +88,7 @@ class KindColumns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MachineOption:
+class MachineMix:
     """Machines that a job could be planned on.
 
     `home` is the kind (column) of most of the first machines. Without a schedule, the job's strategy chooses among
@@ -254,8 +254,8 @@ def may_roam(spec: JobSpec) -> bool:
         return False
     if wanted.reservations:
         return False
-    several = any(places == (ANY,) or len(places) > 1 for places in (wanted.regions, wanted.zones))
-    return spec.strategy == REGIONS or (spec.strategy == AUTO and several)
+    names_several = any(places == (ANY,) or len(places) > 1 for places in (wanted.regions, wanted.zones))
+    return spec.strategy == REGIONS or (spec.strategy == AUTO and names_several)
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
@@ -433,9 +433,9 @@ def reliable_machines(
     return Rent(Offer(market, float(vcpus), price), wanted.machines, None)
 
 
-def machine_options(
+def machine_mixes(
     job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
-) -> list[MachineOption]:
+) -> list[MachineMix]:
     """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
     enough. `standing_usd` are the dollars that an hour costs with each kind besides its machines."""
     caps = np.array(share.caps)
@@ -458,9 +458,9 @@ def aim_of(job: Demand) -> Aim:
 
 def _mixtures(
     job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
-) -> list[MachineOption]:
+) -> list[MachineMix]:
     """The best mixture of each region, in the order of the job's aim."""
-    ranked: list[tuple[tuple[float, ...], MachineOption]] = []
+    ranked: list[tuple[tuple[float, ...], MachineMix]] = []
     aim, groups = aim_of(job), columns.quotas
     own = [replace(group, most=limit) for group, limit in zip(groups, share.amounts, strict=True)]
     lasting, usd_per_hour = replace(job, nu=job.nu * columns.useful), columns.usd_per_hour * columns.useful
@@ -492,9 +492,7 @@ def _rank(job: Demand, schedule: Schedule, aim: Aim) -> tuple[float, ...]:
     return (late, hours, usd) if aim is Aim.SHORTEST_TIME else (late, -schedule.phases[0].mixture.rate, usd)
 
 
-def _option(
-    job: Demand, terms: MixtureTerms, schedule: Schedule, aim: Aim, groups: Sequence[QuotaGroup]
-) -> MachineOption:
+def _option(job: Demand, terms: MixtureTerms, schedule: Schedule, aim: Aim, groups: Sequence[QuotaGroup]) -> MachineMix:
     first = schedule.phases[0].mixture.machines
     home = max(range(len(first)), key=lambda j: (first[j] * float(job.nu[j]), -j))
     used = {j for phase in schedule.phases for j, count in enumerate(phase.mixture.machines) if count}
@@ -502,23 +500,23 @@ def _option(
     presses = not job.work.timed and (job.hurries or (aim is not Aim.LEAST_COST and job.budget_usd is not None))
     follows = len(used) > 1 or presses or limited
     if not follows:
-        return MachineOption(home, aim=aim)
+        return MachineMix(home, aim=aim)
     corners = {j for corner in frontier(terms) for j, count in enumerate(corner.machines) if count}
-    return MachineOption(home, (*sorted(used), *sorted(corners - used)), len(used), aim, schedule)
+    return MachineMix(home, (*sorted(used), *sorted(corners - used)), len(used), aim, schedule)
 
 
-def _single_kinds(job: Demand, share: JobShare, caps: Ints) -> list[MachineOption]:
+def _single_kinds(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
     """The kinds that are fast enough by themselves, best first."""
     aim = aim_of(job)
     possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
     cheap, quick = share.usd_per_work, -job.nu * caps
     order = (lambda j: (cheap[j], quick[j])) if aim is Aim.LEAST_COST else (lambda j: (quick[j], cheap[j]))
-    return [MachineOption(j, aim=aim) for j in sorted(possible, key=order)]
+    return [MachineMix(j, aim=aim) for j in sorted(possible, key=order)]
 
 
-def _cheapest_kind(job: Demand, share: JobShare, caps: Ints) -> list[MachineOption]:
+def _cheapest_kind(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
     possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
-    return [MachineOption(min(possible, key=lambda j: share.usd_per_work[j]), aim=aim_of(job))] if possible else []
+    return [MachineMix(min(possible, key=lambda j: share.usd_per_work[j]), aim=aim_of(job))] if possible else []
 
 
 def _in_time(job: Demand, j: int, caps: Ints) -> bool:
@@ -526,8 +524,8 @@ def _in_time(job: Demand, j: int, caps: Ints) -> bool:
 
 
 def best_first(
-    options: Iterable[MachineOption], kinds: Sequence[MachineKind], offers: Sequence[ReservedOffer], cheapest: float
-) -> list[MachineOption]:
+    options: Iterable[MachineMix], kinds: Sequence[MachineKind], offers: Sequence[ReservedOffer], cheapest: float
+) -> list[MachineMix]:
     """The options, those first that are measured in machines of a reservation that costs no more per unit of work."""
     types = {each.offer.market.instance_type for each in offers if each.per_work <= cheapest}
     return sorted(options, key=lambda option: kinds[option.home].type not in types)

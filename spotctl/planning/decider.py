@@ -33,7 +33,7 @@ from spotctl.files.job.spec import AUTO, JobSpec, Objective
 from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import (
     KindColumns,
-    MachineOption,
+    MachineMix,
     reliable_machines,
     reserved_offers,
     usd_per_hour,
@@ -79,7 +79,7 @@ _DEADLINE_REASON = (
 
 
 def rentable_fleet(
-    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
+    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
 ) -> tuple[AllocatedJob, Fleet]:
     """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
     to keep its deadline.
@@ -109,7 +109,7 @@ def rentable_fleet(
 
 
 def build_decider(
-    allocated: AllocatedJob, fleet: Fleet, option: MachineOption, columns: KindColumns, catalog: Catalog
+    allocated: AllocatedJob, fleet: Fleet, option: MachineMix, columns: KindColumns, catalog: Catalog
 ) -> tuple[ChosenStrategy, Decider]:
     """The job's strategy, kept within the job's machines, quotas and deadline, and its name with the reason for it."""
     spec, roams = allocated.job.spec, allocated.demand.roams and fleet.fallback.machines > 0
@@ -168,7 +168,7 @@ def first_decision(
     return decider, FirstDecision(strategy, decision.reason, _rents(decision), interval, checkpoints, mixture, outlooks)
 
 
-def _mixing(allocated: AllocatedJob, option: MachineOption, fleet: Fleet, columns: KindColumns) -> Mixing:
+def _mixing(allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: KindColumns) -> Mixing:
     """The terms on which a strategy follows the job's mixture."""
     demand, history = allocated.demand, fleet.market_history
     listed = {offer.market: offer.on_demand for offer in fleet.offers}
@@ -277,7 +277,7 @@ def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
     return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
 
 
-def _fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> Fleet:
+def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns) -> Fleet:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
     demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
     kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
@@ -296,7 +296,7 @@ def _fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts,
         together=demand.gang,
         on_demand=on_demand_limits(*quotas),
         shared=shared_quotas(*quotas),
-        spot=spot_quotas(offers, [share.part for share in allocated.share.quotas], snapshot.catalog),
+        spot=spot_quotas(offers, [share.slice for share in allocated.share.quotas], snapshot.catalog),
     )
     most_nu = _most_nu(allocated, option)
     reserved = reserved_offers(allocated, float(demand.nu[home]), snapshot.at)
@@ -316,7 +316,7 @@ def _fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts,
 
 
 def _considered_kinds(
-    allocated: AllocatedJob, option: MachineOption, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob, option: MachineMix, snapshot: MarketSnapshot, columns: KindColumns
 ) -> tuple[list[int], dict[int, str]]:
     """The kinds of the fleet, the best first, and the reason why each of the others is passed over."""
     demand, share, home = allocated.demand, allocated.share, option.home
@@ -328,7 +328,7 @@ def _considered_kinds(
     return [home, *(j for j in _usable(demand) if j != home and j not in passed_over)], passed_over
 
 
-def _most_nu(allocated: AllocatedJob, option: MachineOption) -> float:
+def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:
     """The work per hour of all machines that the job holds at a time."""
     demand = allocated.demand
     if option.schedule is not None:
@@ -365,9 +365,7 @@ def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) ->
     return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
 
 
-def outside_mixture(
-    job: Demand, share: JobShare, option: MachineOption, kinds: Sequence[MachineKind]
-) -> dict[int, str]:
+def outside_mixture(job: Demand, share: JobShare, option: MachineMix, kinds: Sequence[MachineKind]) -> dict[int, str]:
     """For each kind that no mixture of the job uses, the reason."""
     chosen = kinds[option.home]
     reasons: dict[int, str] = {}

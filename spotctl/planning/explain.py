@@ -37,7 +37,7 @@ _MATTERS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TrainingMode:
     """One way to run a job, and its plan; None if there is none."""
 
     name: str
@@ -193,8 +193,8 @@ def _left_out(
                     yield RejectedMarket(market, "more expensive than the markets considered")
 
 
-def ways_of(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[Way]:
-    """The ways of a planned training of known length, on the same kinds of machines and as fast on each."""
+def training_modes(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[TrainingMode]:
+    """The training modes of a planned training of known length, on the same kinds of machines and as fast on each."""
     spec = plan.job.spec
     if not isinstance(spec.program, Training) or plan.demand.work.assumed or plan.demand.work.timed:
         return []
@@ -203,9 +203,9 @@ def ways_of(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list
         (plan if bool(kept) is wanted else plan_of(spec.with_reliable(int(wanted)))) for wanted in (False, True)
     )
     return [
-        Way("script", plan_of(_as_script(plan))),
-        Way("trainer with a reliable machine", held, is_chosen=bool(kept)),
-        Way("trainer without one", bare, is_chosen=not kept),
+        TrainingMode("script", plan_of(_as_script(plan))),
+        TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept)),
+        TrainingMode("trainer without one", bare, is_chosen=not kept),
     ]
 
 
@@ -218,7 +218,7 @@ def _as_script(plan: JobPlan) -> JobSpec:
     return replace(spec, program=command, resources=resources, strategy=AUTO, hours=hours).with_reliable(0)
 
 
-def expected_of(way: Way) -> tuple[float, float, float, float] | None:
+def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
     """The median cost, its P10 and P90, and the median hours of a way; None without a plan."""
     if way.plan is None:
         return None

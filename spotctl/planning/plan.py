@@ -17,10 +17,10 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
 from spotctl.planning.candidates import (
     KindColumns,
-    MachineOption,
+    MachineMix,
     best_first,
     candidates,
-    machine_options,
+    machine_mixes,
     reliable_usd,
     reserved_offers,
 )
@@ -30,7 +30,7 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import rejections
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecast import best_of_both, better_plan, clearly_over_budget, forecast_of, with_reliable
-from spotctl.planning.quotas import MachineCounts, on_demand_parts, possible
+from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
 from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan
 
@@ -44,7 +44,7 @@ def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
     Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
     """
     plans = _plans_within(facts)
-    while (jobs := with_parts(facts.jobs, plans)) is not None:
+    while (jobs := with_reserved_shares(facts.jobs, plans)) is not None:
         facts = replace(facts, jobs=jobs)
         try:
             plans = _plans_within(facts)
@@ -91,7 +91,7 @@ def _allocated(facts: PlanningFacts, fitting: Sequence[tuple[Job, Demand]], colu
     if len(jobs) == 1 or not quotas:
         return jobs
     needs = [_needed_on_demand(job, facts, columns) for job in jobs]
-    return list(map(_with_quotas, divided, on_demand_parts(quotas, needs, facts.snapshot.catalog)))
+    return list(map(_with_quotas, divided, on_demand_slices(quotas, needs, facts.snapshot.catalog)))
 
 
 def _with_quotas(job: AllocatedJob, quotas: Iterable[Quota]) -> AllocatedJob:
@@ -164,7 +164,7 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
 
 
 def _rival(
-    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns, strategy: ChosenStrategy
+    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns, strategy: ChosenStrategy
 ) -> JobPlan | None:
     """The plan by another strategy; None if it rents nothing."""
     try:
@@ -173,9 +173,9 @@ def _rival(
         return None
 
 
-def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineOption]:
+def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineMix]:
     standing = reliable_usd(allocated, facts, columns) + (allocated.job.value_of_time_usd or 0.0)
-    options = machine_options(allocated.demand, allocated.share, columns, standing, facts.overheads)
+    options = machine_mixes(allocated.demand, allocated.share, columns, standing, facts.overheads)
     reserved = reserved_offers(allocated, 0.0, facts.snapshot.at)
     if not reserved or not options:
         return options
@@ -187,7 +187,7 @@ def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns
 
 
 def _affordable_plan(
-    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
+    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
 ) -> JobPlan:
     """The plan on some machines; of a job that ends after a fixed time, on as many as its budget pays for."""
     plan = _plan_on(allocated, option, facts, columns)
@@ -201,7 +201,7 @@ def _affordable_plan(
     return plan if by_forecast is None else _plan_on(by_forecast, option, facts, columns)
 
 
-def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
+def _plan_on(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
     """The plan on some machines.
 
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
@@ -263,7 +263,7 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     )
 
 
-def with_parts(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple[Job, ...] | None:
+def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple[Job, ...] | None:
     """The jobs with their parts of reservations, if they would rent more machines of one than it has; else None.
 
     `plans` are those of the jobs as they are, which may have parts already.
@@ -276,7 +276,7 @@ def with_parts(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple[Job, ...]
     }
     if not parts:
         return None
-    return tuple(_with_part(job, m, parts) for m, job in enumerate(jobs))
+    return tuple(_with_reserved_share(job, m, parts) for m, job in enumerate(jobs))
 
 
 def _totals(jobs: Sequence[Job]) -> dict[Market, int]:
@@ -313,7 +313,7 @@ def _divided(machines: int, claims: Mapping[int, tuple[int, int]]) -> dict[int, 
     return shares
 
 
-def _with_part(job: Job, m: int, parts: Mapping[Market, Mapping[int, int]]) -> Job:
+def _with_reserved_share(job: Job, m: int, parts: Mapping[Market, Mapping[int, int]]) -> Job:
     held = [
         replace(named, machines=min(named.machines, parts.get(named.market, {}).get(m, named.machines)))
         for named in job.reservations

@@ -76,7 +76,7 @@ def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Cat
     return tuple(replace(quota, amount=max(quota.amount - used(quota, every, catalog), 0)) for quota in stated)
 
 
-def grown_parts(
+def grown_slices(
     parts: Iterable[Quota],
     quotas: Sequence[Quota],
     run: str,
@@ -154,7 +154,7 @@ def _machine(market: Market, catalog: Catalog) -> InstanceType | None:
         return None
 
 
-def on_demand_parts(
+def on_demand_slices(
     quotas: Iterable[Quota], needs: Sequence[MachineCounts], catalog: Catalog
 ) -> list[tuple[Quota, ...]]:
     """By job, its parts of quotas: what it needs, or an equal part of what the jobs that need less leave over."""

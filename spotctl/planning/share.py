@@ -22,7 +22,7 @@ from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
 from spotctl.planning.quotas import QuotaGroup
-from spotctl.planning.values import AllocatedJob, Demand, Job, JobShare, QuotaPart, QuotaShare, Turn
+from spotctl.planning.values import AllocatedJob, Demand, Job, JobShare, QuotaSlice, SlicedQuota, Turn
 
 _ROUNDING = 1e-6
 _MOST_ORDERS = 12
@@ -43,7 +43,7 @@ def divide(jobs: Sequence[tuple[Job, Demand]], columns: KindColumns, startup_hou
     shares = shares_of(demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours)
     divided = []
     for m, ((job, demand), share) in enumerate(zip(jobs, shares, strict=True)):
-        quotas = _quota_shares(m, demands, shares, columns)
+        quotas = _sliced_quotas(m, demands, shares, columns)
         if 0 < share.turn.begin < inf:
             demand = replace(demand, hours_left=demand.hours_left - share.turn.begin)  # noqa: PLW2901
         share = replace(share, lacking=_lacking(demand, quotas, columns), quotas=quotas)  # noqa: PLW2901
@@ -51,19 +51,19 @@ def divide(jobs: Sequence[tuple[Job, Demand]], columns: KindColumns, startup_hou
     return divided
 
 
-def _quota_shares(
+def _sliced_quotas(
     m: int, demands: Sequence[Demand], shares: Sequence[JobShare], columns: KindColumns
-) -> tuple[QuotaShare, ...]:
+) -> tuple[SlicedQuota, ...]:
     """The quotas that the kinds of a plan count against, and the part of each that job number `m` gets."""
     every = []
     for g, group in enumerate(columns.quotas):
         parts = [
-            QuotaPart(demand.name, share.amounts[g], share.turn, _least_use(demand, share, group))
+            QuotaSlice(demand.name, share.amounts[g], share.turn, _least_use(demand, share, group))
             for demand, share in zip(demands, shares, strict=True)
         ]
         own = replace(group.quota, amount=parts[m].amount)
         in_order = tuple(sorted(parts, key=lambda part: part.turn.begin))
-        every.append(QuotaShare(group.quota, own, in_order, is_enough=not shares[m].short[g]))
+        every.append(SlicedQuota(group.quota, own, in_order, is_enough=not shares[m].short[g]))
     return tuple(every)
 
 
@@ -77,15 +77,15 @@ def _least_use(demand: Demand, share: JobShare, group: QuotaGroup) -> int:
     return min(planned, int(max(demand.least, 1) * max(uses, default=0.0)))
 
 
-def _lacking(demand: Demand, quotas: Sequence[QuotaShare], columns: KindColumns) -> dict[int, str]:
+def _lacking(demand: Demand, quotas: Sequence[SlicedQuota], columns: KindColumns) -> dict[int, str]:
     """For each kind that a quota makes too small for the job, that quota."""
     least, reasons = max(demand.least, 1), dict[int, str]()
     for share, group in zip(quotas, columns.quotas, strict=True):
-        for j in np.flatnonzero((demand.nu > 0) & (group.per_machine * least > share.part.amount)).tolist():
+        for j in np.flatnonzero((demand.nu > 0) & (group.per_machine * least > share.slice.amount)).tolist():
             used, quota = f"{least * group.per_machine[j]:g} {share.quota.unit}", share.quota
             reasons[j] = f"{counted(least, 'machine')} would use {used} of quota {quota.name}, which has {quota.amount}"
-            if share.part.amount < quota.amount:
-                reasons[j] += f"; this job's part is {share.part.amount}"
+            if share.slice.amount < quota.amount:
+                reasons[j] += f"; this job's part is {share.slice.amount}"
     return reasons
 
 

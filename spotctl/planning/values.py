@@ -215,8 +215,8 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaPart:
-    """A job's part of a quota, the least with which it can begin, and the job's turn."""
+class QuotaSlice:
+    """A job's slice of a quota, the least with which it can begin, and the job's turn."""
 
     job: str
     amount: int
@@ -225,13 +225,13 @@ class QuotaPart:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaShare:
-    """A quota that a job's machines count against, the part that the job may use, and the parts of all jobs that were
+class SlicedQuota:
+    """A quota that a job's machines count against, the slice that the job may use, and the slices of all jobs that were
     planned together, the first turn first. The quota `is_enough` if it holds all that the jobs could use together."""
 
     quota: Quota
-    part: Quota
-    parts: tuple[QuotaPart, ...]
+    slice: Quota
+    slices: tuple[QuotaSlice, ...]
     is_enough: bool
 
 
@@ -249,7 +249,7 @@ class JobShare:
     usd_per_work: Floats
     turn: Turn
     lacking: Mapping[int, str] = field(default_factory=dict)
-    quotas: tuple[QuotaShare, ...] = ()
+    quotas: tuple[SlicedQuota, ...] = ()
     on_demand_quotas: tuple[Quota, ...] = ()
 
 

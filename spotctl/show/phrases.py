@@ -14,7 +14,7 @@ from spotctl.home.cloud import cloud_of, rented_clouds
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
     from spotctl.log.ledger.rows import CostSoFar
-    from spotctl.planning.values import QuotaPart
+    from spotctl.planning.values import QuotaSlice
 
 
 def moment(micros: int) -> str:
@@ -28,19 +28,19 @@ def clock_text(micros: int, now: int) -> str:
     return f"{'' if text[:10] == format_time(now)[:10] else f'{text[:10]} '}{text[11:16]}Z"
 
 
-def part_text(part: QuotaPart, at: int) -> str:
+def part_text(part: QuotaSlice, at: int) -> str:
     """A part of a quota: `jobb 8 from 03:10Z until 05:20Z`; `at` is the moment of the launch."""
     begin = part.turn.begin
     since = " after the others" if begin == inf else f" from {_later(begin, at)}" if begin else ""
     return f"{part.job} {part.amount}{since}{_until(part, at)}"
 
 
-def turn_text(part: QuotaPart, at: int) -> str:
+def turn_text(part: QuotaSlice, at: int) -> str:
     """`jobb until 05:20Z`, or only the job if it is not known when its turn ends."""
     return f"{part.job}{_until(part, at)}"
 
 
-def _until(part: QuotaPart, at: int) -> str:
+def _until(part: QuotaSlice, at: int) -> str:
     return "" if part.turn.end == inf else f" until {_later(part.turn.end, at)}"
 
 

@@ -17,7 +17,7 @@ from spotctl.home.paths import Paths
 from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_waiting, remove_waiting
 from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.store import EventLog
-from spotctl.planning.values import JobPlan, QuotaPart
+from spotctl.planning.values import JobPlan, QuotaSlice
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.observing import RunEnd, RunObserver
@@ -168,19 +168,19 @@ class LaunchTurns:
 def within(plan: JobPlan, parts: Mapping[str, int]) -> JobPlan:
     """The plan with other parts of some quotas, with which its run begins."""
     shares = tuple(
-        replace(share, part=replace(share.part, amount=parts.get(share.quota.name, share.part.amount)))
+        replace(share, slice=replace(share.slice, amount=parts.get(share.quota.name, share.slice.amount)))
         for share in plan.share.quotas
     )
     return replace(plan, share=replace(plan.share, quotas=shares))
 
 
-def _short(job: JobPlan) -> dict[str, QuotaPart]:
+def _short(job: JobPlan) -> dict[str, QuotaSlice]:
     """The job's parts of quotas that are too small for all jobs, by quota."""
     return {
         share.quota.name: part
         for share in job.share.quotas
         if not share.is_enough
-        for part in share.parts
+        for part in share.slices
         if part.job == job.demand.name
     }
 

@@ -14,7 +14,7 @@ from spotctl.log.jobs import is_running
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_runs
 from spotctl.log.store import EventLog
-from spotctl.planning.quotas import grown_parts
+from spotctl.planning.quotas import grown_slices
 
 
 @dataclass(slots=False)
@@ -41,14 +41,14 @@ class QuotaWatch:
         self._is_more = False
         parts, now = quotas_from(state.quotas), wall_us()
         every = (*others.values(), state)
-        spot = grown_parts(
+        spot = grown_slices(
             [part for part in parts if part.spot],
             account_quotas.known(self.settings, now),
             state.run,
             {other.run: other.by_market(spot=True) for other in every},
             self._catalog,
         )
-        on_demand = grown_parts(
+        on_demand = grown_slices(
             [part for part in parts if not part.spot],
             account_quotas.known(self.settings, now, spot=False),
             state.run,

@@ -341,7 +341,7 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
 
 
 def _parts(plan: JobPlan) -> tuple[Quota, ...]:
-    return (*(share.part for share in plan.share.quotas), *plan.share.on_demand_quotas)
+    return (*(share.slice for share in plan.share.quotas), *plan.share.on_demand_quotas)
 
 
 def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
-from spotctl.planning.explain import PacePoint, Way, expected_of, launch_moment, unnamed_markets
+from spotctl.planning.explain import PacePoint, TrainingMode, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import (
     CheckpointInterval,
@@ -16,8 +16,8 @@ from spotctl.planning.values import (
     JobPlan,
     PlannedMixture,
     PriceDate,
-    QuotaPart,
-    QuotaShare,
+    QuotaSlice,
+    SlicedQuota,
 )
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.columns import Column, as_json
@@ -204,7 +204,7 @@ def _turn_moment(at: int, hours: float) -> str | None:
     return moment(at + round(hours * HOUR)) if isfinite(hours) else None
 
 
-PART: tuple[Column[QuotaPart], ...] = (
+PART: tuple[Column[QuotaSlice], ...] = (
     Column("job", "name of the job"),
     Column("amount", "its part, while its turn lasts"),
     Column(
@@ -218,12 +218,17 @@ PART: tuple[Column[QuotaPart], ...] = (
         value_at=lambda part, at: _turn_moment(at, part.turn.end),
     ),
 )
-QUOTA: tuple[Column[QuotaShare], ...] = (
+QUOTA: tuple[Column[SlicedQuota], ...] = (
     Column("quota", "name of the quota", lambda share: share.quota.name),
     Column("unit", "what it counts", lambda share: str(share.quota.unit)),
     Column("amount", "its limit", lambda share: share.quota.amount),
-    Column("part", "the job's part of it", lambda share: share.part.amount),
-    Column("parts", "parts of all jobs that are planned together, the first turn first", each=PART),
+    Column("part", "the job's part of it", lambda share: share.slice.amount),
+    Column(
+        "parts",
+        "parts of all jobs that are planned together, the first turn first",
+        lambda share: share.slices,
+        each=PART,
+    ),
 )
 CHECKPOINTS: tuple[Column[CheckpointInterval], ...] = (
     Column("every_seconds", "time between two checkpoints", lambda interval: interval.every / SECOND),
@@ -331,7 +336,7 @@ PLAN: tuple[Column[JobPlan], ...] = (
 )
 
 
-def _expected(figure: int) -> Callable[[Way], float | None]:
+def _expected(figure: int) -> Callable[[TrainingMode], float | None]:
     """One of the expected figures of a way; None without a plan."""
     return lambda way: None if (figures := expected_of(way)) is None else figures[figure]
 
@@ -345,7 +350,7 @@ PACE: tuple[Column[PacePoint], ...] = (
     Column("cost_change", "change of the median cost, as a share of it", lambda point: point.usd),
     Column("hours_change", "change of the median duration, as a share of it", lambda point: point.hours),
 )
-WAY: tuple[Column[Way], ...] = (
+WAY: tuple[Column[TrainingMode], ...] = (
     Column("way", "script, trainer with a reliable machine, or trainer without one", lambda way: way.name),
     Column("chosen", "whether it is the plan", lambda way: way.is_chosen),
     Column("cost_usd", "median cost; null without such a plan, as for the next keys", _expected(0)),
@@ -363,6 +368,7 @@ REASONS: tuple[Column[JobPlans], ...] = (
         "ways",
         "the training as a script, and as a trainer with and without a reliable machine; empty without `--explain`,"
         " for jobs planned together, and for a job that is no training or of unknown length",
+        lambda planned: planned.modes,
         each=WAY,
     ),
 )

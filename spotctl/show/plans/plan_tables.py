@@ -24,7 +24,7 @@ from pricing_data.units import (
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
-from spotctl.planning.explain import PacePoint, Way, expected_of, launch_moment, unnamed_markets
+from spotctl.planning.explain import PacePoint, TrainingMode, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
 from spotctl.show.columns import Column
@@ -39,7 +39,7 @@ _MOST_REJECTED = 20
 
 
 def plan_view(
-    plan: JobPlan, width: int, *, explain: bool, pace: Sequence[PacePoint] = (), ways: Sequence[Way] = ()
+    plan: JobPlan, width: int, *, explain: bool, pace: Sequence[PacePoint] = (), ways: Sequence[TrainingMode] = ()
 ) -> RenderableType:
     heading, restart = Text(plan.job.spec.name, style="bold"), restart_words(plan)
     if restart:
@@ -187,7 +187,7 @@ def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
     yield Text(f"none: {why}")
 
 
-def _ways(ways: Sequence[Way]) -> Iterator[RenderableType]:
+def _ways(ways: Sequence[TrainingMode]) -> Iterator[RenderableType]:
     """The training as a script, and as a trainer with and without a reliable machine."""
     if not ways:
         return
@@ -209,13 +209,13 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
     yield Text()
     yield Text("quotas", style="bold")
     for share in plan.share.quotas:
-        whole = f"{share.quota.name}: {share.part.amount} of {share.quota.amount} {share.quota.unit}"
-        if len(share.parts) == 1:
+        whole = f"{share.quota.name}: {share.slice.amount} of {share.quota.amount} {share.quota.unit}"
+        if len(share.slices) == 1:
             yield Text(f"{whole}; no other job is planned")
         elif share.is_enough:
-            yield Text(f"{whole}; enough for all {len(share.parts)} jobs")
+            yield Text(f"{whole}; enough for all {len(share.slices)} jobs")
         else:
-            yield Text(f"{whole}; {', '.join(part_text(part, launch_moment(plan)) for part in share.parts)}")
+            yield Text(f"{whole}; {', '.join(part_text(part, launch_moment(plan)) for part in share.slices)}")
 
 
 def _terms(plan: JobPlan) -> Group:

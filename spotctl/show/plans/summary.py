@@ -159,9 +159,9 @@ def _next_best(plan: JobPlan) -> str:
 def _turns(plan: JobPlan) -> str | None:
     """Who uses the quotas when, if they do not hold all jobs at the same time."""
     waited = [share for share in plan.share.quotas if not share.is_enough]
-    if not any(part.turn.begin for share in waited for part in share.parts):
+    if not any(part.turn.begin for share in waited for part in share.slices):
         return None
-    parts = waited[0].parts
+    parts = waited[0].slices
     first = " and ".join(turn_text(part, launch_moment(plan)) for part in parts if not part.turn.begin)
     later = "".join(f", then {turn_text(part, launch_moment(plan))}" for part in parts if part.turn.begin)
     return f"{first}{later} ({', '.join(str(share.quota) for share in waited)})"

@@ -325,7 +325,7 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     elsewhere += ["track"]
     # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.
     elsewhere += ["image.login"]
-    # tests/spotctl/planning/test_suitability.py has both; of the local market's types nothing of the kind is known.
+    # tests/spotctl/planning/test_offers.py has both; of the local market's types nothing of the kind is known.
     elsewhere += ["resources.arch", "resources.burstable"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
     elsewhere += [f"parallel.{field.name}" for field in fields(Parallel) if field.name != "elastic"]

@@ -283,7 +283,7 @@ def check_enough(case: Case, allocated: Sequence[AllocatedJob]) -> None:
         assert len({job.share.quotas[g].is_enough for job in allocated}) == 1
         assert not allocated[0].share.quotas[g].is_enough or sum(most) <= group.most
         assert not allocated[0].share.quotas[g].is_enough or all(
-            job.share.quotas[g].part.amount == group.most for job in allocated
+            job.share.quotas[g].slice.amount == group.most for job in allocated
         )
 
 
@@ -296,11 +296,11 @@ def check_quotas(case: Case, allocated: Sequence[AllocatedJob]) -> None:
         demand, turn = case.named(job.demand.name), job.share.turn
         ways = options(case, demand, turn.begin if turn.begin < inf else 0.0)
         assert (turn.machines, case.use_of(turn.machines)) in ways
-        assert fits(case.use_of(turn.machines), tuple(float(share.part.amount) for share in job.share.quotas))
+        assert fits(case.use_of(turn.machines), tuple(float(share.slice.amount) for share in job.share.quotas))
         assert all(count <= cap for count, cap in zip(turn.machines, job.share.caps, strict=True))
         for share in job.share.quotas:
-            (part,) = (part for part in share.parts if part.job == demand.name)
-            assert 0 <= part.least <= part.amount == share.part.amount
+            (part,) = (part for part in share.slices if part.job == demand.name)
+            assert 0 <= part.least <= part.amount == share.slice.amount
 
 
 def check_lengths(case: Case, allocated: Sequence[AllocatedJob]) -> None:
@@ -347,7 +347,7 @@ def check_reasons(case: Case, allocated: Sequence[AllocatedJob]) -> None:
             )
             assert int(count) == job.demand.least
             assert int(used) == job.demand.least * group.per_machine[j] > int(part or amount)
-            assert (int(amount), int(part or amount)) == (share.quota.amount, share.part.amount)
+            assert (int(amount), int(part or amount)) == (share.quota.amount, share.slice.amount)
 
 
 def cases(count: int) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Boards and what a job may use of them."""
+"""What can be had now, what a job may use of it, and which types suit it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from bench.aws_machine_types import lines, recorded
+from pricing_data.catalog import InstanceType, MachineTraits, shipped_types
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
 from pricing_data.market import Market
@@ -16,11 +18,17 @@ from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, Span
+from spotctl.clouds.aws import machine_types
+from spotctl.files.job.reader import loads
 from spotctl.files.job.resources import Needs, Resources
-from spotctl.files.job.spec import Accelerators, Range
-from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unusable
+from spotctl.files.job.spec import Accelerators, JobSpec, Range
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.planning.candidates import speeds_of
+from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unsuitable, why_unusable
 from spotctl.run.start.stored_facts import market_data
 from tests.pricing_data.histories import START, random_batch
+from tests.spotctl.planning import open_types
+from tests.spotctl.planning.open_types import COMMAND, JOBS, PLACES, planned
 from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, catalog, flat, offer, snapshot, spec, table_of
 
 
@@ -112,3 +120,162 @@ def test_a_price_unchanged_for_a_month_is_current_while_its_market_is_watched(tm
     found = MarketSnapshot.of(market_data(Library(store), [spec()]).table, catalog(), NOW)
     assert found.age.tolist() == [HOUR]
     assert found.usable.all()
+
+
+JOB = "name: job\nkind: command\nrun: echo\nresources: {{clouds: [aws{clouds}]{more}}}\n{rest}"
+OPEN = {machine.name: machine for machine in shipped_types() if machine.cloud == "aws"}
+
+
+def job(more: str = "", rest: str = "", clouds: str = ", gcp, azure") -> JobSpec:
+    return loads(JOB.format(more=f", {more}" if more else "", rest=rest, clouds=clouds), Path(__file__))
+
+
+def why(name: str, more: str = "", rest: str = "") -> str:
+    return why_unsuitable(OPEN[name], job(more, rest), NOW)
+
+
+def test_the_shipped_table_is_what_ec2_says_of_every_type() -> None:
+    truth = recorded()
+    assert {machine.name: machine for machine in truth} == OPEN
+    table = Path(machine_types.__file__).with_name("lists") / "machine_types.csv"
+    shipped = table.read_text(encoding="utf-8").splitlines()
+    assert list(lines(truth, shipped[1].partition(",")[0])) == shipped
+
+
+@pytest.mark.parametrize("arch", ["", "arm64", "any"])
+@pytest.mark.parametrize("burstable", ["", "true"])
+def test_of_all_types_those_suit_that_a_practitioner_would_take(arch: str, burstable: str) -> None:
+    more = ", ".join(f"{key}: {value}" for key, value in (("arch", arch), ("burstable", burstable)) if value)
+    asked = job(more)
+    for record in recorded():
+        suits = not why_unsuitable(OPEN[record.name], asked, NOW)
+        family = record.name.partition(".")[0]
+        allowed = {"": {"x86_64"}, "arm64": {"arm64"}, "any": {"x86_64", "arm64"}}[arch]
+        expected = (
+            record.traits.architecture in allowed
+            and record.memory_gib >= 2
+            and (bool(burstable) or family not in ("t2", "t3", "t3a", "t4g"))
+            and record.traits.spot
+            and record.accelerator != "V100"
+            and record.traits.hypervisor != "xen"
+        )
+        assert suits == expected, record.name
+
+
+def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
+    types = [OPEN[name] for name in ("t4g.nano", "t3.xlarge", "t2.micro", "m6i.large")]
+    speeds = {name: speed.nu for name, speed in speeds_of(types, {}).items()}
+    assert speeds == {"t4g.nano": 0.1, "t3.xlarge": 1.6, "t2.micro": 0.1, "m6i.large": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "rest", "problem"),
+    [
+        ("t4g.nano", "", "", "arm64, and the job x86_64 (resources: {arch: arm64}, or any)"),
+        ("t4g.nano", "types: [t4g.nano]", "", "arm64, and the job x86_64"),
+        ("t4g.nano", "types: [t4g.nano], arch: any", "", ""),
+        ("t4g.nano", "types: [t4g.*], arch: any", "", "0.5 GiB, and the job needs 2"),
+        ("t4g.nano", "types: [t4g.nano], arch: any, memory: 1 GiB", "", "0.5 GiB, and the job needs 1"),
+        ("t3.nano", "memory: 512 MiB", "", "burstable: it may use 5% of its vCPUs all the time"),
+        ("t3.nano", "memory: 512 MiB, burstable: true", "", ""),
+        ("t3.large", "types: ['*.large']", "", "burstable"),
+        ("m4.large", "", "", "its console is shown minutes late"),
+        ("m4.large", "types: ['*.large']", "", "its console is shown minutes late"),
+        ("m4.large", "types: ['m4.*']", "", ""),
+        ("t3.large", "types: ['t3.*']", "", ""),
+        ("t3.large", "types: [t3.large], burstable: false", "", "burstable"),
+        ("t3.large", "types: [t3.large], placement: close", "nodes: 2", "such machines are not placed close together"),
+        ("c6i.large", "types: [c6i.large], placement: close", "nodes: 2", ""),
+        ("m6i.large", "memory: 16 GiB", "", "8 GiB, and the job needs 16"),
+        ("c6i.large", "types: {memory_gib: 4..}", "", ""),
+        ("p3dn.24xlarge", "", "", "no driver for its V100; name an image that does (image: {ami: ...})"),
+        ("p3dn.24xlarge", "", "image: {ami: ami-0123456789abcdef0}", ""),
+        ("mac1.metal", "arch: any", "strategy: on-demand", "no image of Linux runs on a Mac"),
+        ("g5.xlarge", "", "", ""),
+        ("hpc6a.48xlarge", "", "", "sells it only on demand"),
+        ("hpc6a.48xlarge", "", "strategy: on-demand", ""),
+    ],
+)
+def test_each_rule_names_its_cure(name: str, more: str, rest: str, problem: str) -> None:
+    found = why(name, more, rest)
+    assert problem in found
+    assert bool(problem) == bool(found)
+
+
+def test_an_image_of_the_settings_counts_as_the_users_own() -> None:
+    machine = OPEN["p3dn.24xlarge"]
+    assert "no driver" in why_unsuitable(machine, job(), NOW, {"gcp"})
+    assert not why_unsuitable(machine, job(), NOW, {"aws"})
+
+
+def test_a_retired_type_suits_only_earlier_times() -> None:
+    machine = InstanceType("aws", "m9.large", 2, 8.0, traits=MachineTraits(retires=NOW))
+    assert "retired" in why_unsuitable(machine, job(), NOW)
+    assert not why_unsuitable(machine, job(), NOW - 1)
+
+
+def test_nothing_is_held_against_a_type_of_which_nothing_is_known() -> None:
+    assert not why_unsuitable(InstanceType("aws", "m9.large", 2, 8.0), job(), NOW)
+    assert not why_unsuitable(InstanceType("local", "m9.large", 2, 8.0), job(), NOW)
+
+
+CHOSEN = {
+    "a command": ("c6i.large", "e2-standard-2", "Standard_F2s_v2"),
+    # Two types at the same price per vCPU are not mixed if a machine of one does eight times the work of the other's.
+    "a training of 8 machines": ("c6i.4xlarge", "e2-standard-16", "Standard_F2s_v2"),
+    "an A100": ("p4d.24xlarge", "a2-highgpu-1g", "Standard_NC24ads_A100_v4"),
+    "an H100": ("p5.48xlarge", "a3-highgpu-8g", "Standard_NC40ads_H100_v5"),
+    "a T4": ("g4dn.xlarge", "n1-standard-4+1-nvidia-tesla-t4", "Standard_NC4as_T4_v3"),
+    "on ARM": ("c7g.large", "t2a-standard-2", "Standard_D2ps_v5"),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("cloud", PLACES)
+def test_a_job_without_types_gets_what_a_practitioner_would_take(job: str, cloud: str) -> None:
+    text, more = JOBS[job]
+    plan = planned(text, cloud, more)
+    names = {choice.rent.offer.market.instance_type for choice in plan.cost.choice}
+    assert names == set(CHOSEN[job][list(PLACES).index(cloud)].split())
+
+
+def test_the_documentation_has_the_choices() -> None:
+    page = open_types.PAGE.read_text()
+    assert page == open_types.written(page), "run python -m tests.spotctl.planning.open_types"
+
+
+@pytest.mark.parametrize(
+    ("cloud", "types", "problem"),
+    [
+        ("aws", "[t4g.nano]", "us-east-1a/t4g.nano: it is arm64, and the job x86_64"),
+        ("aws", "[p3.2xlarge]", "p3.2xlarge: AWS's image has no driver for its V100; name an image that does"),
+        ("azure", "[Standard_A1_v2]", "Standard_A1_v2: it boots only images of generation 1"),
+        ("azure", "[Standard_NC6s_v3]", "Standard_NC6s_v3: its cloud has retired it"),
+        ("gcp", "['*v100']", "tesla-v100: Google's image has no driver for its V100"),
+    ],
+)
+def test_a_named_type_that_does_not_suit_is_refused_in_one_line(cloud: str, types: str, problem: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        planned(COMMAND, cloud, f", types: {types}")
+    assert problem in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_of_several_named_types_those_that_do_not_suit_are_rejected_with_the_reason() -> None:
+    plan = planned(COMMAND, "aws", ", types: [t4g.nano, c6i.large]")
+    assert plan.cost.choice[0].rent.offer.market.instance_type == "c6i.large"
+    rejected = {market.market.instance_type: market.why for market in plan.rejected}
+    assert "it is arm64" in rejected["t4g.nano"]
+
+
+def test_burstable_types_that_a_job_wants_are_compared_by_their_baseline() -> None:
+    plan = planned(COMMAND, "aws", ", burstable: true")
+    assert plan.cost.choice[0].rent.offer.market.instance_type == "c6i.large"
+    plan = planned(COMMAND, "aws", ", types: ['t3.*']")
+    (choice,) = plan.cost.choice
+    assert (choice.rent.offer.market.instance_type, choice.rent.offer.nu) == ("t3.small", 0.4)
+
+
+def test_nothing_that_suits_is_an_error_with_a_reason() -> None:
+    with pytest.raises(SpotctlError, match="none of the 16 matching markets can be used"):
+        planned(COMMAND, "aws", ", memory: 4 TiB")

@@ -453,6 +453,6 @@ def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
     plans = plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), spells=steady, quotas=quotas))
     for found in plans:
         assert finish_by(found) <= NOW + 9 * HOUR
-    assert sum(share.part.amount for found in plans for share in found.share.quotas) <= 80
+    assert sum(share.slice.amount for found in plans for share in found.share.quotas) <= 80
     with pytest.raises(NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"):
         plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))

@@ -23,7 +23,7 @@ from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.planning import forecast as forecasting
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.values import JobPlan, QuotaPart, QuotaShare, Turn
+from spotctl.planning.values import JobPlan, QuotaSlice, SlicedQuota, Turn
 from spotctl.run.start.concurrent_runs import LaunchTurns
 from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.command_line import spotctl
@@ -43,7 +43,7 @@ BEGINS = {"a": 0.0, "b": 0.0, "c": 1.0, "d": 2.0}
 def jobs() -> dict[str, JobPlan]:
     """Two jobs that begin with half of the quota each, and two that may use all of it, or half."""
     parts = tuple(
-        QuotaPart(name, 4 if begin == 0 else 8, Turn(begin, begin + 1.0), 4) for name, begin in BEGINS.items()
+        QuotaSlice(name, 4 if begin == 0 else 8, Turn(begin, begin + 1.0), 4) for name, begin in BEGINS.items()
     )
     return {
         part.job: cast(
@@ -52,7 +52,7 @@ def jobs() -> dict[str, JobPlan]:
                 demand=SimpleNamespace(name=part.job),
                 share=SimpleNamespace(
                     turn=part.turn,
-                    quotas=(QuotaShare(QUOTA, replace(QUOTA, amount=part.amount), parts, is_enough=False),),
+                    quotas=(SlicedQuota(QUOTA, replace(QUOTA, amount=part.amount), parts, is_enough=False),),
                 ),
             ),
         )
@@ -87,7 +87,7 @@ def test_jobs_begin_in_their_order_as_soon_as_they_have_enough() -> None:
 def test_a_job_begins_when_no_other_holds_anything() -> None:
     """Whatever the plan says that it needs."""
     late = jobs()["c"]
-    quotas = (replace(late.share.quotas[0], parts=(QuotaPart("c", 8, Turn(1.0, 2.0), 9),)),)
+    quotas = (replace(late.share.quotas[0], slices=(QuotaSlice("c", 8, Turn(1.0, 2.0), 9),)),)
     job = cast(
         "JobPlan", SimpleNamespace(demand=late.demand, share=SimpleNamespace(turn=late.share.turn, quotas=quotas))
     )

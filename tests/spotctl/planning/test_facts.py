@@ -1,21 +1,42 @@
-"""`plan` and `launch --dry-run` answer alike, and a run keeps the deadline that its launch resolved."""
+"""The facts of a plan: how long local nodes take to start, and that every process makes the same plan."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pricing_data.units import parse_time
+from pricing_data.units import MINUTE, parse_time
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.log.events import RunBegan
-from spotctl.planning.facts import launch_times
+from spotctl.planning.facts import OVERHEADS, launch_times, with_local_starts
 from spotctl.run.start.launch_plans import plan_of_run
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
+
+_EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
+SPLIT = "app: net.py:small_transformer\nparallel: {profile: net.json, batch: 8, stages: 2}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "speed", "minutes"),
+    [("app: mf\n", 60, 5), ("app: mf\n", 400, 10), (SPLIT, 60, 5), (SPLIT, 120, 8)],
+)
+def test_a_model_that_is_split_takes_longer(tmp_path: Path, program: str, speed: int, minutes: int) -> None:
+    """Its nodes import PyTorch."""
+    shutil.copy(_EXAMPLES / "models.py", tmp_path / "net.py")
+    shutil.copy(_EXAMPLES / "small.json", tmp_path / "net.json")
+    text = (
+        f"name: starts\nkind: agileml\n{program}stop: {{clocks: 4}}\nresources: {{clouds: [local], machines: 2..4}}\n"
+        f"local: {{speed: {speed}}}\n"
+    )
+    spec = loads(text, tmp_path / "job.yaml")
+    assert with_local_starts(OVERHEADS, spec).startup == minutes * MINUTE
+
 
 ZONES = ("UTC", "Asia/Tokyo", "America/Los_Angeles", "Europe/Berlin")
 clocks = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.integers(0, 59)).map('deadline: "{}"\n'.format)

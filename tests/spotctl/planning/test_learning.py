@@ -32,7 +32,7 @@ from spotctl.run.start.measured_run import observations_of
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of
-from tests.spotctl.planning.learning.closer import missed
+from tests.spotctl.planning.closer import missed
 
 VCPUS = {"small": 4.0, "large": 8.0}
 AT = DAY * 20_000

@@ -1,6 +1,6 @@
 """How far plans are from what happens, night by night, as runs teach how a job works.
 
-    python -m tests.spotctl.planning.learning.closer [--seeds 3] [--nights 3]
+    python -m tests.spotctl.planning.closer [--seeds 3] [--nights 3]
 
 plays the nights of `tests.spotctl.log.ledger.histories` with made-up truths that no plan knows, for every kind of job,
 and prints by how much expected hours and dollars missed, on the mean over seeds. Where the length of a job is
