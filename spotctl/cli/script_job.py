@@ -115,13 +115,13 @@ def _write_trainer(
     request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers
 ) -> tuple[Path, Sequence[str]]:
     path = request.script.with_name(f"{request.script.stem}_trainer.py")
-    text, missing = skeleton_of(script)
+    skeleton, missing = skeleton_of(script)
     check_free(path, force=request.force, cure=_OVERWRITE)
     app = path.resolve().relative_to(script.folder)
     text = trainer_job_text(script, answers, str(app))
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: agileml", f"workdir: {script.folder}\nkind: agileml", 1)
-    write_new(path, text, force=request.force, cure=_OVERWRITE)
+    write_new(path, skeleton, force=request.force, cure=_OVERWRITE)
     write_new(request.job, text, force=request.force, cure=_OVERWRITE)
     return path, missing
 
