@@ -32,9 +32,9 @@ def load_profiles(path: Path, microbatch: int | None) -> tuple[ModelProfile, ...
     try:
         if text.lstrip().startswith(("{", "[")):
             profiles = profiles_from_json(json.loads(text))
-            chosen = tuple(one for one in profiles if microbatch in (None, one.microbatch))
+            chosen = tuple(profile for profile in profiles if microbatch in (None, profile.microbatch))
             if not chosen and microbatch is not None:
-                sizes = ", ".join(str(one.microbatch) for one in profiles)
+                sizes = ", ".join(str(profile.microbatch) for profile in profiles)
                 raise BadRequest(f"no profile with microbatch {microbatch}: choose from {sizes}, or profile that size")
             return chosen
         if microbatch is None:

@@ -26,8 +26,8 @@ _LOCAL = "local"
 
 def problems(spec: JobSpec, given: Given) -> list[Problem]:
     """Everything that does not fit; `given` is what the file itself says, without defaults."""
-    found = [*_of_engine(spec, given), *_of_clouds(spec, given), *_of_machines(spec, given)]
-    return found + [problem for check in _CHECKS for problem in check(spec)]
+    mistakes = [*_of_engine(spec, given), *_of_clouds(spec, given), *_of_machines(spec, given)]
+    return mistakes + [problem for check in _CHECKS for problem in check(spec)]
 
 
 def code_problems(spec: JobSpec) -> list[Problem]:

@@ -98,16 +98,19 @@ def fields_of(section: type) -> Mapping[str, Key]:
 @cache
 def keys_of(section: type) -> Mapping[str, tuple[Key, ...]]:
     """By their names, the keys that may stand in a section. One name may have two shapes: a list or a section."""
-    found: list[Key] = []
+    keys: list[Key] = []
     for declared in fields_of(section).values():
         shape = declared.shape
         if not isinstance(shape, OneOf):
-            found.append(declared)
+            keys.append(declared)
             continue
-        found.append(dataclasses.replace(shape.selector, field=shape.selector.name))
+        keys.append(dataclasses.replace(shape.selector, field=shape.selector.name))
         for case, part in shape.sections.items():
-            found += [dataclasses.replace(inner, only_for=case) for inner in fields_of(part).values()]
-    return {one.name: tuple(other for other in found if other.name == one.name) for one in found}
+            keys += [dataclasses.replace(inner, only_for=case) for inner in fields_of(part).values()]
+    by_name: dict[str, tuple[Key, ...]] = {}
+    for declared in keys:
+        by_name[declared.name] = (*by_name.get(declared.name, ()), declared)
+    return by_name
 
 
 def selected(section: type) -> OneOf | None:
@@ -142,7 +145,7 @@ class Reader:
         given: Given = {}
         for name, shapes in known.items():
             value = written.get(name)
-            fitting = (one for one in shapes if isinstance(one.shape, type) == isinstance(value, dict))
+            fitting = (option for option in shapes if isinstance(option.shape, type) == isinstance(value, dict))
             declared = next(fitting, shapes[0])
             if name in written and (value is not None or declared.is_needed):
                 self._read(declared, value, (*loc, name), given)
@@ -155,7 +158,7 @@ class Reader:
 
     def _check_case(self, section: type, selector: str, case: str, written: Mapping[str, object]) -> None:
         for name, shapes in keys_of(section).items():
-            declared = next((one for one in shapes if one.only_for in (None, case)), shapes[0])
+            declared = next((option for option in shapes if option.only_for in (None, case)), shapes[0])
             if declared.only_for not in (None, case) and written.get(name) is not None:
                 cure = declared.misplaced or f"remove it, or change {selector}"
                 message = f"is not allowed with {selector}: {case}; {cure}"
@@ -214,8 +217,8 @@ class Reader:
 
     def _unknown(self, loc: Loc, section: type, name: object) -> str:
         known, given = list(keys_of(section)), str(name)
-        below = [one for shapes in keys_of(section).values() for one in shapes if isinstance(one.shape, type)]
-        home = next((one.name for one in below if given in keys_of(cast("type", one.shape))), None)
+        below = [option for shapes in keys_of(section).values() for option in shapes if isinstance(option.shape, type)]
+        home = next((option.name for option in below if given in keys_of(cast("type", option.shape))), None)
         if given in _GONE:
             return f"unknown key: {_GONE[given]}"
         if loc:

@@ -117,7 +117,7 @@ class Places:
         if not is_parameter:
             return _UNKNOWN
         # Functions whose parameters are the arguments: of click, typer and fire.
-        commands = {one for one, function in self._source.functions.items() if function.decorator_list}
+        commands = {command for command, function in self._source.functions.items() if function.decorator_list}
         commands |= command_functions(self._source)
         if name.id in self._arguments and scope.name in commands:  # type: ignore[union-attr]
             return ScriptPlace(Head.ARGUMENT, name.id)
