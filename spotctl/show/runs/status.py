@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import counted, format_time, usd
+from pricing_data.units import counted, format_time, to_usd, usd
 from spotctl.run.orphans import ShownMachine
 from spotctl.show.columns import Column, as_json, table
 from spotctl.show.phrases import loss_text, moment, spending_text
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
     from spotctl.log.jobs import WaitingJob
     from spotctl.log.ledger.rows import CostSoFar
-    from spotctl.show.runs.run_view import CommandProgress, HeldMachine, RunView
+    from spotctl.show.runs.run_view import CommandProgress, HeldMachine, MarketView, RunView
 
 
 def ways_on(view: RunView) -> str:
@@ -82,6 +82,22 @@ MACHINE: tuple[Column[HeldMachine], ...] = (
         "moment at which it shuts down unless its lease is renewed",
         lambda machine: format_time(machine.lease_until),
     ),
+)
+GPUS: tuple[Column[tuple[float, float]], ...] = (
+    Column("busy", "share of time in which they compute", lambda gpus: gpus[0]),
+    Column("memory", "share of their memory in use", lambda gpus: gpus[1]),
+)
+MARKET: tuple[Column[MarketView], ...] = (
+    Column("market", "the market", lambda market: str(market.market)),
+    Column("machines", "number of machines held there"),
+    Column("warned", "number of these with an eviction warning"),
+    Column(
+        "bid",
+        "highest bid of these machines in dollars per hour; null without bids",
+        lambda market: None if market.bid is None else to_usd(market.bid),
+    ),
+    Column("on_demand", "on-demand price in dollars per hour", lambda market: to_usd(market.on_demand)),
+    Column("gpus", "use of their GPUs; null if none has reported it", of=GPUS),
 )
 CHECKPOINT: tuple[Column[CommandProgress], ...] = (
     Column("number", "its number, which grows with every checkpoint of the run", lambda command: command.checkpoint),
@@ -153,6 +169,7 @@ RUN: tuple[Column[RunView], ...] = (
         lambda view: view.is_replayed,
     ),
     Column("evictions", "number of evictions", heading="evictions", rank=2),
+    Column("markets", "markets in which it has or had machines", each=MARKET),
     Column(
         "attempt",
         "number of the attempt of a command",
