@@ -312,4 +312,4 @@ def uniform_progress(state: DeadlineState, look_ahead: int = 2) -> Ints:
 
 
 BASELINES: Mapping[str, BatchStrategy] = {"greedy": greedy, "uniform-progress": uniform_progress}
-"""What the `deadline` strategy is compared with."""
+"""The strategies that the `deadline` strategy is compared with."""

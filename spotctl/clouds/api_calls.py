@@ -1,4 +1,4 @@
-"""What the doors to all clouds share: calls, texts of errors, repeated requests, settings, refusals of stores."""
+"""Shared by the doors to all clouds: calls, texts of errors, repeated requests, settings, refusals of stores."""
 
 from __future__ import annotations
 

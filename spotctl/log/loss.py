@@ -112,8 +112,8 @@ def misnumbered_runs(raw: RawLog, usable: Iterable[RawRow]) -> set[str]:
             numbers.setdefault(row.run, []).append(row.number)
     return {
         run
-        for run, found in numbers.items()
-        if len(found) != raw.written.get(run) or sorted(found) != list(range(1, len(found) + 1))
+        for run, counted in numbers.items()
+        if len(counted) != raw.written.get(run) or sorted(counted) != list(range(1, len(counted) + 1))
     }
 
 
@@ -162,7 +162,7 @@ def _of_chains(
     own, others = dict[str, list[int]](), list[int]()
     for at in free:
         own.setdefault(owner.get(at, ""), []).append(at)
-    found, open_slots = dict[str, list[int]](), list[tuple[float, int, str]]()
+    missing, open_slots = dict[str, list[int]](), list[tuple[float, int, str]]()
     for run, slots in _slots(raw, usable).items():
         named: Iterator[float] = iter(own.pop(run, ()) if run else ())
         position = next(named, inf)
@@ -173,15 +173,15 @@ def _of_chains(
             if position >= after:
                 open_slots.append((after, before, run))
             else:
-                found.setdefault(run, []).append(int(position))
+                missing.setdefault(run, []).append(int(position))
                 position = next(named, inf)
         others += [int(left) for left in (position, *named) if left < inf]
     rest = sorted([*others, *chain.from_iterable(own.values())])
     for after, before, run in sorted(open_slots):
         place = bisect_right(rest, before)
         if place < len(rest) and rest[place] < after:
-            found.setdefault(run, []).append(rest.pop(place))
-    return found
+            missing.setdefault(run, []).append(rest.pop(place))
+    return missing
 
 
 def _slots(raw: RawLog, usable: Collection[int]) -> dict[str, list[tuple[int, float]]]:

@@ -1,5 +1,5 @@
-"""What a run observed: the availability of spot machines, from its orders and how their machines ended, and when the
-machines of a training worked. Pure."""
+"""The observations of a run: the availability of spot machines, from its orders and how their machines ended, and when
+the machines of a training worked. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator

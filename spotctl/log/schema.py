@@ -18,7 +18,7 @@ from zlib import crc32
 
 FORMAT = 1
 FINAL_FORMAT = 2
-"""The format of what `final_costs` and `final_views` have: what is in another one is computed anew."""
+"""The format of what `final_costs` and `final_views` have: what is in another one is computed again."""
 
 StoredRow = tuple[int, str, int, str, str, int | None, int | None, int | None]
 """A row's position in the log, run, time, kind, body, checksum, number within its run, and link. Rows of early versions
@@ -141,10 +141,10 @@ def chain_end(db: sqlite3.Connection, run: str) -> ChainEnd | None:
     """The end of a run's chain; None if rows of the run have no number. ValueError: it is damaged."""
     if db.execute("SELECT 1 FROM events WHERE run = ? AND number IS NULL LIMIT 1", (run,)).fetchone():
         return None
-    found = chain_ends(db, run).get(run)
-    if found is None and db.execute("SELECT 1 FROM events WHERE run = ? LIMIT 1", (run,)).fetchone():
+    end = chain_ends(db, run).get(run)
+    if end is None and db.execute("SELECT 1 FROM events WHERE run = ? LIMIT 1", (run,)).fetchone():
         raise ValueError(f"the number of rows of run {run} is lost")
-    return ChainEnd(run) if found is None else found
+    return ChainEnd(run) if end is None else end
 
 
 def chain_ends(db: sqlite3.Connection, of: str | None = None) -> dict[str, ChainEnd]:
@@ -168,10 +168,10 @@ def _digest(values: Iterable[object]) -> int:
 
 
 def put_final(
-    db: sqlite3.Connection | sqlite3.Cursor, table: str, found: Iterable[tuple[ChainEnd, tuple[str, str]]]
+    db: sqlite3.Connection | sqlite3.Cursor, table: str, entries: Iterable[tuple[ChainEnd, tuple[str, str]]]
 ) -> None:
     """Writes what follows from the rows of ended runs up to the ends of their chains."""
-    values = ((end.run, end.rows, end.link, FINAL_FORMAT, *texts) for end, texts in found)
+    values = ((end.run, end.rows, end.link, FINAL_FORMAT, *texts) for end, texts in entries)
     db.executemany(
         f"INSERT OR REPLACE INTO {table} (run, last_row, link, format, content, lines, checksum)"  # noqa: S608 - a table of ours
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -180,7 +180,7 @@ def put_final(
 
 
 def final(db: sqlite3.Connection, table: str, ends: Mapping[str, ChainEnd]) -> dict[str, tuple[str, str]]:
-    """What a table has of ended runs that have had no row since, if this version wrote it."""
+    """The entries of a table for ended runs that have had no row since, if this version wrote them."""
     known = dict[str, tuple[str, str]]()
     for *values, expected in db.execute(f"SELECT run, last_row, link, format, content, lines, checksum FROM {table}"):  # noqa: S608 - a table of ours
         run, last_row, link, made, content, lines = values
@@ -205,7 +205,7 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
     """Makes room for checksums in a log of a very early version, whose rows have none; and, with `numbers`, numbers and
     chains rows that have no number. All within the transaction that is going on.
 
-    A log that lacks rows, or has rows that were changed, is left as it is: a repair writes it anew.
+    A log that lacks rows, or has rows that were changed, is left as it is: a repair writes it again.
     """
     if not any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)").fetchall()):
         db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")

@@ -119,26 +119,26 @@ class EventLog(AbstractContextManager["EventLog"]):
                 position += 1
             schema.put_ends(cursor, ends.values())
 
-    def keep(self, table: str, found: Iterable[tuple[ChainEnd, tuple[str, str]]]) -> None:
+    def keep(self, table: str, entries: Iterable[tuple[ChainEnd, tuple[str, str]]]) -> None:
         """Keeps what follows from the rows of ended runs, if they have no rows but those up to these ends. In a log
         that cannot be written, it is computed each time."""
         with suppress(LogFailed), self._transaction() as cursor:
             now = schema.chain_ends(self._db)
-            schema.put_final(cursor, table, [(end, texts) for end, texts in found if now.get(end.run) == end])
+            schema.put_final(cursor, table, [(end, texts) for end, texts in entries if now.get(end.run) == end])
 
     def _put_cost(self, cursor: sqlite3.Cursor, end: ChainEnd) -> None:
         try:
             from spotctl.log.ledger.final_cost import final_account
 
             account = final_account(self.of_run(end.run))
-            found = [] if account is None else [(end, account.stored())]
+            costs = [] if account is None else [(end, account.stored())]
         except Exception as error:
             # Whatever the rows of the run say, its end is written: a report says what is wrong with them. But where the
             # disk fails, nothing is written: SQLite may have ended the transaction.
             if isinstance(error, LogFailed) or not self._db.in_transaction:
                 raise
         else:
-            schema.put_final(cursor, "final_costs", found)
+            schema.put_final(cursor, "final_costs", costs)
 
     def _next_position(self) -> int:
         (last,) = self._db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()
@@ -186,8 +186,8 @@ class EventLog(AbstractContextManager["EventLog"]):
                 with self._failing():
                     (written,) = self._db.execute(_ROWS_WRITTEN, (run,)).fetchone()
                     before = self._db.execute(_LAST_UNTIL, (run, after)).fetchone() or before
-            found = self._stored("WHERE run = ? AND id > ? ORDER BY id", run, after)
-            rows = [row for portion in found for row in portion]
+            portions = self._stored("WHERE run = ? AND id > ? ORDER BY id", run, after)
+            rows = [row for portion in portions for row in portion]
         number, _ = self._followed(rows, *before)
         if number < written:
             raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
@@ -252,7 +252,7 @@ class EventLog(AbstractContextManager["EventLog"]):
         return {run: end for run, end in ends.items() if run not in unnumbered}
 
     def final(self, table: str, ends: Mapping[str, ChainEnd]) -> dict[str, tuple[str, str]]:
-        """What a table has of ended runs, for these ends of their chains."""
+        """The entries of a table for ended runs, for these ends of their chains."""
         if not self._has_chains:
             return {}
         with self._failing():
@@ -272,8 +272,8 @@ class EventLog(AbstractContextManager["EventLog"]):
         with self.snapshot():
             self._check_counts()
         with self._failing():
-            found = self._db.execute("SELECT max(at_us) FROM checks").fetchone() if self._has_chains else None
-        checked = found[0] if found and found[0] is not None else None
+            latest = self._db.execute("SELECT max(at_us) FROM checks").fetchone() if self._has_chains else None
+        checked = latest[0] if latest and latest[0] is not None else None
         if checked is not None and checked <= now < checked + DAY:
             return
         with self.snapshot():

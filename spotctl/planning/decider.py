@@ -490,7 +490,7 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
 
 
 def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) -> StrategyInputs:
-    """What is known now about the fleet's markets, how many hours the job would take on demand (if its length is
+    """The present history of the fleet's markets, how many hours the job would take on demand (if its length is
     unknown, the time that its forecast covers), and what an hour of it is worth in dollars."""
     history, like = fleet.market_history, fleet.baseline.offer
     hours = float(RATE_HOURS)

@@ -125,9 +125,9 @@ def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPa
     """The runs as far as they are within a period, without those that were not going on then."""
     parts = list[RunPart]()
     for part in whole:
-        found = part_of(part.run, part.rows, period, at)
-        if found is not None:
-            run, rows = found
+        within = part_of(part.run, part.rows, period, at)
+        if within is not None:
+            run, rows = within
             parts.append(part if run is part.run else RunPart.of(run, rows))
     return parts
 

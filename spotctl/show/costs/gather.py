@@ -37,8 +37,8 @@ def gather(
             raise BadRequest(f"no job named {unknown[0]!r} was launched; launched jobs: {names}")
     with without_garbage_collection():
         # Only these jobs are read: missing prices of another job must not prevent this report.
-        found, lost = accounts(settings, jobs, elsewhere)
-        runs = sorted(found, key=lambda part: (part.run.wall_began, part.run.run))
+        parts, lost = accounts(settings, jobs, elsewhere)
+        runs = sorted(parts, key=lambda part: (part.run.wall_began, part.run.run))
         check_tags(by, (part.run.tags for part in runs))
         made = report_on(runs, period, by, now, settings.monthly_budget, local=local)
         billed = [(part.run, part.rows) for part in runs if not part.run.is_replayed]
