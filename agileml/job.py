@@ -17,7 +17,7 @@ from agileml.slowdowns import Slowdown
 from agileml.transport import FrameLimits, TransportSettings
 from agileml.transport.settings import PATIENT
 
-MOST_NODES = 10_000
+MAX_NODES = 10_000
 """More would be a typing error."""
 
 
@@ -50,8 +50,8 @@ class TrainingJob:
     slowdowns: tuple[Slowdown, ...] = ()
 
     def __post_init__(self) -> None:
-        check_whole("the number of reliable nodes", self.reliable, 0, MOST_NODES)
-        check_whole("the number of transient nodes", self.transient, 0, MOST_NODES)
+        check_whole("the number of reliable nodes", self.reliable, 0, MAX_NODES)
+        check_whole("the number of transient nodes", self.transient, 0, MAX_NODES)
         check_number("heartbeat_timeout", self.heartbeat_timeout, 0.1, LONGEST_TIMEOUT)
         check_number("hang_timeout", self.hang_timeout, 0.1, LONGEST_TIMEOUT)
         check_number("startup_timeout", self.startup_timeout, 0.1, LONGEST_TIMEOUT)
@@ -122,11 +122,11 @@ Listener = Callable[[Iteration], None]
 """Called for each finished clock."""
 
 
-MOST_CLOCKS = 10**9
+MAX_CLOCKS = 10**9
 """More would be a typing error."""
 
 
-MOST_TOLERANCE = 0.999_999
+MAX_TOLERANCE = 0.999_999
 """Below 1: no loss improves by its whole value for ever."""
 
 
@@ -143,7 +143,7 @@ class Stopping:
         if all(criterion is None for criterion in (self.clocks, self.seconds, self.loss, self.converged)):
             raise BadArgument("no stopping criterion; set clocks, seconds, loss or converged")
         if self.clocks is not None:
-            check_whole("clocks", self.clocks, 1, MOST_CLOCKS)
+            check_whole("clocks", self.clocks, 1, MAX_CLOCKS)
         if self.seconds is not None:
             check_number("seconds", self.seconds, 0.0, above=True)
         if self.loss is not None:
@@ -181,7 +181,7 @@ class Convergence:
     window: int = 5
 
     def __post_init__(self) -> None:
-        check_number("converged", self.tolerance, 0.0, MOST_TOLERANCE)
+        check_number("converged", self.tolerance, 0.0, MAX_TOLERANCE)
         check_whole("the window of converged", self.window, 1)
 
     def reached(self, losses: Sequence[float]) -> bool:

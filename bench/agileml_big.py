@@ -30,7 +30,7 @@ from agileml.trainer import ParamReader, ParamView, Sample
 from bench.agileml_throughput import descendants
 
 CLOCKS, PARTITIONS, COLUMNS = 2, 24, 1024
-MOST_GIB = 16.0
+MAX_GIB = 16.0
 SAMPLE_SECONDS = 0.05
 PATIENCE = 3600.0
 """Seconds until a node counts as lost: a busy computer may take minutes to give out this much memory."""
@@ -131,7 +131,7 @@ def main() -> int:
         f" processes together took at most {peak / 2**30:.2f} GiB, {peak / (given.mib << 20):.1f} times the model; the"
         f" model is {'right' if right else 'wrong'}"
     )
-    return 0 if right and peak < MOST_GIB * 2**30 else 1
+    return 0 if right and peak < MAX_GIB * 2**30 else 1
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 
 MARKETS, DELTAS, HELD = 5_000, 32, 6
-MOST_DECISION_SECONDS, LEAST_EVALUATIONS = 0.050, 20_000_000
-ZONES, MOST_REGIONS_SECONDS = 200, 0.005
+MAX_DECISION_SECONDS, MIN_EVALUATIONS = 0.050, 20_000_000
+ZONES, MAX_REGIONS_SECONDS = 200, 0.005
 EVENTS, BILLED_EVENTS, DAYS, BILLS = 100_000, 10_000, 90, 10_000
 _START = parse_time("2026-01-01")
 
@@ -78,7 +78,7 @@ def _eviction_rows() -> list[Row]:
     known, bids = history(EVENTS), deltas()
     arranged = CrossingHistory(known, HOUR)
     arranged.betas(bids)
-    limit = f"at least {LEAST_EVALUATIONS / 1e6:.0f} million"
+    limit = f"at least {MIN_EVALUATIONS / 1e6:.0f} million"
     built = _rate_row(
         f"beta at {DELTAS} deltas, index built first", lambda: CrossingHistory(known, HOUR).betas(bids), limit
     )
@@ -123,7 +123,7 @@ def _rate_row(what: str, action: Callable[[], object], limit: str) -> Row:
         what,
         f"{shown(taken)}, {rate / 1e6:.3g} million (event x delta)/s",
         limit,
-        f"{rate / LEAST_EVALUATIONS:.3g}x",
+        f"{rate / MIN_EVALUATIONS:.3g}x",
     )
 
 
@@ -131,7 +131,7 @@ def _decision_row() -> Row:
     strategy, situation = proteus()
     taken = seconds(lambda: strategy.decide(situation), runs=21)
     what = f"decision of proteus over {MARKETS * DELTAS:,} candidates"
-    return Row(what, shown(taken), f"at most {shown(MOST_DECISION_SECONDS)}", f"{MOST_DECISION_SECONDS / taken:.3g}x")
+    return Row(what, shown(taken), f"at most {shown(MAX_DECISION_SECONDS)}", f"{MAX_DECISION_SECONDS / taken:.3g}x")
 
 
 def _regions_row() -> Row:
@@ -139,7 +139,7 @@ def _regions_row() -> Row:
     at = many_zones(ZONES)
     taken = seconds(lambda: RegionsStrategy().decide(at), runs=51)
     what = f"first decision of regions over {ZONES} zones, 40 hours of work in 60"
-    return Row(what, shown(taken), f"at most {shown(MOST_REGIONS_SECONDS)}", f"{MOST_REGIONS_SECONDS / taken:.3g}x")
+    return Row(what, shown(taken), f"at most {shown(MAX_REGIONS_SECONDS)}", f"{MAX_REGIONS_SECONDS / taken:.3g}x")
 
 
 def many_zones(count: int, seed: int = 0) -> RegionsSituation:

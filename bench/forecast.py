@@ -51,7 +51,7 @@ from spotctl.planning.values import Job, JobPlan
 
 QUICK_START = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 
-LEAST_PAST = 10
+MIN_PAST = 10
 """Number of past runs from which on forecasts are compared with their quantiles."""
 
 
@@ -146,7 +146,7 @@ def score(runs: Sequence[CheckedForecast], spreads: Sequence[Spread], values: Fl
     rows, past = [], []
     for i, run in enumerate(runs):
         seen = values[ends <= run.at]
-        if seen.size >= LEAST_PAST:
+        if seen.size >= MIN_PAST:
             rows.append(i)
             past.append(np.quantile(seen, [LOW, 0.5, HIGH]))
     pit = float(np.mean([_inside(spread, value) for spread, value in zip(spreads, values, strict=True)]))

@@ -20,7 +20,7 @@ from spotctl.lab.parallel import read_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6
 """A transformer of 1.5 billion parameters: seconds per sample and layer on a V100, weights and Adam's state."""
-MICROBATCHES, SAMPLES, LEAST_STAGES, MOST_NODES = 64, 4, 4, 32
+MICROBATCHES, SAMPLES, MIN_STAGES, MAX_NODES = 64, 4, 4, 32
 """Microbatches of an update, samples of a microbatch."""
 BATCH = MICROBATCHES * SAMPLES
 LONGEST = 7200.0
@@ -91,7 +91,7 @@ def restarting(
         if lost:
             redone, trained = redone + trained - kept, kept
         if size != size_before or lost:
-            load = LAYERS * LAYER_BYTES / max(LEAST_STAGES, min(size, LAYERS)) / BANDWIDTH
+            load = LAYERS * LAYER_BYTES / max(MIN_STAGES, min(size, LAYERS)) / BANDWIDTH
             kept, since, size_before, ready_at = trained, 0.0, size, began + RESTART + load
         worked, rate = max(end - max(began, ready_at), 0.0), speed(options, size)
         trained, since = trained + worked * rate, since + worked
@@ -105,8 +105,8 @@ def outcomes(path: Path) -> tuple[dict[str, TraceOutcome], float]:
     trace = [change for change in read_fleet(path) if change.at < LONGEST]
     until = trace[-1].at + 60.0
     names = [name for change in trace for name in change.added]
-    rules = LayoutRules("flush", MICROBATCHES, least_stages=LEAST_STAGES)
-    options = layouts([LAYER_SECONDS] * LAYERS, rules, min(MOST_NODES, len(names)))
+    rules = LayoutRules("flush", MICROBATCHES, least_stages=MIN_STAGES)
+    options = layouts([LAYER_SECONDS] * LAYERS, rules, min(MAX_NODES, len(names)))
     spans = fleet_sizes(trace, until)
     best = max((restarting(spans, options, every) for every in INTERVALS), key=lambda outcome: outcome.trained)
     played = {

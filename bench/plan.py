@@ -25,7 +25,7 @@ from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job, JobPlan
 
 OFFERS, TYPES, REGIONS, ZONES = 50_000, 625, 20, "abcd"
-MOST_SECONDS, MOST_FORECAST_SECONDS, MOST_REFUSAL_SECONDS = 0.3, 2.0, 4.0
+MAX_SECONDS, MAX_FORECAST_SECONDS, MAX_REFUSAL_SECONDS = 0.3, 2.0, 4.0
 # AWS repeats prices once a day and changes them about as often.
 _EVENTS, _DAYS = 40, 30
 _START = parse_time("2026-01-01")
@@ -106,7 +106,7 @@ def run() -> str:
         _limited(
             "whole plan of 100,000 clocks for $5, refused",
             seconds(partial(refuse, PlanningFacts((long(5 * NANOS_PER_DOLLAR),), snapshot)), runs=3),
-            MOST_REFUSAL_SECONDS,
+            MAX_REFUSAL_SECONDS,
         ),
     ]
     return table(
@@ -158,10 +158,10 @@ def _forecast_row(what: str, facts: PlanningFacts) -> Row:
     job_plan = plan_jobs(facts)[0]
     # `forecast_of` would play the plan once and keep the answer.
     taken = seconds(lambda: forecast(forecast_job(job_plan), job_plan.fleet.market_history), runs=3)
-    return _limited(f"forecast of {what}", taken, MOST_FORECAST_SECONDS)
+    return _limited(f"forecast of {what}", taken, MAX_FORECAST_SECONDS)
 
 
-def _limited(what: str, taken: float, most: float = MOST_SECONDS) -> Row:
+def _limited(what: str, taken: float, most: float = MAX_SECONDS) -> Row:
     return Row(what, shown(taken), f"at most {shown(most)}", f"{most / taken:.3g}x")
 
 

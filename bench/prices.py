@@ -28,9 +28,9 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, SECOND, parse_time
 
 EVENTS, MARKETS, DAYS = 10_000_000, 1_000, 90
-MOST_BYTES, MOST_MARKET_SECONDS = 60_000_000, 0.010
-MOST_IMPORT_MEGABYTES, MOST_CORRECTION_MEGABYTES = 300, 150
-MOST_CORRECTION_SECONDS, MOST_STATS_SECONDS = 1.0, 1.0
+MAX_BYTES, MAX_MARKET_SECONDS = 60_000_000, 0.010
+MAX_IMPORT_MEGABYTES, MAX_CORRECTION_MEGABYTES = 300, 150
+MAX_CORRECTION_SECONDS, MAX_STATS_SECONDS = 1.0, 1.0
 _START = parse_time("2026-01-01")
 
 
@@ -74,7 +74,7 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
     rows.append(_against("import of the same file again", lambda: _import(store, source), None, runs=1))
     with tempfile.TemporaryDirectory() as folder:
         megabytes = _megabytes(source, folder)
-    rows.append(Row("memory of the import", f"{megabytes} MB", f"limit {MOST_IMPORT_MEGABYTES} MB"))
+    rows.append(Row("memory of the import", f"{megabytes} MB", f"limit {MAX_IMPORT_MEGABYTES} MB"))
     rows += _correction_rows(store, market)
     store.compact()
     events, size = store.size()
@@ -83,19 +83,19 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
         Row(
             "size on disk",
             f"{size / 1e6:.1f} MB, {size / events:.2f} bytes per event",
-            f"{plain.stat().st_size / 1e6:,.0f} MB; limit {MOST_BYTES / 1e6:.0f} MB",
+            f"{plain.stat().st_size / 1e6:,.0f} MB; limit {MAX_BYTES / 1e6:.0f} MB",
             f"{plain.stat().st_size / size:.3g}x",
         )
     )
     ours = seconds(lambda: PriceStore(store.root).series(market), runs=21)
     theirs = seconds(lambda: _pandas_market(plain, market), runs=1)
-    limit = f"{shown(theirs)}; limit {shown(MOST_MARKET_SECONDS)}"
+    limit = f"{shown(theirs)}; limit {shown(MAX_MARKET_SECONDS)}"
     rows.append(Row(f"one market's {DAYS} days", shown(ours), limit, times_faster(ours, theirs)))
     rows.append(_against("statistics of all markets", lambda: _statistics(store), lambda: _pandas_stats(plain), runs=1))
     everything, arrays = seconds(lambda: _statistics(store), runs=3), store.table()
-    limit = f"{shown(seconds(lambda: _numpy_stats(arrays), runs=3))}; limit {shown(MOST_STATS_SECONDS)}"
+    limit = f"{shown(seconds(lambda: _numpy_stats(arrays), runs=3))}; limit {shown(MAX_STATS_SECONDS)}"
     what = "the same again, against plain numpy on arrays in memory"
-    rows.append(Row(what, shown(everything), limit, times_faster(everything, MOST_STATS_SECONDS)))
+    rows.append(Row(what, shown(everything), limit, times_faster(everything, MAX_STATS_SECONDS)))
     program = str(Path(sys.executable).with_name("spotctl"))
     command = [program, "--home", str(store.root.parent), "lab", "prices", "ls", "--stats"]
     what = "processor time of `spotctl lab prices ls --stats`"
@@ -104,7 +104,7 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
     kept = seconds(Library(store).keep_statistics, runs=1)
     rows.append(Row("statistics stored at the end of an import", shown(kept), "-"))
     used = min(processor_seconds(command) for _ in range(3))
-    limit = f"{shown(from_prices)}; limit {shown(MOST_STATS_SECONDS)}"
+    limit = f"{shown(from_prices)}; limit {shown(MAX_STATS_SECONDS)}"
     rows.append(Row(f"{what} after that", shown(used), limit, times_faster(used, from_prices)))
     rows.append(_against("mean and maximum by SQL", lambda: _sql(store), None, runs=3))
     return rows
@@ -115,8 +115,8 @@ def _correction_rows(store: PriceStore, market: Market) -> list[Row]:
     corrected = seconds(lambda: _correct(store, market), runs=1)
     megabytes = _megabytes(_row_file(store, market), str(store.root))
     return [
-        Row("one price corrected", shown(corrected), f"limit {shown(MOST_CORRECTION_SECONDS)}"),
-        Row("memory of the correction", f"{megabytes} MB", f"limit {MOST_CORRECTION_MEGABYTES} MB"),
+        Row("one price corrected", shown(corrected), f"limit {shown(MAX_CORRECTION_SECONDS)}"),
+        Row("memory of the correction", f"{megabytes} MB", f"limit {MAX_CORRECTION_MEGABYTES} MB"),
     ]
 
 

@@ -24,7 +24,7 @@ from pricing_data.units import DAY, counted
 
 _SNAPSHOT = "snapshot"
 # All bad rows are counted; each is named, up to a number that still fits into memory.
-MOST_NAMED = 100_000
+MAX_NAMED = 100_000
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class FileReport:
         self.layout = batch.layout
         self.rows += batch.rows
         self.skipped += len(batch.bad)
-        self.bad += batch.bad[: MOST_NAMED - len(self.bad)]
+        self.bad += batch.bad[: MAX_NAMED - len(self.bad)]
         self.unused = batch.unused
 
 

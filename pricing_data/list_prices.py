@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.known_clouds import cloud_names, is_cloud, markets_of, shipped_lines
 from pricing_data.market import NO_ZONE, Market, api_region
-from pricing_data.units import EARLIEST, MOST_USD_PER_HOUR, parse_time
+from pricing_data.units import EARLIEST, MAX_USD_PER_HOUR, parse_time
 
 CsvRow = Mapping[str, str]
 """The cells of a row by the names of the columns."""
@@ -116,7 +116,7 @@ def _number(text: str, name: str) -> float:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not (isfinite(number) and number >= 0) or (name.startswith("usd") and number > MOST_USD_PER_HOUR):
+    if not (isfinite(number) and number >= 0) or (name.startswith("usd") and number > MAX_USD_PER_HOUR):
         raise BadInput(f"{name} {text[:40]!r} is not a plausible number of at least 0")
     return number
 

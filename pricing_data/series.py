@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 TimeSpans = tuple[Span, ...]
 
 # Where a cloud repeats its prices daily, a longer silence of a market is a hole, unless it is usual for it.
-_LEAST_SILENCE = 36 * HOUR
+_MIN_SILENCE = 36 * HOUR
 _USUAL_FACTOR = 1.5
 _ENOUGH_SILENCES = 20
 
@@ -224,13 +224,13 @@ def longest_silence(times: Ints) -> float:
     """The longest silence that is usual for a market: well over a day, and longer than its other silences."""
     silences = np.diff(times)
     usual = np.quantile(silences, 0.95 if silences.size >= _ENOUGH_SILENCES else 0.5) if silences.size else 0.0
-    return float(min(max(_LEAST_SILENCE, _USUAL_FACTOR * usual), USUAL_LONGEST_PAUSE))
+    return float(min(max(_MIN_SILENCE, _USUAL_FACTOR * usual), USUAL_LONGEST_PAUSE))
 
 
 def _without_silences(spans: TimeSpans, times: Ints) -> TimeSpans:
     silences = np.diff(times)
     # Most markets have no long silence, and need no look at what is usual for them.
-    if not silences.size or silences.max() <= _LEAST_SILENCE:
+    if not silences.size or silences.max() <= _MIN_SILENCE:
         return spans
     holes = np.flatnonzero(silences > longest_silence(times))
     if not holes.size:

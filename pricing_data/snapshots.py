@@ -19,10 +19,10 @@ from pricing_data.market import Market
 from pricing_data.series import WatchRecord, clipped, of_events
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.store.table import NO_ROWS, PriceTable
-from pricing_data.units import DAY, EARLIEST, MOST_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, format_time, parse_time
+from pricing_data.units import DAY, EARLIEST, MAX_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, format_time, parse_time
 
 _NOTE = b"spotctl.snapshot"
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def write(snapshot: PriceSnapshot, folder: Path) -> Path:
 def read(path: Path) -> PriceSnapshot:
     """The snapshot in a file, if a store may believe it."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise BadInput("is too large to be a snapshot")
         with SegmentFile(path) as file:
             return _checked(json.loads(file.notes[_NOTE]), file.read())
@@ -116,6 +116,6 @@ def _checked(note: dict[str, Any], table: PriceTable) -> PriceSnapshot:
     histories = list(table)  # each checks that its times increase and its prices are above 0
     if any(series.first < EARLIEST or series.last >= day.end for series in histories):
         raise BadInput(f"has prices after {format_time(day.end)}, or before there were spot markets")
-    if int(table.prices.max()) > MOST_USD_PER_HOUR * NANOS_PER_DOLLAR:
-        raise BadInput(f"has a price above {MOST_USD_PER_HOUR} US dollars per hour")
+    if int(table.prices.max()) > MAX_USD_PER_HOUR * NANOS_PER_DOLLAR:
+        raise BadInput(f"has a price above {MAX_USD_PER_HOUR} US dollars per hour")
     return snapshot

@@ -8,10 +8,10 @@ from itertools import takewhile
 from pricing_data.known_clouds import cloud_names, markets_of
 from pricing_data.market import api_region
 
-_LEAST_SIMILARITY = 0.6
+_MIN_SIMILARITY = 0.6
 
 
-def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _LEAST_SIMILARITY) -> list[str]:
+def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _MIN_SIMILARITY) -> list[str]:
     """The known names that need the fewest corrections, best first; empty if none is similar.
 
     `difflib` alone prefers us-west-1 to us-east-1 for us-esat-1, because it does not know swapped letters.
@@ -51,7 +51,7 @@ def either(names: Sequence[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-_LEAST_REGION_SIMILARITY = 0.8
+_MIN_REGION_SIMILARITY = 0.8
 
 
 def known_regions(cloud: str) -> frozenset[str]:
@@ -75,7 +75,7 @@ def mistyped(region: str) -> str:
 def similar(region: str, clouds: Iterable[str]) -> str:
     """The known regions of these clouds with a similar name, in words; empty if there is none."""
     every = sorted(known for cloud in clouds for known in known_regions(cloud))
-    return " or ".join(closest(region.lower(), every, 2, _LEAST_REGION_SIMILARITY))
+    return " or ".join(closest(region.lower(), every, 2, _MIN_REGION_SIMILARITY))
 
 
 def _stem(region: str) -> str:

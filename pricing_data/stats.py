@@ -20,7 +20,7 @@ SPIKE_FACTOR = 2
 OUTLIER_MEDIANS = 20
 OUTLIER_ON_DEMANDS = 10
 _UNIT = 100_000
-_MOST_STEPS = 8
+_MAX_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _time_at_prices(series: PriceSeries) -> tuple[Ints, NDArray[np.float64]]:
     unit = _UNIT if np.array_equal(steps * _UNIT, prices) else 1
     steps = steps if unit == _UNIT else prices
     lowest = int(steps.min())
-    if int(steps.max()) - lowest <= _MOST_STEPS * steps.size:
+    if int(steps.max()) - lowest <= _MAX_STEPS * steps.size:
         # Prices on a grid: counting the time at each step takes less than sorting.
         spent = np.bincount(steps - lowest, weights=held)
         return (lowest + np.arange(spent.size)) * unit, spent.astype(np.float64, copy=False)

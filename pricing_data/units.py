@@ -20,9 +20,9 @@ NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 """Amounts that were paid are integers of nano-dollar-seconds: a price per hour times seconds."""
 
 # The most expensive machine on any price list costs a few hundred dollars an hour; a far higher price is an error.
-MOST_USD_PER_HOUR = 10_000
+MAX_USD_PER_HOUR = 10_000
 # The largest amount in a job file: nine digits.
-MOST_USD = 999_999_999
+MAX_USD = 999_999_999
 # Spot markets opened in 2009; an earlier date was parsed wrongly, and one far in the future was never observed.
 EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
 LATEST = 4_102_444_800 * SECOND  # 2100-01-01
@@ -109,7 +109,7 @@ def parse_usd(text: str, what: str = "price") -> int:
     >>> parse_usd("0.0162")
     16200000
     """
-    return _nanos(text, what, MOST_USD_PER_HOUR, " per hour")
+    return _nanos(text, what, MAX_USD_PER_HOUR, " per hour")
 
 
 def parse_amount(text: str, what: str) -> int:
@@ -118,7 +118,7 @@ def parse_amount(text: str, what: str) -> int:
     >>> parse_amount("25000.5", "--max-cost")
     25000500000000
     """
-    return _nanos(text, what, MOST_USD, "")
+    return _nanos(text, what, MAX_USD, "")
 
 
 def _nanos(text: str, what: str, most: int, unit: str) -> int:

@@ -61,7 +61,7 @@ KEPT = {("tables.py", "found")}
 OPENING = re.compile(r"(What|The same|Those (of|that)|Of (a|an|the|all|what|which)|As the)\b")
 """How no docstring begins: it begins with the thing or the act."""
 
-MOODS = re.compile(r"_?(CLEARLY|SURELY|TELLING|BY_FAR|ALIKE|MOST_USELESS|HOPELESS)")
+MOODS = re.compile(r"_?(CLEARLY|SURELY|TELLING|BY_FAR|ALIKE|MAX_USELESS|HOPELESS)")
 """Names of constants that do not say what the constant does."""
 
 SHARED_FILE_NAMES = {

@@ -24,7 +24,7 @@ from tests.waiting import eventually
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tests" / "toy_cloud"
 GUIDE = ROOT / "docs" / "internals" / "write-a-cloud.md"
-MOST_WORDS = 1_000
+MAX_WORDS = 1_000
 JOB = """\
 name: {name}
 kind: command
@@ -330,4 +330,4 @@ def test_help_needs_no_cloud(tmp_path: Path) -> None:
 
 
 def test_the_guide_is_short() -> None:
-    assert len(GUIDE.read_text(encoding="utf-8").split()) <= MOST_WORDS
+    assert len(GUIDE.read_text(encoding="utf-8").split()) <= MAX_WORDS

@@ -21,9 +21,9 @@ from agileml.trainer import ParamReader, ParamView, Sample
 Numbers = NDArray[np.int64]
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
-LEAST_OCCURRENCES = 3
+MIN_OCCURRENCES = 3
 """Rarer words of a file say nothing about topics."""
-MOST_DOCUMENTS = 0.25
+MAX_DOCUMENTS = 0.25
 """Words in more than this fraction of a file's documents say as little."""
 
 
@@ -84,13 +84,13 @@ def read_corpus(file: str, held_out: int) -> Corpus:
             total[word] = total.get(word, 0) + 1
         for word in set(document):
             spread[word] = spread.get(word, 0) + 1
-    common = MOST_DOCUMENTS * len(documents)
-    names = sorted(word for word in total if total[word] >= LEAST_OCCURRENCES and spread[word] <= max(common, 2))
+    common = MAX_DOCUMENTS * len(documents)
+    names = sorted(word for word in total if total[word] >= MIN_OCCURRENCES and spread[word] <= max(common, 2))
     numbers = {word: number for number, word in enumerate(names)}
     known = [[numbers[word] for word in document if word in numbers] for document in documents]
     texts = [np.array(document) for document in known if len(document) > 1]
     if not texts:
-        raise BadArgument(f"{file}: no line has two words that occur at least {LEAST_OCCURRENCES} times")
+        raise BadArgument(f"{file}: no line has two words that occur at least {MIN_OCCURRENCES} times")
     return _hold_out(texts, len(names), held_out, tuple(names))
 
 
@@ -109,7 +109,7 @@ def _hold_out(texts: Sequence[Numbers], vocabulary: int, held_out: int, names: t
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-MOST_TOPICS = 2**15 - 1
+MAX_TOPICS = 2**15 - 1
 """A topic is a number of 16 bits."""
 
 
@@ -150,8 +150,8 @@ class TopicModel:
     """Documents that are sampled side by side: enough for fast arithmetic on arrays."""
 
     def __post_init__(self) -> None:
-        if self.topics > MOST_TOPICS:
-            raise BadArgument(f"lda: topics is {self.topics}; it must be at most {MOST_TOPICS}")
+        if self.topics > MAX_TOPICS:
+            raise BadArgument(f"lda: topics is {self.topics}; it must be at most {MAX_TOPICS}")
 
     def init(self, rng: np.random.Generator) -> Params:
         """A random topic for every word, and their counts."""

@@ -187,7 +187,7 @@ class ClockLog:
         return complete or self.ledger.reached > accepted.clock or accepted.clock == limit
 
 
-MOST_SKIPPED = 4
+MAX_SKIPPED = 4
 """Checkpoints that are skipped, at most, while an earlier one is still being written."""
 
 LONGEST_PAUSE = 60.0
@@ -224,7 +224,7 @@ class CheckpointSchedule:
 
     def _storage_keeps_up(self, clock: int) -> bool:
         """Whether the last requested checkpoint is complete, or so late that it no longer holds up the next."""
-        return self.latest >= self._requested or clock >= self._requested + MOST_SKIPPED * self.every
+        return self.latest >= self._requested or clock >= self._requested + MAX_SKIPPED * self.every
 
     def add(self, clock: int, partition: int, now: float) -> bool:
         """A partition is written; whether that completes a checkpoint later than the last one."""

@@ -44,7 +44,7 @@ _AFTER_WARNING = {
 
 OUT = (NodePhase.GONE, NodePhase.DEAD)
 
-MOST_OUT = 256
+MAX_OUT = 256
 """Nodes that are out and still known, at most."""
 
 IN_EPOCH = (NodePhase.ACTIVE, NodePhase.LEAVING, NodePhase.DRAINING)
@@ -108,7 +108,7 @@ class Members:
         self.changes += 1
         if phase in OUT:
             self._all[name] = self._all.pop(name)
-            for forgotten in self.names(*OUT)[:-MOST_OUT]:
+            for forgotten in self.names(*OUT)[:-MAX_OUT]:
                 del self._all[forgotten]
 
     def record(self) -> dict[str, Any]:

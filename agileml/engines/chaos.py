@@ -86,7 +86,7 @@ WARNING_SECONDS = 120.0
 """Default seconds of an eviction warning, as AWS gives."""
 
 
-MOST_NODES = 10_000
+MAX_NODES = 10_000
 """A larger number is taken for a typing error."""
 
 
@@ -356,9 +356,9 @@ class _Parser:
 
     def _count(self, wanted: str) -> int:
         count = int(self._number(wanted, r"0*[1-9]\d{0,8}"))
-        if count > MOST_NODES:
+        if count > MAX_NODES:
             self._at -= 1
-            raise self._unexpected(f"at most {MOST_NODES:,} nodes")
+            raise self._unexpected(f"at most {MAX_NODES:,} nodes")
         return count
 
     def _seconds(self, wanted: str, allowed: Callable[[float], bool] = lambda _: True) -> float:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from agileml.runtime.node_process import UNREACHABLE
 
-MOST_IN_A_ROW = 5
+MAX_IN_A_ROW = 5
 """Processes that may end one after another without any work reported in between."""
 
-MOST_IN_ONE_CLOCK = 100
+MAX_IN_ONE_CLOCK = 100
 """Processes that may end while the job finishes no new clock: what fails in every attempt at a clock ends there."""
 
 
@@ -75,9 +75,9 @@ class CrashGuard:
         self.in_one_clock += 1
         if self._is_repeated(failure):
             return f"the last of {self.in_one_clock} processes that ended: its replacement failed in the same way"
-        if self.in_a_row > max(MOST_IN_A_ROW, self.nodes):
+        if self.in_a_row > max(MAX_IN_A_ROW, self.nodes):
             return f"the last of {self.in_a_row} processes that ended without any work done in between"
-        if self.in_one_clock > max(MOST_IN_ONE_CLOCK, self.nodes):
+        if self.in_one_clock > max(MAX_IN_ONE_CLOCK, self.nodes):
             return f"the last of {self.in_one_clock} processes that ended before clock {self._clock + 1} was finished"
         return ""
 

@@ -16,13 +16,13 @@ Params = dict[str, Array]
 PartitionState = list[Array]
 """The arrays of one partition, one per segment."""
 
-MOST_BYTES_PER_NUMBER = 8
+MAX_BYTES_PER_NUMBER = 8
 """Longer floats differ from machine to machine."""
 
 USUAL_PARTITIONS = 8
 """Partitions of a model, unless it is small or a job says how many."""
 
-LEAST_USUAL_BYTES = 256 << 10
+MIN_USUAL_BYTES = 256 << 10
 """Each partition has its own messages and checkpoints; below this size their overhead outweighs the content."""
 
 MAX_ROWS = 2**31 - 1
@@ -44,7 +44,7 @@ class ArraySpec:
             raise BadTrainer(f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays")
         if array.ndim == 0:
             raise BadTrainer(f"parameter {name!r} has no rows; give a single number the shape (1,)")
-        if array.dtype.kind not in "fiu" or array.dtype.itemsize > MOST_BYTES_PER_NUMBER:
+        if array.dtype.kind not in "fiu" or array.dtype.itemsize > MAX_BYTES_PER_NUMBER:
             raise BadTrainer(
                 f"parameter {name!r} holds {array.dtype}; only floats and integers of up to 64 bits can be summed"
             )
@@ -99,7 +99,7 @@ class Layout:
             raise BadArgument(f"{count} partitions; there must be at least 1")
         given = specs_of(params) if isinstance(params, Mapping) else tuple(params)
         if count is None:
-            count = min(USUAL_PARTITIONS, max(1, sum(spec.nbytes for spec in given) // LEAST_USUAL_BYTES))
+            count = min(USUAL_PARTITIONS, max(1, sum(spec.nbytes for spec in given) // MIN_USUAL_BYTES))
         # Not the trainer's order: a dict built from a set differs from process to process.
         specs = tuple(sorted(given, key=lambda spec: spec.name))
         bounds = [_row_at(specs, number, count) for number in range(count + 1)]

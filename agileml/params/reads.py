@@ -27,7 +27,7 @@ A job may have more shards than rows, so that a flag for each row of each shard 
 _ARRAY_BYTES = 128
 """Memory that an array takes besides its numbers."""
 
-MOST_PICKED = 0.5
+MAX_PICKED = 0.5
 """Single rows are sent if they and their numbers are at most this fraction of a segment's bytes: selecting costs."""
 
 
@@ -153,7 +153,7 @@ class RowsRead:
     def _picked(self, segment: Segment, mask: Mask) -> Rows | None:
         rows = np.flatnonzero(mask[segment.lo : segment.hi]).astype(np.int32)
         row_bytes = self._layout.spec(segment.name).row_bytes
-        if rows.size * (row_bytes + rows.itemsize) > MOST_PICKED * segment.rows * row_bytes:
+        if rows.size * (row_bytes + rows.itemsize) > MAX_PICKED * segment.rows * row_bytes:
             return None
         return rows
 

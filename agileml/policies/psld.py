@@ -22,10 +22,10 @@ KEPT_MEASUREMENTS = 16
 MEASUREMENTS_BEFORE_MOVE = 8
 """Measurements of each server with blocks before blocks are moved again."""
 
-LEAST_SAVED = 0.2
+MIN_SAVED = 0.2
 """The fraction of the predicted time that a new assignment must save if speeds are not far apart."""
 
-LEAST_SAVED_IF_UNEVEN = 0.05
+MIN_SAVED_IF_UNEVEN = 0.05
 """The fraction that suffices if speeds are far apart, or if a fast server has few blocks because it was slow: using
 that server again saves the others little each."""
 
@@ -104,7 +104,7 @@ class PSLD:
         after = replace(self, moves=self.moves + 1, fresh={})
         assigned = _with_few_moves(owners, after._assign(sizes, servers, superior, lines), sizes)
         before, then = _longest(owners, sizes, lines), _longest(assigned, sizes, lines)
-        least = LEAST_SAVED_IF_UNEVEN if apart > self.trigger or few & set(superior) else LEAST_SAVED
+        least = MIN_SAVED_IF_UNEVEN if apart > self.trigger or few & set(superior) else MIN_SAVED
         if then > (1 - least) * before:
             return self, None
         why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"

@@ -62,10 +62,10 @@ from agileml.trainer import Shard, Trainer, initial_model
 from agileml.transport import FrameLimits
 from agileml.work import CountedWork, WorkPlan
 
-MOST_PARTITIONS = 100_000
+MAX_PARTITIONS = 100_000
 """More would be a typing error."""
 
-LEAST_FRAME_BYTES = 128
+MIN_FRAME_BYTES = 128
 
 _EPOCH_BEGINS = (Recover, Enter)
 
@@ -92,13 +92,13 @@ class JobSettings:
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
         if self.partitions is not None:
-            check_whole("partitions", self.partitions, 1, MOST_PARTITIONS)
+            check_whole("partitions", self.partitions, 1, MAX_PARTITIONS)
         check_flag("deterministic", self.deterministic)
         if self.slack is not None:
             check_whole("slack", self.slack, 0)
         check_whole("loss_sample", self.loss_sample, 0)
         check_whole("keeps", self.keeps, 1)
-        check_whole("frame_bytes", self.frame_bytes, LEAST_FRAME_BYTES)
+        check_whole("frame_bytes", self.frame_bytes, MIN_FRAME_BYTES)
         if not isinstance(self.stragglers, Stragglers):
             raise BadArgument(f"stragglers is {self.stragglers!r}; it must be a text such as 'reassign'")
         if self.wire is not None and self.wire not in WIRES:

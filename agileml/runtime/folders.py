@@ -74,7 +74,7 @@ def require_private(folder: Path) -> None:
 
 SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def read_secret(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             mode = path.stat().st_mode
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise BadInput(f"secret file {path}: no such file; {make}") from None
     except OSError as error:
@@ -94,8 +94,8 @@ def read_secret(path: Path) -> bytes:
         # No reason to refuse: Docker and Kubernetes mount secrets this way, read-only.
         _LOG.warning("secret file %s can be read by other users; if it is yours, run: chmod 600 %s", path, path)
     # Before white space is removed: what follows was not read.
-    if len(content) > _MOST_BYTES:
-        raise BadInput(f"secret file {path} has more than {_MOST_BYTES} bytes; {make}")
+    if len(content) > _MAX_BYTES:
+        raise BadInput(f"secret file {path} has more than {_MAX_BYTES} bytes; {make}")
     secret = content.strip()
     if not secret:
         raise BadInput(f"secret file {path} is empty; {make}")

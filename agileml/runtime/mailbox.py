@@ -41,7 +41,7 @@ FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""
 
 
-MOST_WAITING_OUTPUT = 256
+MAX_WAITING_OUTPUT = 256
 """Messages that may wait for the job loop; if more do, the output of nodes is left out."""
 
 
@@ -170,7 +170,7 @@ class Mailbox:
 
     def send(self, to: str, message: object) -> None:
         """Sends a message, now or once there is a link."""
-        if isinstance(message, Printed) and len(self._waiting.get(to, ())) >= MOST_WAITING_OUTPUT:
+        if isinstance(message, Printed) and len(self._waiting.get(to, ())) >= MAX_WAITING_OUTPUT:
             return
         if to in self._gaps:
             return

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST_BYTES = 64 << 10
+MAX_BYTES = 64 << 10
 """Bytes that are passed on at a time; what is printed faster is left out, up to the latest."""
 
 LARGEST_FILE = 16 << 20
@@ -97,11 +97,11 @@ class OutputTail:
         size = os.fstat(self._file.fileno()).st_size
         if size == self._offset:
             return ""
-        skipped = max(0, size - self._offset - MOST_BYTES)
-        content = os.pread(self._file.fileno(), MOST_BYTES, self._offset + skipped)
+        skipped = max(0, size - self._offset - MAX_BYTES)
+        content = os.pread(self._file.fileno(), MAX_BYTES, self._offset + skipped)
         if not last:
             ends = [match.end() for match in _LINE_END.finditer(content)]
-            if not ends and len(content) < MOST_BYTES:
+            if not ends and len(content) < MAX_BYTES:
                 return ""
             content = content[: ends[-1]] if ends else content
         self._offset += skipped + len(content)

@@ -112,7 +112,7 @@ def _read_in_child(key: BatchKey) -> Any:  # noqa: ANN401
         return type(error)(str(error))
 
 
-LEAST_POSITION_BYTES = 256
+MIN_POSITION_BYTES = 256
 """Bytes of a position, at least; there is room for four times as many as the first one takes."""
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -245,7 +245,7 @@ class Streams:
     def positions(self) -> Array:
         """The rows of all parts at the start: the length, and then that many bytes."""
         first = len(self._packed(self._stream(0, _START)))
-        return np.zeros((self.parts, 1 + max(LEAST_POSITION_BYTES, 4 * first)), np.int32)
+        return np.zeros((self.parts, 1 + max(MIN_POSITION_BYTES, 4 * first)), np.int32)
 
     def first(self, part: int, low: int, high: int) -> list[Any]:
         """Samples of a part from its beginning on, by a stream of their own."""

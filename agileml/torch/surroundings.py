@@ -43,14 +43,14 @@ def surroundings(seed: int, threads: int) -> Iterator[None]:
     torch = torch_module()
     with _LOCK:
         # Not `torch.manual_seed`: without a graphics card it queues a call, with the stack, for when there is one.
-        cards = torch.cuda if torch.cuda.is_available() else None
+        gpus = torch.cuda if torch.cuda.is_available() else None
         ours = _SPARE.pop() if _SPARE else np.random.MT19937()
         theirs = np.random.get_bit_generator()  # type: ignore[attr-defined]
         before = random.getstate(), torch.get_rng_state(), torch.get_num_threads()
-        cards_before = cards and cards.get_rng_state_all()
+        gpus_before = gpus and gpus.get_rng_state_all()
         torch.default_generator.manual_seed(seed)
-        if cards:
-            cards.manual_seed_all(seed)
+        if gpus:
+            gpus.manual_seed_all(seed)
         # Another generator instead of another state of numpy's: copying that, here and below, takes longer than a step
         # of a small network.
         np.random.set_bit_generator(ours)  # type: ignore[attr-defined]
@@ -66,8 +66,8 @@ def surroundings(seed: int, threads: int) -> Iterator[None]:
             _SPARE.append(ours)
             torch.set_rng_state(before[1])
             torch.set_num_threads(before[2])
-            if cards:
-                cards.set_rng_state_all(cards_before)
+            if gpus:
+                gpus.set_rng_state_all(gpus_before)
 
 
 @dataclass

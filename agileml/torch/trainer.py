@@ -41,12 +41,12 @@ SEED = "(seed, clock)"
 POSITIONS = "(positions)"
 """The array of a model that holds, for each part, the position in its stream of samples."""
 
-MOST_SEEDS = 2**31
+MAX_SEEDS = 2**31
 
 LOSS_BATCH = 64
 """Samples over which the loss is computed at a time, at least: without gradients they take little memory."""
 
-MOST_LOSS_BYTES = 256 << 20
+MAX_LOSS_BYTES = 256 << 20
 """Samples for the loss that a node keeps: reading them in every clock would take longer than those of a batch."""
 
 
@@ -143,7 +143,7 @@ class TorchModule:
 
     def init(self, rng: np.random.Generator) -> Params:
         """The module's trained parameters, its running statistics, and the seed."""
-        seed = int(rng.integers(MOST_SEEDS))
+        seed = int(rng.integers(MAX_SEEDS))
         # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
         module = TorchNetwork(self.build(seed), self._optimizers.trained, "cpu")
         streams = {} if self._data.stream is None else {POSITIONS: self._data.stream.positions()}
@@ -232,7 +232,7 @@ class TorchModule:
                 items = self._first_samples(seed, piece.shard.number, piece.lo, piece.hi)
                 chosen = [items[first : first + most] for first in range(0, len(items), most)]
                 kept = SampledBatches.of([self._fetch_first(some, where) for some in chosen], list(map(len, chosen)))
-            if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MOST_LOSS_BYTES:
+            if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MAX_LOSS_BYTES:
                 self._loss_batches[place] = kept
         return kept
 
@@ -246,7 +246,7 @@ class TorchModule:
         """How far the first clock differs from plain PyTorch, in words; BadTrainer if by more than the tolerance."""
         if isinf(self.tolerance):
             return ""
-        drawn = int(init_rng(seed).integers(MOST_SEEDS))
+        drawn = int(init_rng(seed).integers(MAX_SEEDS))
         return compare_first_clock(self, drawn, self._optimizers.trained, self._device)
 
     def pieces(self, seed: int) -> list[tuple[float, Any]]:

@@ -27,7 +27,7 @@ NONCE_BYTES = MAC_BYTES = 32
 SHORTEST_SECRET = 16
 _MESSAGE = struct.Struct("<4sBH")
 _MAGIC = b"AgH1"
-_MOST_BYTES = 1024
+_MAX_BYTES = 1024
 _NAME = re.compile(r"[A-Za-z0-9._:@/+-]{1,128}")
 
 
@@ -156,7 +156,7 @@ class Handshake:
 
     def _announced(self, data: bytes) -> tuple[_Step, int]:
         magic, code, length = _MESSAGE.unpack(data)
-        if magic != _MAGIC or length > _MOST_BYTES:
+        if magic != _MAGIC or length > _MAX_BYTES:
             raise Failure("received data that is not a handshake", Reason.MALFORMED)
         awaited = {_Step.HELLO} if self.peer is None else {_Step.PROOF}
         if self._expected is not None:

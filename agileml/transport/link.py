@@ -16,7 +16,7 @@ _GATHERED = 64
 """Pieces of memory per system call."""
 _TURN_BYTES = 16 << 20
 """Bytes that a link may move before it is the others' turn."""
-LEAST_GAIN = 64 << 10
+MIN_GAIN = 64 << 10
 """Bytes that a started frame has to gain within `stall_seconds`."""
 
 
@@ -163,8 +163,8 @@ class Link:
     def stalls(self, now: float, seconds: float) -> bool:
         """Whether a started frame has gained too little in this time. Call it regularly."""
         since, received = self._checked
-        if self.unfinished and self.received - received < LEAST_GAIN and now - since >= seconds:
+        if self.unfinished and self.received - received < MIN_GAIN and now - since >= seconds:
             return True
-        if not self.unfinished or self.received - received >= LEAST_GAIN:
+        if not self.unfinished or self.received - received >= MIN_GAIN:
             self._checked = (now, self.received)
         return False

@@ -45,7 +45,7 @@ SECONDS = 60.0
 DRAWN = 997
 """Times drawn for each worker before they repeat."""
 
-LEAST_GAIN = 1.5
+MIN_GAIN = 1.5
 """To reach with a = 1: how many times sooner than the best number with a proportional rate."""
 
 
@@ -154,7 +154,7 @@ def _goals(variance: float, courses: Courses, workers: int) -> list[str]:
     }
     goals = dict.fromkeys(rivals, 1.0)
     if variance == 1:
-        goals["the best k in proportion"] = LEAST_GAIN
+        goals["the best k in proportion"] = MIN_GAIN
     return [
         f"- a = {variance:g}: DBW is {rival / dbw:.2f} times as fast as {name} (to reach: {goals[name]:g})"
         for name, rival in rivals.items()

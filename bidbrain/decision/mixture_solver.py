@@ -15,7 +15,7 @@ from math import floor, inf
 
 _SAME = 1e-9
 _QUOTA_PRICES = (0.1, 0.3, 1.0, 3.0, 10.0)
-_MOST_LIMITED = 6
+_MAX_LIMITED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
         frontiers += [frontier(terms, price * usual) for price in _QUOTA_PRICES]
     kept = _kept(terms)
     for count in range(1, len(limited)):
-        for left_out in combinations(limited, count) if len(limited) <= _MOST_LIMITED else ():
+        for left_out in combinations(limited, count) if len(limited) <= _MAX_LIMITED else ():
             kinds = (replace(kind, most=kept[j]) if j in left_out else kind for j, kind in enumerate(terms.kinds))
             frontiers.append(frontier(replace(terms, kinds=tuple(kinds))))
     return tuple(MixtureCurve(terms, tuple(corners)) for corners in frontiers)

@@ -129,7 +129,7 @@ def _within_budget_left(
     return schedule
 
 
-_MOST_OF_STAYING = 0.99
+_MAX_OF_STAYING = 0.99
 """Machines are exchanged if that costs, or takes, less than this share of keeping them."""
 _COMPARE_EVERY = 5 * MINUTE
 """How often the prices of the kinds are compared."""
@@ -214,8 +214,8 @@ class Mixed:
         # All machines stand still while some leave and others join.
         stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
         if self.mixing.aim is Aim.LEAST_COST:
-            return stay if stay.usd * _MOST_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd else new
-        return stay if stay.hours * _MOST_OF_STAYING <= new.hours + terms.change_hours else new
+            return stay if stay.usd * _MAX_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd else new
+        return stay if stay.hours * _MAX_OF_STAYING <= new.hours + terms.change_hours else new
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
         """The strategy's decision for one kind. Machines that only the first phase needs are rented separately,

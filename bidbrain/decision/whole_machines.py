@@ -18,7 +18,7 @@ from bidbrain.arrays import Floats, Ints
 from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.gavel.lp import SolverFailed
 
-_MOST_NODES = (2_000, 20_000)
+_MAX_NODES = (2_000, 20_000)
 """More only if nothing was found. Plans are made again by other processes, and must be the same: a limit of time would
 depend on the computer."""
 _OPTIONS: dict[str, float | bool] = {
@@ -68,7 +68,7 @@ class IntegerProgram:
             known.col_value = start
             known.value_valid = True
             solver.setSolution(known)
-        for nodes in _MOST_NODES:
+        for nodes in _MAX_NODES:
             solver.setOptionValue("mip_max_nodes", nodes)
             solver.run()
             status, solution = solver.getModelStatus(), solver.getSolution()
@@ -97,7 +97,7 @@ class IntegerProgram:
 _ROUNDING = 1e-6
 _KEPT = 64
 """A plan divides the same quotas several times: in other orders of jobs, and again with forecasts."""
-_MOST_EXACT = 6
+_MAX_EXACT = 6
 """For more jobs, only some sums of smallest shares are made as large as possible: of the smallest, of the two smallest,
 of all, and then of all but the largest, which makes that one as small as possible."""
 
@@ -140,7 +140,7 @@ def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) 
         return None
     # How many of the smallest shares each step raises together.
     jobs = len(claims)
-    for count in range(1, jobs + 1) if jobs <= _MOST_EXACT else (1, 2, jobs, jobs - 1):
+    for count in range(1, jobs + 1) if jobs <= _MAX_EXACT else (1, 2, jobs, jobs - 1):
         best = division.raise_smallest(shares, count, best)
     # Far smaller than any share: of equally good divisions, the one with the fewest machines.
     gain = {column: -1e-6 for counts in division.counts for column in counts.values()}

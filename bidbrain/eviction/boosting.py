@@ -15,7 +15,7 @@ from bidbrain.arrays import Floats
 
 Codes = NDArray[np.intp]
 
-_LEAST_CURVATURE = 1e-6
+_MIN_CURVATURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def logistic(odds: Floats) -> Floats:
 
 def log_odds(probability: Floats) -> Floats:
     """Converts a probability to log-odds, finite at 0 and 1."""
-    inside = np.clip(probability, _LEAST_CURVATURE, 1 - _LEAST_CURVATURE)
+    inside = np.clip(probability, _MIN_CURVATURE, 1 - _MIN_CURVATURE)
     odds: Floats = np.log(inside / (1 - inside))
     return odds
 
@@ -93,7 +93,7 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
     for _ in range(shape.trees):
         probability = logistic(odds)
         gradient = (probability - outcomes) * weights
-        curvature = np.maximum(probability * (1 - probability), _LEAST_CURVATURE) * weights
+        curvature = np.maximum(probability * (1 - probability), _MIN_CURVATURE) * weights
         rows = np.flatnonzero(rng.random(len(data)) < shape.rows)
         features = np.sort(rng.permutation(len(codes))[: max(1, round(shape.features * len(codes)))])
         tree = _grow(codes[np.ix_(features, rows)], gradient[rows], curvature[rows], shape)

@@ -22,12 +22,12 @@ CrossingMethod = Literal["present", "own share", "pooled share"]
 
 
 # More rows hardly improve the prediction, and an answer at the terminal may take a second.
-_MOST_ROWS = 12_000
+_MAX_ROWS = 12_000
 # The first starts of a history have too little past for their features.
 _WARM_UP = 12 * HOUR
 _HELD_OUT = 0.25
 # With fewer crossings than fill this many windows, a model of when they come is not fitted.
-_LEAST_CROSSED_WINDOWS = 20
+_MIN_CROSSED_WINDOWS = 20
 # Predictions within this distance in log-odds count as alike: 0.5 and 0.62, or 0.05 and 0.08.
 _SAME_LOG_ODDS = 0.5
 
@@ -59,7 +59,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     share."""
     own, pooled = panel.shares(until)
     plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
-    if panel.crossings(until) < _LEAST_CROSSED_WINDOWS * panel.starts_per_window:
+    if panel.crossings(until) < _MIN_CROSSED_WINDOWS * panel.starts_per_window:
         return replace(plain, reason="too few crossings in these markets to fit a model")
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
@@ -110,8 +110,8 @@ def brier(predicted: Floats, rows: PanelRows) -> float:
 def _sample(crossed: Bools, rng: np.random.Generator) -> tuple[Ints, Floats]:
     """Rows to fit: all crossings where they are rare, and a sample of the rest; weights restore the proportion."""
     yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
-    some_yes = rng.permutation(yes)[: _MOST_ROWS // 2]
-    some_no = rng.permutation(no)[: _MOST_ROWS - some_yes.size]
+    some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
+    some_no = rng.permutation(no)[: _MAX_ROWS - some_yes.size]
     weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
     chosen = np.sort(np.concatenate((some_yes, some_no)))
     return chosen, weights[chosen]

@@ -80,11 +80,11 @@ _FADING = (0.25, 0.125)
 _FADING_MODEL_LOSS = 0.9
 """A model with a half-life must lower the loss to this share."""
 _HALF_LIFE = 14 * DAY
-_LEAST_NEAR = 12
+_MIN_NEAR = 12
 _SAME_LEVEL = 1e-6
-_LEAST_WEIGHT = 1e-9
+_MIN_WEIGHT = 1e-9
 _WIDEST, _NARROWEST = 4.0, 0.9
-_LEAST_WIDTH = 1e-3
+_MIN_WIDTH = 1e-3
 _NORMAL_HIGH = 1.2815515655446004
 
 
@@ -156,10 +156,10 @@ def _for_level(seen: PastOutcomes, model: _OutcomeModel, levels: Floats) -> tupl
     if model.nearest == 1.0:
         return values, np.ones_like(apart)
     # Weights of a Gaussian kernel that reaches as far as the nearest windows do.
-    least = max(round(model.nearest * apart.shape[1]), min(_LEAST_NEAR, apart.shape[1] - 1))
+    least = max(round(model.nearest * apart.shape[1]), min(_MIN_NEAR, apart.shape[1] - 1))
     reach = np.partition(apart, least, axis=1)[:, least][:, None]
     weights: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
-    return values, np.maximum(weights, _LEAST_WEIGHT)
+    return values, np.maximum(weights, _MIN_WEIGHT)
 
 
 def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
@@ -167,7 +167,7 @@ def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
     values, weights = _for_level(seen, model, seen.levels)
     apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
     others = apart >= min(seen.length, float(np.median(apart)))
-    return _quantiles(values, weights * others * np.maximum(0.5 ** (apart / model.half_life), _LEAST_WEIGHT))
+    return _quantiles(values, weights * others * np.maximum(0.5 ** (apart / model.half_life), _MIN_WEIGHT))
 
 
 def _quantiles(values: Floats, weights: Floats) -> Floats:
@@ -191,7 +191,7 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
     """By which factors the distances from the median to P10 and to P90 must grow to leave out a tenth on each side."""
     low, middle, high = predicted.T
     count = seen.independent
-    floor = _LEAST_WIDTH * np.maximum(np.abs(middle), 1e-9)
+    floor = _MIN_WIDTH * np.maximum(np.abs(middle), 1e-9)
     # As many windows as fit one after the other are known; a quantile of few values needs more room.
     share = min(HIGH * (1 + 1 / count), 1.0)
     few = float(stdtrit(max(count - 1, 1), HIGH)) * sqrt(1 + 1 / count) / _NORMAL_HIGH
@@ -202,7 +202,7 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
     return float(np.clip(below, _NARROWEST, _WIDEST)), float(np.clip(above, _NARROWEST, _WIDEST))
 
 
-_LEAST_APART = 4
+_MIN_APART = 4
 """Fewer plays that do not overlap tell too little."""
 _MATTERS, _SAME = 0.01, 0.005
 """The shares of the cost, or of the time, by which plays are clearly better, and by which they count as equal."""
@@ -226,7 +226,7 @@ def is_better(new: Trials, old: Trials) -> bool:
     """Whether `new` is clearly cheaper or clearly faster than `old`, and neither more expensive nor slower."""
     both = [(new.played[start], old.played[start]) for start in new.played if start in old.played]
     apart = min(len(both), new.span / max(max(mine.hours, other.hours) for mine, other in both))
-    if apart < _LEAST_APART or any(not mine.finished and other.finished for mine, other in both):
+    if apart < _MIN_APART or any(not mine.finished and other.finished for mine, other in both):
         return False
     usd, most_usd = _change([mine.usd for mine, _ in both], [other.usd for _, other in both], apart)
     hours, most_hours = _change([mine.hours for mine, _ in both], [other.hours for _, other in both], apart)

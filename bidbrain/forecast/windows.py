@@ -23,8 +23,8 @@ from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
-MOST_WINDOWS = 192
-LEAST_WINDOWS = 32
+MAX_WINDOWS = 192
+MIN_WINDOWS = 32
 """The fewest windows, unless the trials alone take as many decisions as may be taken; fewer for a job so long that they
 would mostly overlap."""
 
@@ -35,7 +35,7 @@ _OVERLAPPING, _FEWEST = 4, 8
 """How many windows of a long job may hold the same hour, and the fewest windows."""
 _CLEAR_EXCESS = 1.5
 """Plays leave no doubt that a job costs more than some dollars if all of them cost more than this multiple."""
-_MOST_LUCK = 5.0
+_MAX_LUCK = 5.0
 _GOLDEN = (sqrt(5) - 1) / 2
 _PLASTIC = 0.7548776662466927
 """With its square, it spreads points evenly over a square (Roberts' sequence)."""
@@ -75,7 +75,7 @@ class PastMarket:
     @cached_property
     def histories(self) -> Mapping[Market, PriceSeries]:
         """The histories of the job's markets, continued by their beginning for as long as a job may take."""
-        times = self.job.times.drawn(_MOST_LUCK)
+        times = self.job.times.drawn(_MAX_LUCK)
         tail = self.job.longest + times.order + times.ending + 2 * HOUR
         return {
             offer.market: _continued(self.past.histories[offer.market], self.first, self.past.now, tail)
@@ -195,9 +195,9 @@ def plays(market: PastMarket) -> list[Played]:
         end = market.past.now
     each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
     affordable = market.job.most_decisions / each
-    usual = _TRIALS if affordable <= _TRIALS else LEAST_WINDOWS
+    usual = _TRIALS if affordable <= _TRIALS else MIN_WINDOWS
     least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, usual))
-    count = int(np.clip(affordable, least, MOST_WINDOWS))
+    count = int(np.clip(affordable, least, MAX_WINDOWS))
     if count <= _TRIALS:
         # All trials, or every second one; either all of them have been played, or only the first ones.
         part = _EACH_FIRST // 2 if count == _FEWEST else 1
@@ -218,7 +218,7 @@ def trials(market: PastMarket) -> list[tuple[Played, int]]:
     """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
     trials = [market.play(start, number) for number, start in _trial_starts(market)[::_EACH_FIRST]]
     each = sum(decisions for _, decisions in trials) / len(trials)
-    if each * LEAST_WINDOWS < market.job.most_decisions:
+    if each * MIN_WINDOWS < market.job.most_decisions:
         trials += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
     return trials
 

@@ -15,11 +15,11 @@ from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.workload import Throughputs
 
-_MOST_RANKS = 8
+_MAX_RANKS = 8
 _ROUNDS = 200
 _CONVERGED = 1e-7
 # Unexplained variance below this share counts as rounding; keeps the solves from being singular.
-_LEAST_NOISE = 1e-9
+_MIN_NOISE = 1e-9
 
 
 class BadFingerprint(BidBrainError):
@@ -55,7 +55,7 @@ def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
     """
     references = _checked(references, measured)
     gaps = np.isnan(measured)
-    ranks = range(min(_MOST_RANKS, references.shape[0] - 2) + 1)
+    ranks = range(min(_MAX_RANKS, references.shape[0] - 2) + 1)
     errors = _left_out_errors(references, ~gaps, ranks)
     rank = int(errors.argmin())
     values = _model(references, rank).completed(measured)
@@ -108,7 +108,7 @@ def _spectrum(centered: Floats) -> tuple[Floats, Floats]:
 def _truncated(mean: Floats, variances: Floats, directions: Floats, rank: int) -> LowRankModel:
     total = float(variances.sum())
     noise = float(variances[rank:].sum()) / max(1, mean.size - rank)
-    noise = max(noise, _LEAST_NOISE * total)
+    noise = max(noise, _MIN_NOISE * total)
     kept = np.sqrt(np.maximum(variances[:rank] - noise, 0.0))
     return LowRankModel(mean, directions[:rank].T * kept, noise)
 

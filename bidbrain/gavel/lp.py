@@ -18,7 +18,7 @@ BASIC, AT_LOWER, AT_UPPER = HighsBasisStatus.kBasic, HighsBasisStatus.kLower, Hi
 _SMALLEST_ENTRY = 1e-12
 _TOLERANCE = 1e-9
 _VIOLATION_TOLERANCE = 1e-7
-_LEAST_GAIN_TO_ENTER = 1e-8
+_MIN_GAIN_TO_ENTER = 1e-8
 _DUAL_SIMPLEX, _PRIMAL_SIMPLEX = 1, 4
 _OPTIONS: dict[str, str | float | int] = {
     # The programs here are small or start from a basis: presolve costs more than it saves.
@@ -226,7 +226,7 @@ class GrowingSolver:
             solution = self._solver.optimum()
             lost = np.bincount(self._column, self._value * solution.prices[self._row], len(self._gain))
             worth = np.where(self._place < 0, self._gain - lost, 0.0)
-            wanted = np.flatnonzero(worth > _LEAST_GAIN_TO_ENTER)
+            wanted = np.flatnonzero(worth > _MIN_GAIN_TO_ENTER)
             if not len(wanted):
                 x = np.zeros(len(self._gain))
                 x[self._inside] = solution.x

@@ -12,7 +12,7 @@ from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import Cluster, Entity
 
-_MOST_ROUNDS = 10_000_000
+_MAX_ROUNDS = 10_000_000
 
 
 # Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator splits the
@@ -155,12 +155,12 @@ class ClusterSimulation:
             raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
         # An implausible number of rounds: the input must be wrong.
         rounds = self.workload.alone_seconds() / self.settings.round_seconds
-        endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MOST_ROUNDS))
+        endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MAX_ROUNDS))
         if endless.size:
             m = int(endless[0])
             raise BadWorkload(
                 f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.settings.round_seconds:g} s where"
-                f" it is fastest, more than {_MOST_ROUNDS:,}; use fewer steps or longer rounds"
+                f" it is fastest, more than {_MAX_ROUNDS:,}; use fewer steps or longer rounds"
             )
         fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
         stuck = np.flatnonzero(~fits.any(axis=1))

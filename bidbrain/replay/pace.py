@@ -21,7 +21,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR, usd_text
 MARGIN = 0.005
 """Fraction of run time by which the strategy must be faster in the past, since a later span differs a little."""
 HIGHEST_SHARE = 2.0
-MOST_STARTS = 24
+MAX_STARTS = 24
 _HALVINGS = 8
 _ROUNDING = 1e-9
 
@@ -35,7 +35,7 @@ class PastJobs:
 
     hours: tuple[float, ...]
     most_nu: float
-    starts: int = MOST_STARTS
+    starts: int = MAX_STARTS
 
     def price_of_time(
         self, known: StrategyInputs, make: Callable[[float], Strategy], rival: Strategy

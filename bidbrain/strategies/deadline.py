@@ -33,7 +33,7 @@ from pricing_data.units import HOUR, MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
 _STEP: Final = 10 * MINUTE
-_FEWEST_STEPS, _MOST_STEPS = 48, 288
+_FEWEST_STEPS, _MAX_STEPS = 48, 288
 # In steps of the spot price. A plan treats estimated rates as true, which makes waiting and spot look better than they
 # are; decision 4 has the figures for other margins, per trace set.
 HOPE_MARGIN: Final = 0.125
@@ -72,7 +72,7 @@ class DeadlineStrategy:
 
     def __init__(self, terms: DeadlineTerms, prior: Prior = PUBLIC_PRIOR, margin: float = HOPE_MARGIN) -> None:
         self.terms, self.prior = terms, prior
-        self.step = max(-(-terms.work // _MOST_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
+        self.step = max(-(-terms.work // _MAX_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
         # Slack beyond half of the work is never scarce: a job with more slack may wait.
         self._grid = PlanGrid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)

@@ -29,7 +29,7 @@ SIDE_STRENGTH: Final = 5.0
 AGE_STRENGTH: Final = 10.0
 # Factors are rounded to powers of this, so that a few dozen plans serve every market at every time.
 FACTOR_STEP: Final = 1.5
-MOST_STEPS: Final = 5
+MAX_STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def outlook(up: Bools, gap: int, prior: Prior) -> SpellOutlook:
     forget = 0.5 ** (gap / HALF_LIFE)
     factors = [_factors(up == bool(side), age_class, gap, prior.rates()[side], forget) for side in (0, 1)]
     steps = np.rint(np.log(np.concatenate(factors)) / np.log(FACTOR_STEP)).astype(np.int64)
-    return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MOST_STEPS, MOST_STEPS).T)
+    return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MAX_STEPS, MAX_STEPS).T)
 
 
 def spell_ages(up: Bools, gap: int) -> Ints:

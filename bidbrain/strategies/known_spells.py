@@ -18,7 +18,7 @@ from scipy.special import gammaincinv
 from bidbrain.arrays import Bools
 from bidbrain.eviction.hazard import UNRECORDED, Hazard
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, MOST_STEPS, PUBLIC_PRIOR, SpotSpell, outlook
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, MAX_STEPS, PUBLIC_PRIOR, SpotSpell, outlook
 from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.availability import AvailabilitySpan
 from pricing_data.market import Market
@@ -28,7 +28,7 @@ from pricing_data.units import DAY, HOUR, MINUTE
 STRENGTH: Final = 10.0
 """How alike zones are: `python -m bench.deadline_prior` prints how likely its traces are by strength."""
 HALF_LIFE: Final = 7 * DAY
-MOST_UNSEEN: Final = 90 * MINUTE
+MAX_UNSEEN: Final = 90 * MINUTE
 """Looks further apart than this do not say what was between them."""
 
 
@@ -52,7 +52,7 @@ class KnownSpells:
         endings, expected = [0.0, 0.0], [0.0, 0.0]
         begun = looks[0][0]
         for (at, up, lasts), (later, then, _) in pairwise(looks):
-            if not lasts and later - at > MOST_UNSEEN:
+            if not lasts and later - at > MAX_UNSEEN:
                 begun = later
                 continue
             weight, side = 0.5 ** ((now - later) / HALF_LIFE), int(up)
@@ -111,7 +111,7 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
         endings = STRENGTH + sum(spells.endings[side] for spells in seen)
         expected = STRENGTH + sum(spells.expected[side] for spells in seen)
         step = round(log(endings / expected, FACTOR_STEP))
-        steps += [min(max(step, -MOST_STEPS), MOST_STEPS)] * 2
+        steps += [min(max(step, -MAX_STEPS), MAX_STEPS)] * 2
     age_class = int(np.searchsorted(AGES, round(age * HOUR), side="right")) - 1
     return SpotSpell(age_class + CLASSES * up, tuple(steps))
 
@@ -128,7 +128,7 @@ def known_spells(spans: Iterable[AvailabilitySpan], now: int) -> dict[Market, Kn
 # Endings per hour of a market where spot comes and goes as in the records of the prior.
 _USUAL_RATE: Final = 0.4
 _PUBLISHED_WEIGHT: Final = 1.0
-_MOST_SHIFT: Final = 4.0
+_MAX_SHIFT: Final = 4.0
 _ROUNDING: Final = 1e-9
 
 
@@ -138,7 +138,7 @@ def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
     if hazard.kind == "observed":
         return known.with_endings(rate * hazard.effective_hours, _USUAL_RATE * hazard.effective_hours)
     usual = UNRECORDED.evictions / UNRECORDED.hours if hazard.kind == "prior" else _USUAL_RATE
-    shift = min(max(usual / rate, 1 / _MOST_SHIFT), _MOST_SHIFT)
+    shift = min(max(usual / rate, 1 / _MAX_SHIFT), _MAX_SHIFT)
     return known if abs(shift - 1) < _ROUNDING else known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
 
 

@@ -28,7 +28,7 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 POOLS = 2
 MARGIN = 0.02
 """Pools share the room, and are kept, while their price of work is at most this fraction above the lowest."""
-MOST_UNEQUAL = 2.0
+MAX_UNEQUAL = 2.0
 """Machines of the pools that share the room are at most this much faster or slower than those of the cheapest one."""
 TIME_VALUE = 1.0
 """Value of an hour of a machine's time, as a multiple of its price."""
@@ -161,7 +161,7 @@ class PriceCapacity:
         Where a job limits the number of its machines, much slower ones could not do their share."""
         near = [offer for cost, offer in ranked if cost <= ranked[0][0] * (1 + self.margin)]
         near = [offer for offer in near if offer.nu * self.pools <= most_nu] or near
-        slowest, fastest = near[0].nu / MOST_UNEQUAL, near[0].nu * MOST_UNEQUAL
+        slowest, fastest = near[0].nu / MAX_UNEQUAL, near[0].nu * MAX_UNEQUAL
         return [offer for offer in near if slowest <= offer.nu <= fastest][: self.pools]
 
     def _reason(self, ranked: list[tuple[float, Offer]], rents: list[Rent], leaving: list[Holding]) -> str:

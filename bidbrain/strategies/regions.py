@@ -20,14 +20,14 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.strategies.regions_knowledge import HAZARDS, Known
-from bidbrain.strategies.regions_plan import MOST_STEPS, PlacePrices, PlanTerms, RegionsPlan
+from bidbrain.strategies.regions_plan import MAX_STEPS, PlacePrices, PlanTerms, RegionsPlan
 from pricing_data.series import Ints
 from pricing_data.units import usd_text
 
 STAY: Final = "stay"
 START: Final = "start"
 WAIT: Final = "wait"
-MOST_PLACES: Final = 6
+MAX_PLACES: Final = 6
 """Places in a plan: the cheapest, and where the checkpoint is."""
 MOVE_HURDLE: Final = 0.5
 """A move must save this share of what its start costs."""
@@ -117,7 +117,7 @@ class ZoneOutlook:
 class RegionsStrategy:
     """Decides for one job. A plan serves until knowledge changes, the checkpoint moves, or it is some hours old."""
 
-    def __init__(self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True, steps: int = MOST_STEPS) -> None:
+    def __init__(self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True, steps: int = MAX_STEPS) -> None:
         self._plan_hours, self._heeds_changes, self._steps = plan_hours, heeds_changes, steps
         self._key: tuple[int, int, int | None] | None = None
         self._planned_by: PlannedPlaces | None = None
@@ -151,7 +151,7 @@ class RegionsStrategy:
 
     def _planned(self, at: RegionsSituation) -> "PlannedPlaces":
         # Where all regions are in the plan, it serves wherever the checkpoint is.
-        whole = not self._heeds_changes and len(set(at.regions)) <= MOST_PLACES
+        whole = not self._heeds_changes and len(set(at.regions)) <= MAX_PLACES
         home = None if whole else at.home
         key = (at.known.changes if self._heeds_changes else 0, int(at.now / self._plan_hours), home)
         if self._planned_by is None or key != self._key:
@@ -254,7 +254,7 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     returns = HAZARDS[False].rate(np.clip(ages, 0.3, 3.0)) * factors[0] * (1 - chances)
     usd, losses = np.bincount(region, at.spot * usable) / count, np.bincount(region, factors[1] * usable) / count
     up = 1 - np.exp(np.bincount(region, usable * np.log(1 - 0.98 * chances)))
-    kept: list[int] = np.argsort(usd, kind="stable")[:MOST_PLACES].tolist()
+    kept: list[int] = np.argsort(usd, kind="stable")[:MAX_PLACES].tolist()
     if at.home is not None and region[at.home] not in kept:
         kept[-1] = int(region[at.home])
     place = np.full(count.size, len(kept) - 1)

@@ -23,7 +23,7 @@ from bidbrain.arrays import Floats
 from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.series import Ints
 
-MOST_STEPS: Final = 110
+MAX_STEPS: Final = 110
 YOUNG: Final = 1.5
 """Until this age, in hours, a machine counts as young."""
 _OLD_UNTIL: Final = 12.0
@@ -55,7 +55,7 @@ class PlanTerms:
 class RegionsPlan:
     """Expected dollars to the end of a job, for any work and slack up to those of its terms."""
 
-    def __init__(self, terms: PlanTerms, most_steps: int = MOST_STEPS) -> None:
+    def __init__(self, terms: PlanTerms, most_steps: int = MAX_STEPS) -> None:
         self.on_demand, work = terms.on_demand, terms.work
         self._step = max(terms.delay, (work + terms.slack) / most_steps, 1e-3)
         # More slack than this is never scarce.

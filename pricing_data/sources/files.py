@@ -32,7 +32,7 @@ from pricing_data.units import LATEST, format_time, parse_time, parse_usd
 _CHUNK = 1 << 20
 _BLOCK = 8 << 20
 # A block of shorter lines is cut into several, so that its rows fit into memory as well as its bytes do.
-_MOST_LINES = 1 << 17
+_MAX_LINES = 1 << 17
 _LONGEST_LINE = 1 << 20
 _TOO_LONG = b"\x00line too long\x00"
 # A JSON document takes about ten times its size in memory.
@@ -116,12 +116,12 @@ def _document(first: bytes, chunks: Iterator[bytes]) -> bytes:
 
 
 def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Blocks of lines in parts of at most `_MOST_LINES` lines."""
+    """Blocks of lines in parts of at most `_MAX_LINES` lines."""
     for block in blocks:
-        if block.count(b"\n") <= _MOST_LINES:
+        if block.count(b"\n") <= _MAX_LINES:
             yield block
         else:
-            ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[_MOST_LINES - 1 :: _MOST_LINES] + 1
+            ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[_MAX_LINES - 1 :: _MAX_LINES] + 1
             yield from (block[start:end] for start, end in pairwise([0, *ends.tolist(), len(block)]) if end > start)
         del block
 

@@ -27,7 +27,7 @@ from pricing_data.units import (
     EARLIEST,
     HOUR,
     LATEST,
-    MOST_USD_PER_HOUR,
+    MAX_USD_PER_HOUR,
     NANOS_PER_DOLLAR,
     format_time,
     parse_time,
@@ -215,7 +215,7 @@ RowMask = NDArray[np.bool_]
 
 _NAMES = ("cloud", "region", "zone", "instance_type", "product")
 # Parsing fewer rows than this one by one is faster than casting again.
-_LEAST_BISECTED = 32
+_MIN_BISECTED = 32
 
 
 def price_columns(block: bytes, columns: tuple[str, ...], latest: int) -> tuple[PriceBatch, list[int]] | None:
@@ -233,7 +233,7 @@ def price_columns(block: bytes, columns: tuple[str, ...], latest: int) -> tuple[
     prices, price_ok = _cast(table.column("spot_price"), _to_nanos)
     markets, codes = _markets(table)
     ok = time_ok & price_ok & (codes >= 0) & (times >= EARLIEST) & (times <= latest)
-    ok &= (prices > 0) & (prices <= MOST_USD_PER_HOUR * NANOS_PER_DOLLAR)
+    ok &= (prices > 0) & (prices <= MAX_USD_PER_HOUR * NANOS_PER_DOLLAR)
     return PriceBatch(markets, codes[ok], times[ok], prices[ok]), np.flatnonzero(~ok).tolist()
 
 
@@ -276,7 +276,7 @@ def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple
         except pa.ArrowInvalid:
             # One bad cell fails the whole array: bisect until few cells remain with it.
             middle = (start + end) // 2
-            parts += [(start, middle), (middle, end)] if end - start > _LEAST_BISECTED else []
+            parts += [(start, middle), (middle, end)] if end - start > _MIN_BISECTED else []
     return numbers, ok
 
 

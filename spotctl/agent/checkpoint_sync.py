@@ -18,7 +18,7 @@ from spotctl.agent.task import CheckpointPolicy, NodeTask
 _NUMBERS_PER_START = 10**6
 """Numbers reserved for the copies of one start of the program."""
 
-_LEAST_SECONDS = 1.0
+_MIN_SECONDS = 1.0
 """The shortest interval between checkpoints: even a cheap copy takes some looks."""
 
 
@@ -88,6 +88,6 @@ class CheckpointSync:
         """Derives the interval from the cost of a checkpoint, and writes it for the program."""
         policy = self._policy
         mean_life = inf if policy.life is None else policy.life
-        self._every = policy.every or max(best_interval(cost, mean_life, policy.longest), _LEAST_SECONDS)
+        self._every = policy.every or max(best_interval(cost, mean_life, policy.longest), _MIN_SECONDS)
         CheckpointPlan(self._every, cost).write(self._plan)
         return self._every

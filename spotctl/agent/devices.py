@@ -1,11 +1,11 @@
-"""The graphics cards of this machine."""
+"""The GPUs of this machine."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 PROCESSES_VARIABLE = "SPOTCTL_NPROC_PER_NODE"
-"""Processes of a distributed program on a machine: one for each graphics card, or one."""
+"""Processes of a distributed program on a machine: one for each GPU, or one."""
 
 _CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """The folders in which NVIDIA's toolkit describes a container's needs."""
@@ -13,16 +13,16 @@ _CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _NVIDIA, _AMD = re.compile(r"nvidia\d+"), re.compile(r"renderD\d+")
 
 
-def cards(devices: Path = Path("/dev")) -> int:
-    """How many there are: NVIDIA's driver has a device for each card, and AMD's for each card that can compute."""
+def gpus(devices: Path = Path("/dev")) -> int:
+    """How many there are: NVIDIA's driver has a device for each GPU, and AMD's for each GPU that can compute."""
     nvidia = sum(1 for path in devices.glob("nvidia*") if _NVIDIA.fullmatch(path.name))
     amd = sum(1 for path in devices.glob("dri/*") if _AMD.fullmatch(path.name)) if (devices / "kfd").exists() else 0
     return nvidia or amd
 
 
 def container_options(devices: Path = Path("/dev"), described: Sequence[Path] = _CDI) -> list[str]:
-    """podman's options that give a container the cards: as NVIDIA's toolkit describes them, or their devices alone."""
-    if not cards(devices):
+    """podman's options that give a container the GPUs: as NVIDIA's toolkit describes them, or their devices alone."""
+    if not gpus(devices):
         return []
     if (devices / "nvidiactl").exists() and any(list(folder.glob("nvidia*")) for folder in described):
         return ["--device=nvidia.com/gpu=all"]

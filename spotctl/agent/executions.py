@@ -15,7 +15,7 @@ from spotctl.agent.files import read_chunk
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import surroundings_of
 
-MOST_RUNNING = 16
+MAX_RUNNING = 16
 CHUNK = 1 << 17
 """Bytes of either stream in one answer."""
 
@@ -45,8 +45,8 @@ class Executions:
 
     def start(self, connection: int, command: tuple[str, ...], payload: Payload | None) -> int:
         """Starts a command in the folder and the environment of the payload; returns its number for `read`."""
-        if sum(execution.code is None for execution in self._all.values()) >= MOST_RUNNING:
-            raise BrokenProtocol(f"{MOST_RUNNING} commands are already running; wait for one of them to end")
+        if sum(execution.code is None for execution in self._all.values()) >= MAX_RUNNING:
+            raise BrokenProtocol(f"{MAX_RUNNING} commands are already running; wait for one of them to end")
         if not command:
             raise BrokenProtocol("exec needs a command")
         surroundings = surroundings_of(self._machine, os.getpid(), "" if payload is None else payload.folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from spotctl.agent.errors import BrokenFrame, LinkLost, LinkTimeout, MachineEnding, RequestRefused
-from spotctl.agent.wire import MOST_FRAME_BYTES, CallerHandshake, LinkFrameReader
+from spotctl.agent.wire import MAX_FRAME_BYTES, CallerHandshake, LinkFrameReader
 
 _CHUNK_BYTES = 1 << 16
 
@@ -37,7 +37,7 @@ class LinkClient:
         except BaseException:
             self.close()
             raise
-        self._reader.limit = MOST_FRAME_BYTES
+        self._reader.limit = MAX_FRAME_BYTES
 
     def call(self, operation: str, **arguments: object) -> dict[str, Any]:
         """The agent's answer.

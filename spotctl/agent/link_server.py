@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from spotctl.agent.errors import AgentError, BrokenFrame, MachineEnding, WrongSecret
-from spotctl.agent.wire import MOST_FRAME_BYTES, AgentHandshake, LinkFrameReader, Seal, refusal
+from spotctl.agent.wire import MAX_FRAME_BYTES, AgentHandshake, LinkFrameReader, Seal, refusal
 
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 HANDSHAKE_SECONDS = 5.0
 """A connection whose caller has not proved within this time that it knows the secret is closed."""
 
@@ -57,7 +57,7 @@ class _Connection:
             assert self._handshake is not None
             last, sending, receiving = self._handshake.finish(body)
             self._seals, self._handshake = (sending, receiving), None
-            self._reader.limit = MOST_FRAME_BYTES
+            self._reader.limit = MAX_FRAME_BYTES
             self.outgoing += last
             return
         sending, receiving = self._seals
@@ -120,7 +120,7 @@ class LinkServer:
             sock, _ = self._listener.accept()
         except OSError:
             return
-        if len(self._connections) >= MOST_CONNECTIONS and not self._make_room():
+        if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
             sock.close()
             return
         sock.setblocking(False)

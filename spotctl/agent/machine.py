@@ -28,11 +28,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spotctl.agent.card_use import CardWatch
 from spotctl.agent.command import RunningCommand
 from spotctl.agent.errors import BrokenProtocol, MachineEnding
 from spotctl.agent.executions import Executions
 from spotctl.agent.files import read_chunk, replace_json
+from spotctl.agent.gpu_use import GpuWatch
 from spotctl.agent.lease import FOLDER_VARIABLE, KINDS, LeaseGrantor
 from spotctl.agent.link_server import LinkServer
 from spotctl.agent.output_times import EVERY_SECONDS, OutputTimes, times_file
@@ -92,7 +92,7 @@ class MachineAgent:
         self._execs = Executions(settings.folder)
         self._output = settings.folder / "output"
         self._times = OutputTimes(self._output)
-        self._cards = CardWatch(settings.folder)
+        self._gpus = GpuWatch(settings.folder)
         self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.disconnect)
         self._lease_until, self._lease_end = settings.lease_until, time.monotonic() + settings.lease_seconds
         self._payload: Payload | None = None
@@ -125,7 +125,7 @@ class MachineAgent:
                 self._advance(starting=False)
         finally:
             self._execs.end()
-            self._cards.end()
+            self._gpus.end()
             if self._command is not None:
                 self._command.finish()
             self._server.close()
@@ -250,14 +250,14 @@ class MachineAgent:
         }
 
     def _status(self) -> dict[str, Any]:
-        name, cards = "" if self._payload is None else self._payload.name, self._cards.use()
+        name, gpus = "" if self._payload is None else self._payload.name, self._gpus.use()
         bytes_moved = traffic() if self._settings.counts_traffic else None
         return {
             "work": name,
             "exit_code": self._exit_code,
             "lease_until": self._lease_until,
             "notices": len(self._notices),
-            **({} if cards is None else {"cards": asdict(cards)}),
+            **({} if gpus is None else {"cards": asdict(gpus)}),
             **({} if bytes_moved is None else {"traffic": asdict(bytes_moved)}),
         }
 

@@ -23,7 +23,7 @@ from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.command import RunningCommand, after_setup
 from spotctl.agent.container import NO_CONTAINER, ensure_image
 from spotctl.agent.data_transfer import deliver, local_copy
-from spotctl.agent.devices import PROCESSES_VARIABLE, cards
+from spotctl.agent.devices import PROCESSES_VARIABLE, gpus
 from spotctl.agent.end_marks import note_ended
 from spotctl.agent.errors import AgentError, ContainerRefused
 from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
@@ -166,7 +166,7 @@ class CommandNode:
 
     def _variables(self) -> dict[str, str]:
         """The program's environment."""
-        processes = str(max(cards(), 1))
+        processes = str(max(gpus(), 1))
         variables = {**self._environment, PROCESSES_VARIABLE: processes, **self._task.environment, **_data(self._task)}
         if self._task.checkpoint is not None:
             every = CheckpointPlanReader(self._plan).every()

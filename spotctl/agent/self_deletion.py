@@ -21,7 +21,7 @@ from typing import Any
 
 METADATA_HOST = "169.254.169.254"
 
-MOST_PAUSE_SECONDS = 30
+MAX_PAUSE_SECONDS = 30
 CALL_SECONDS = 20
 
 
@@ -95,7 +95,7 @@ def delete_self(part: Mapping[str, Any], say: Callable[[str], None], seconds: fl
         if time.monotonic() + pause > give_up:
             return False
         time.sleep(pause)
-        pause = min(2 * pause, MOST_PAUSE_SECONDS)
+        pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
 
 if __name__ == "__main__":

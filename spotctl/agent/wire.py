@@ -21,17 +21,17 @@ from typing import Any
 from spotctl.agent.errors import BrokenFrame, WrongSecret
 
 VERSION = 1
-MOST_FRAME_BYTES = 1 << 20
-MOST_HANDSHAKE_BYTES = 1024
+MAX_FRAME_BYTES = 1 << 20
+MAX_HANDSHAKE_BYTES = 1024
 SECRET_BYTES = 32
 
 _LENGTH_BYTES, _MAC_BYTES = 4, 32
 
 
 def frame(body: bytes) -> bytes:
-    """A frame with this body. BrokenFrame: the body is longer than `MOST_FRAME_BYTES`."""
-    if len(body) > MOST_FRAME_BYTES:
-        raise BrokenFrame(f"a frame of {len(body)} bytes is longer than {MOST_FRAME_BYTES}")
+    """A frame with this body. BrokenFrame: the body is longer than `MAX_FRAME_BYTES`."""
+    if len(body) > MAX_FRAME_BYTES:
+        raise BrokenFrame(f"a frame of {len(body)} bytes is longer than {MAX_FRAME_BYTES}")
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
@@ -40,7 +40,7 @@ class LinkFrameReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self.limit = MOST_HANDSHAKE_BYTES
+        self.limit = MAX_HANDSHAKE_BYTES
 
     def feed(self, received: bytes) -> None:
         self._buffer += received

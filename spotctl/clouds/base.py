@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from pricing_data.market import Market
-from spotctl.agent.card_use import CardUse
+from spotctl.agent.gpu_use import GpuUse
 from spotctl.agent.payload import Payload
 from spotctl.agent.traffic import Traffic
 from spotctl.clouds.errors import NotFound
@@ -108,7 +108,7 @@ class Machine:
 
     The last five are what its agent says (`spotctl.clouds.link.with_status`), and a provider leaves them unset:
     when it will be evicted, the name of the payload it was last given, that payload's exit code (negative: the signal
-    that ended it; None: it has not ended), how busy its graphics cards are, and what it has received and sent.
+    that ended it; None: it has not ended), how busy its GPUs are, and what it has received and sent.
     """
 
     id: str
@@ -123,7 +123,7 @@ class Machine:
     warned_until: int | None = None
     work: str = ""
     exit_code: int | None = None
-    cards: CardUse | None = None
+    gpus: GpuUse | None = None
     traffic: Traffic | None = None
 
 
@@ -142,7 +142,7 @@ class MachineStatus:
     """An agent's report: the payload that it was last given, how that ended, its lease, and its number of notices.
 
     `exit_code` is negative for the signal that ended the payload, and None until it has ended. `cards` is None where
-    nothing is known of graphics cards, and `traffic` where the machine's interfaces are not its own; both from an agent
+    nothing is known of GPUs, and `traffic` where the machine's interfaces are not its own; both from an agent
     of an earlier version.
     """
 
@@ -150,7 +150,7 @@ class MachineStatus:
     exit_code: int | None
     lease_until: int
     notices: int
-    cards: CardUse | None = None
+    gpus: GpuUse | None = None
     traffic: Traffic | None = None
 
 

@@ -48,7 +48,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 TIMEOUT_SECONDS = 5.0
-MOST_SKEW_SECONDS = 120.0
+MAX_SKEW_SECONDS = 120.0
 """Clouds reject requests signed five minutes off; leases go wrong well before that."""
 
 
@@ -62,7 +62,7 @@ def skew(cloud: str, date: str) -> Finding:
     """How far this computer's clock is from a cloud's, by the Date header of an answer that has just arrived."""
     behind = parsedate_to_datetime(date).timestamp() - time.time()
     detail = f"{abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} {cloud}"
-    if abs(behind) > MOST_SKEW_SECONDS:
+    if abs(behind) > MAX_SKEW_SECONDS:
         return Finding(cloud, "clock", Level.FAILS, detail, "set this computer's clock (timedatectl set-ntp true)")
     return Finding(cloud, "clock", Level.GOOD, detail)
 

@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from spotctl.agent.card_use import CardUse
 from spotctl.agent.errors import (
     AgentError,
     LinkLost,
@@ -26,6 +25,7 @@ from spotctl.agent.errors import (
     RequestRefused,
     WrongSecret,
 )
+from spotctl.agent.gpu_use import GpuUse
 from spotctl.agent.link_client import AgentAddress, LinkClient
 from spotctl.agent.payload import Payload
 from spotctl.agent.traffic import Traffic
@@ -90,10 +90,10 @@ class AgentLink:
 
     def status(self) -> MachineStatus:
         answer = self._call("status")
-        cards = CardUse(**answer["cards"]) if "cards" in answer else None
+        gpus = GpuUse(**answer["cards"]) if "cards" in answer else None
         traffic = Traffic(**answer["traffic"]) if "traffic" in answer else None
         work, code, until, notices = (answer[key] for key in ("work", "exit_code", "lease_until", "notices"))
-        return MachineStatus(work, code, until, notices, cards, traffic)
+        return MachineStatus(work, code, until, notices, gpus, traffic)
 
     def notify(self, kind: str, until: int, source: str) -> None:
         self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
@@ -200,7 +200,7 @@ def with_status(
     warned_until = min((notice.until for notice in notices if notice.kind == "evict"), default=None)
     state = machine.state if warned_until is None else MachineState.LEAVING
     reported = replace(machine, work=status.work, exit_code=status.exit_code)
-    return replace(reported, state=state, warned_until=warned_until, cards=status.cards, traffic=status.traffic)
+    return replace(reported, state=state, warned_until=warned_until, gpus=status.gpus, traffic=status.traffic)
 
 
 def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:

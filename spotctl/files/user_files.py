@@ -53,7 +53,7 @@ def starter_text() -> str:
     return files("spotctl.files.job").joinpath("starter_job.yaml").read_text("utf-8")
 
 
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _SECONDS = 60.0
 
 
@@ -72,8 +72,8 @@ def local_copy(name: str) -> Iterator[Path]:
                 answer.raise_for_status()
                 for chunk in answer.iter_bytes():
                     out.write(chunk)
-                    if out.tell() > _MOST_BYTES:
-                        raise BadInput(f"{name}: is larger than {_MOST_BYTES >> 20} MB")
+                    if out.tell() > _MAX_BYTES:
+                        raise BadInput(f"{name}: is larger than {_MAX_BYTES >> 20} MB")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise BadInput(f"{name}: cannot be downloaded: {error}") from error
         yield path

@@ -16,9 +16,9 @@ from spotctl.home.errors import BadRequest
 Loc = tuple[int | str, ...]
 """Where a part is: keys and positions from the top, such as `("resources", "regions", 0)`."""
 
-MOST_BYTES = 1_000_000
-MOST_LEVELS = 50
-MOST_PARTS = 20_000
+MAX_BYTES = 1_000_000
+MAX_LEVELS = 50
+MAX_PARTS = 20_000
 """Keys, values and list items, with aliases written out. A job file has about 60, a large scenario a few hundred."""
 
 
@@ -78,7 +78,7 @@ def read(path: Path) -> YamlFile:
     """Reads and parses a file; raises BadRequest if it is unreadable, too large or not YAML."""
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
         text = content.decode("utf-8")
     except OSError as error:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
@@ -89,8 +89,8 @@ def read(path: Path) -> YamlFile:
 
 def parse(text: str, path: Path) -> YamlFile:
     """Parses the text of a file; `path` is for error messages and need not exist."""
-    if len(text) > MOST_BYTES:
-        raise BadRequest(f"{path}: is larger than {MOST_BYTES / 1e6:g} MB; split it, or remove what is not needed")
+    if len(text) > MAX_BYTES:
+        raise BadRequest(f"{path}: is larger than {MAX_BYTES / 1e6:g} MB; split it, or remove what is not needed")
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -157,10 +157,10 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._parts += 1
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
-        if self._parts > MOST_PARTS:
-            raise _Unusable(event, f"has more than {MOST_PARTS:,} parts up to here; remove some")
-        if self._level > MOST_LEVELS:
-            raise _Unusable(event, f"is nested deeper than {MOST_LEVELS} levels; write it in fewer levels")
+        if self._parts > MAX_PARTS:
+            raise _Unusable(event, f"has more than {MAX_PARTS:,} parts up to here; remove some")
+        if self._level > MAX_LEVELS:
+            raise _Unusable(event, f"is nested deeper than {MAX_LEVELS} levels; write it in fewer levels")
         self._level += 1
         try:
             node: yaml.Node | None = super().compose_node(parent, index)
@@ -232,11 +232,11 @@ def _check_nodes(root: yaml.Node, loader: _Loader) -> None:
         for child in children:
             below, deep = size(child)
             parts, levels = parts + below, max(levels, deep + 1)
-        if parts > MOST_PARTS:
+        if parts > MAX_PARTS:
             why = "refers to itself" if parts == inf else f"expands to {parts:,.0f} parts"
             raise _Unusable(node, f"{why} through aliases; write it out without them")
-        if levels > MOST_LEVELS + 1:
-            raise _Unusable(node, f"is nested deeper than {MOST_LEVELS} levels through aliases; write it in fewer")
+        if levels > MAX_LEVELS + 1:
+            raise _Unusable(node, f"is nested deeper than {MAX_LEVELS} levels through aliases; write it in fewer")
         if isinstance(node, yaml.MappingNode):
             _refuse_repeated_key(node)
         elif isinstance(node, yaml.ScalarNode):

@@ -19,7 +19,7 @@ from spotctl.home.quotas import Quota, quotas_from
 
 FILE_NAME = "config.toml"
 _PREFIX = "SPOTCTL_"
-_MOST_WORKERS = 64
+_MAX_WORKERS = 64
 T = TypeVar("T")
 
 
@@ -112,8 +112,8 @@ def _changed(settings: Settings, name: str, value: object) -> Settings:
 
 def _workers(value: object) -> int:
     text = str(value)
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MOST_WORKERS:
-        raise ValueError(f"a whole number from 1 to {_MOST_WORKERS}")
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MAX_WORKERS:
+        raise ValueError(f"a whole number from 1 to {_MAX_WORKERS}")
     return int(text)
 
 

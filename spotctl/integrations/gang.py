@@ -23,7 +23,7 @@ from pathlib import Path
 from agileml.errors import AgileMLError, BadInput
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import TcpAddress, parse_host_port
-from spotctl.agent.devices import cards
+from spotctl.agent.devices import gpus
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import LeaseHolder, LeaseNotice
 from spotctl.agent.processes import MARK
@@ -197,7 +197,7 @@ def settings_of(options: argparse.Namespace, environment: Mapping[str, str]) -> 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spotctl.integrations.gang", description=__doc__)
-    parser.add_argument("--nproc-per-node", default=str(max(cards(), 1)), help="as of torchrun; one per graphics card")
+    parser.add_argument("--nproc-per-node", default=str(max(gpus(), 1)), help="as of torchrun; one per GPU")
     parser.add_argument("--max-restarts", type=int, default=3, help="restarts after failures without a lost machine")
     parser.add_argument("--last-call", type=float, default=30.0, help="seconds to wait for machines that answer")
     parser.add_argument("--store", metavar="HOST:PORT", help="a c10d store that runs elsewhere, on a reliable machine")

@@ -223,7 +223,7 @@ class MachineWarned:
 
 @dataclass(frozen=True, slots=True)
 class CardsUsed:
-    """How busy a machine's graphics cards are from now on, and how full their memory is, in percent; None: unknown."""
+    """How busy a machine's GPUs are from now on, and how full their memory is, in percent; None: unknown."""
 
     id: str
     busy: int | None

@@ -13,7 +13,7 @@ from spotctl.log import events as ev
 from spotctl.log.events import Event, Intended
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog
-from spotctl.log.state import EVICTED, MOST_PACES, Allocation, AttemptSpan, BackOff, Held, RefusedOrder, RunState
+from spotctl.log.state import EVICTED, MAX_PACES, Allocation, AttemptSpan, BackOff, Held, RefusedOrder, RunState
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 20 * MINUTE
 """The back-off of a market after a refusal or an eviction: it doubles each time. A refused order costs nothing, but a
@@ -220,7 +220,7 @@ def _turns(state: RunState, event: ev.Progressed) -> RunState:
 
 def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
     if clock > (paces[-1][1] if paces else 0):
-        if len(paces) >= MOST_PACES:
+        if len(paces) >= MAX_PACES:
             del paces[1::2]
         paces.append((at, clock))
 
@@ -326,7 +326,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.ReturnScheduled: _leaves,
     ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at),
     ev.MachineWarned: _warned,
-    ev.CardsUsed: lambda state, event, at: _machine(state, event.id, cards=event, cards_at=at),
+    ev.CardsUsed: lambda state, event, at: _machine(state, event.id, gpus=event, gpus_at=at),
     ev.TrafficCounted: lambda state, event, at: _machine(state, event.id, traffic=event, traffic_at=at),
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: lambda state, event, _: _machine(state, event.id, ended=None, end_reason=""),

@@ -190,7 +190,7 @@ _INDEX_SCANS = (
     "SELECT id, CAST(run AS BLOB) FROM events INDEXED BY events_of_run ORDER BY run DESC, id DESC",
 )
 _LAST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
-_LEAST_BYTES_OF_ROW = 16
+_MIN_BYTES_OF_ROW = 16
 
 
 def raw_log(path: Path) -> RawLog:
@@ -199,7 +199,7 @@ def raw_log(path: Path) -> RawLog:
     rows, run_of, last, ends = dict[int, RawRow](), dict[int, str](), 0, dict[str, int]()
     wal = path.with_name(f"{path.name}-wal")
     # More rows than a log of this size can have. Where pages are damaged, a position can be any number.
-    most = (path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)) // _LEAST_BYTES_OF_ROW
+    most = (path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)) // _MIN_BYTES_OF_ROW
     try:
         with closing(store.connect(path, "ro")) as db:
             # All reads see the log as of one moment, while a run goes on writing.

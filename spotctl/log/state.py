@@ -21,7 +21,7 @@ _UNREQUESTED_ENDS = frozenset({LEASE_ENDED, BROKE})
 NOT_LISTED = "not listed any more"
 """The end of a machine that is missing in the provider's list. A machine that is listed again has not ended."""
 
-MOST_PACES = 128
+MAX_PACES = 128
 """More moments of a training's progress would hardly change its median speed."""
 
 
@@ -59,7 +59,7 @@ class Held:
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
     as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
     apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
-    graphics cards are, and `traffic`, noted at `traffic_at`, what it has received and sent.
+    GPUs are, and `traffic`, noted at `traffic_at`, what it has received and sent.
     """
 
     id: str
@@ -72,8 +72,8 @@ class Held:
     warned_until: int | None = None
     returned_at: int | None = None
     leaves_at: int | None = None
-    cards: ev.CardsUsed | None = None
-    cards_at: int = 0
+    gpus: ev.CardsUsed | None = None
+    gpus_at: int = 0
     traffic: ev.TrafficCounted | None = None
     traffic_at: int = 0
     ended: int | None = None
@@ -204,7 +204,7 @@ class RunState:
     nothing since, by whether it was for spot machines, and `sold_out` are the orders that were refused because there
     were no machines. `refusal` is why the last order that brought nothing did not, and `unknown` are the codes, in no
     table, of orders since the last that brought machines.
-    `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned. `prices`
+    `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned. `prices`
     are those that the log has, by market. `login` is the one that decisions wait for. `lost` says which of its rows a
     repair of the log has dropped.
     """

@@ -22,7 +22,7 @@ from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.run.notify.messages import secret_values
 from spotctl.run.notify.webhook import Message, beat, post
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 _FULL = "this log is full; see the event log (spotctl status, spotctl report) for the rest"
 
@@ -49,11 +49,11 @@ class NightLog:
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 with os.fdopen(descriptor, "ab") as file:
                     size = file.tell()
-                    if size + len(text) <= MOST_BYTES:
+                    if size + len(text) <= MAX_BYTES:
                         file.write(text)
-                    elif size <= MOST_BYTES:
+                    elif size <= MAX_BYTES:
                         # The last line exceeds the limit, so that no further line is written.
-                        file.write(f"{_FULL}\n".encode().ljust(MOST_BYTES - size + 1))
+                        file.write(f"{_FULL}\n".encode().ljust(MAX_BYTES - size + 1))
 
 
 @dataclass(frozen=True, slots=True)

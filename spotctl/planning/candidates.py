@@ -67,7 +67,7 @@ from spotctl.planning.values import (
 _CHEAPEST, _FASTEST = 24, 8
 _CHEAPEST_ROAMING = 128
 """More kinds for a job that may move between regions, because it can use the same type in many of them."""
-_MOST_MACHINES = 64
+_MAX_MACHINES = 64
 """Default limit for a job without one."""
 _MARKETS_OF_KIND = 4
 _SPEED_OBJECTIVES = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
@@ -210,7 +210,7 @@ def _demand(
     columns: KindColumns,
 ) -> Demand:
     spec, limits = job.spec, job.spec.resources.machines
-    most = max(limits.least, _MOST_MACHINES) if limits.most is None else limits.most
+    most = max(limits.least, _MAX_MACHINES) if limits.most is None else limits.most
     runs = np.flatnonzero(nu > 0)
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
     gang, named = isinstance(spec.program, Command), current(job.reservations, facts.snapshot.at)

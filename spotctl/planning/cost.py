@@ -45,7 +45,7 @@ LONGEST_RUN = 366 * DAY
 """Limit for the expected length of a run: a longer one is a mistake in the job file, and its forecast would take
 minutes."""
 _ROUNDING = 1e-6
-_MOST_HOURS = 24
+_MAX_HOURS = 24
 """Where begun hours are billed, fleets that just finish within 1, 2, ... hours are compared, up to this number."""
 NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
 _UNTIL_THE_END = replace(NEVER_EVICTED, basis="reserved machines are not evicted before their reservation ends")
@@ -222,7 +222,7 @@ def _counts(
     fewest = max(fewest, demand.least, 1)
     counts = {fewest}
     if work.amount is not None:
-        spans = (hours * HOUR - work.startup - work.ending for hours in range(1, _MOST_HOURS + 1))
+        spans = (hours * HOUR - work.startup - work.ending for hours in range(1, _MAX_HOURS + 1))
         counts |= {ceil(work.amount / (offer.nu * span)) for span in spans if 0 < span < inf}
     yield from (count for count in sorted(counts) if fewest <= count <= most)
 

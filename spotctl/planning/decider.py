@@ -12,7 +12,7 @@ from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming, observed, regions_of
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.replay.pace import MOST_STARTS, PastJobs
+from bidbrain.replay.pace import MAX_STARTS, PastJobs
 from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Look, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
@@ -56,18 +56,18 @@ from spotctl.planning.values import (
 )
 
 _ROUNDING, _SAME_SPEED = 1e-9, 1e-6
-_MOST_MARKETS, _MOST_ROAMED_MARKETS = 16, 200
+_MAX_MARKETS, _MAX_ROAMED_MARKETS = 16, 200
 """Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
 per unit of work."""
-_MOST_REQUESTS = 64
-MOST_PRICE_RATIO = 2.0
+_MAX_REQUESTS = 64
+MAX_PRICE_RATIO = 2.0
 """Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
 _SPEED_COUNTS = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
-_LEAST_SPEED_RATIO = 0.9
+_MIN_SPEED_RATIO = 0.9
 _ASSUMED_GB = 10.0
 """The size of a checkpoint that the job file does not declare, until one is written."""
 # The past jobs that measure a pace take this many hours together: a plan should be there within a second.
-_PACE_HOURS, _LEAST_STARTS = 240.0, 8
+_PACE_HOURS, _MIN_STARTS = 240.0, 8
 _ROAMING_REASON = (
     "the job may move, and in our backtests moving to where spot is available cost less than the best published policy"
     " (docs/decisions/0031-regions-strategy.md)"
@@ -349,7 +349,7 @@ def _rows(demand: Demand, kinds: Sequence[int], used: int, snapshot: MarketSnaps
     own = [row for j in kinds[:used] for row in columns.rows[j]]
     more = [(j, row) for j in kinds[used:] for row in columns.rows[j]]
     more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
-    return (own + [row for _, row in more])[: _MOST_ROAMED_MARKETS if demand.roams else _MOST_MARKETS]
+    return (own + [row for _, row in more])[: _MAX_ROAMED_MARKETS if demand.roams else _MAX_MARKETS]
 
 
 def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
@@ -398,7 +398,7 @@ def _too_dear(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[M
     prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
     if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
         return f"in another region: {prices}"
-    return f"too expensive: {prices}" if usd > MOST_PRICE_RATIO * least else ""
+    return f"too expensive: {prices}" if usd > MAX_PRICE_RATIO * least else ""
 
 
 def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
@@ -411,7 +411,7 @@ def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[Mach
         return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
     if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _SAME_SPEED):
         return f"slower than {chosen.type}, whose speed the deadline is planned with"
-    if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _LEAST_SPEED_RATIO:
+    if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _MIN_SPEED_RATIO:
         return f"slower than {chosen.type}, and the objective is {job.objective}"
     return ""
 
@@ -496,7 +496,7 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
     hours = float(RATE_HOURS)
     if not allocated.demand.work.assumed:
         hours = allocated.demand.work_amount(fleet.most_nu) / (fleet.baseline.machines * like.nu) / HOUR
-    starts = round(min(max(_PACE_HOURS / hours, _LEAST_STARTS), MOST_STARTS))
+    starts = round(min(max(_PACE_HOURS / hours, _MIN_STARTS), MAX_STARTS))
     # One request rents as many machines as a request has vCPUs, or more for a large job.
     vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
     return StrategyInputs(
@@ -510,5 +510,5 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
         checkpoints=CHECKPOINT,
         pace=PastJobs((hours,), fleet.most_nu, starts),
         value_of_time=allocated.job.value_of_time_usd,
-        request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MOST_REQUESTS),
+        request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MAX_REQUESTS),
     )

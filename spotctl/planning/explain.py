@@ -27,7 +27,7 @@ from spotctl.planning.values import (
     RejectedMarket,
 )
 
-_MOST_LISTED = 100
+_MAX_LISTED = 100
 """Maximum number of unusable markets, and of unused ones, that a plan lists."""
 _EQUAL_COST = 0.005
 """Costs per unit of work that differ by less than this share count as the same."""
@@ -100,13 +100,13 @@ def rejections(
     weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
     unusable = (
         RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
-        for row in allocated.demand.unusable[:_MOST_LISTED]
+        for row in allocated.demand.unusable[:_MAX_LISTED]
     )
     return (
         *_reserved(allocated, fleet, taken, snapshot.at),
         *weighed,
         *unusable,
-        *islice(_left_out(allocated, fleet, snapshot, columns), _MOST_LISTED),
+        *islice(_left_out(allocated, fleet, snapshot, columns), _MAX_LISTED),
     )
 
 

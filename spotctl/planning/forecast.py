@@ -26,14 +26,14 @@ RATE_HOURS = 6
 # How many decisions are played; those of a mixture, and those among many zones, take longer.
 _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job of more than eight hours looks about this many times while nothing happens, and more often near its deadline.
-_LOOKS, _LEAST_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
+_LOOKS, _MIN_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
 # A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
 _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
 CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
 """Finished clocks that may be lost with all machines: checkpoints are written while the next clock is computed."""
 _MATTERS = 0.02
 """Costs, chances and times that differ by less count as equal."""
-_MOST_SLOWDOWN = 1.25
+_MAX_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
 RIVAL = "price-capacity"
 """This strategy bids the on-demand price. Strategies that learn their bids from the past do better when they play that
@@ -104,7 +104,7 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     machines sooner than a run does.
     """
     decider, pause = plan.decider, round(plan.cost.estimate.hours * HOUR) // _LOOKS
-    if pause <= _LEAST_PAUSE:
+    if pause <= _MIN_PAUSE:
         return lambda start: decider.later(start - at)
     # The longer a job with a deadline looks away, the more slack the job keeps.
     part = 4 if decider.roaming is None else 2
@@ -186,7 +186,7 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     with_one, without = forecast_of(kept), forecast_of(bare)
     if without.usd.median > with_one.usd.median * (1 - _MATTERS):
         return f"without one it would cost {usd_text(without.usd.median)}, and all machines may be lost at once"
-    if without.hours.median > with_one.hours.median * _MOST_SLOWDOWN:
+    if without.hours.median > with_one.hours.median * _MAX_SLOWDOWN:
         return f"without one it would take {without.hours.median:.1f} h instead of {with_one.hours.median:.1f} h"
     budget, deadline = kept.job.budget_usd, kept.job.deadline
     hours = inf if deadline is None else (deadline - kept.at) / HOUR

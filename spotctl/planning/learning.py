@@ -17,7 +17,7 @@ from spotctl.planning.values import VCPU_SPREAD
 
 RUN_SPREAD = 0.05
 """Throughputs of runs scatter by this standard deviation around their mean, whatever their length."""
-MOST_RUNS = 20
+MAX_RUNS = 20
 """Maximum number of runs used, newest first: programs, data and machines change."""
 SCALING_PRIOR = 0.1
 """Standard deviation of the prior of phi's exponent."""
@@ -125,7 +125,7 @@ def learn(
 
     `machines` is the job's limit; without one (None), the time that all its machines need is undefined.
     """
-    known = sorted(runs, key=lambda run: run.wall_ended)[-MOST_RUNS:]
+    known = sorted(runs, key=lambda run: run.wall_ended)[-MAX_RUNS:]
     if not known:
         return None
     done = [run.machine_hours / machines for run in known if machines and run.done and run.machine_hours]

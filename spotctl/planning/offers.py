@@ -34,10 +34,10 @@ from spotctl.home.cloud import cloud_of
 Bools = NDArray[np.bool_]
 STALE_AFTER = 36 * HOUR
 """AWS repeats every price at least once a day, so an older price is out of date."""
-LEAST_MEMORY_GIB = 2.0
+MIN_MEMORY_GIB = 2.0
 """Memory that the default images and the agent need."""
 # A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
-_LEAST_HISTORY = 4 * HOUR
+_MIN_HISTORY = 4 * HOUR
 _WILDCARDS = "*?["
 
 
@@ -136,8 +136,8 @@ class MarketSnapshot:
         times, prices = self.table.times[span], self.table.prices[span]
         if times[-1] < self.at:
             times, prices = np.append(times, self.at), np.append(prices, prices[-1])
-        if times[0] > self.at - _LEAST_HISTORY:
-            times, prices = np.insert(times, 0, self.at - _LEAST_HISTORY), np.insert(prices, 0, prices[0])
+        if times[0] > self.at - _MIN_HISTORY:
+            times, prices = np.insert(times, 0, self.at - _MIN_HISTORY), np.insert(prices, 0, prices[0])
         series = PriceSeries(self.markets[row], times.astype(np.int64), prices.astype(np.int64))
         return series.window(max(series.first, self.at - MEMORY), self.at)
 
@@ -322,7 +322,7 @@ def _least_memory(machine: InstanceType, resources: Resources) -> float:
     if resources.memory is not None:
         return resources.memory
     is_chosen = resources.needs.memory_gib is not None or machine.name in resources.types
-    return 0.0 if is_chosen else LEAST_MEMORY_GIB
+    return 0.0 if is_chosen else MIN_MEMORY_GIB
 
 
 def _is_named(machine: InstanceType, resources: Resources) -> bool:

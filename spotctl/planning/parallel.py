@@ -25,7 +25,7 @@ _WITHIN_SERVER, _BETWEEN_SERVERS = 10e9, 10e9 / 8
 _CHUNKS = 2
 """Chunks per machine of a training that is interleaved, if the job does not set them."""
 
-_MOST_DEVICES = 16
+_MAX_DEVICES = 16
 """Devices of one machine that are used; more cores do not speed up models of this size."""
 
 _HELD = 0.5
@@ -43,7 +43,7 @@ def split_speeds(
     profiles: Sequence[ModelProfile],
     nodes: int,
     types: Iterable[InstanceType],
-    most_devices: int = _MOST_DEVICES,
+    most_devices: int = _MAX_DEVICES,
     market_speed: float = 1.0,
 ) -> dict[str, TypeSpeed]:
     """Updates per hour of one of `nodes` machines, by type; types that the profile does not cover are left out.

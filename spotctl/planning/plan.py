@@ -34,7 +34,7 @@ from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
 from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan
 
-LEAST_IN_TIME = 0.5
+MIN_IN_TIME = 0.5
 """A plan that keeps its deadline with a lower probability is refused."""
 
 
@@ -251,9 +251,9 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
         )
     if deadline is None or (on_demand_keeps and plan.cost.fallback.usd <= (budget or inf)):
         return None
-    if forecast.deadline_met((deadline - plan.at) / HOUR) >= LEAST_IN_TIME:
+    if forecast.deadline_met((deadline - plan.at) / HOUR) >= MIN_IN_TIME:
         return None
-    hours = forecast.hours.quantile(LEAST_IN_TIME)
+    hours = forecast.hours.quantile(MIN_IN_TIME)
     cure = f"a budget of {usd_text(plan.cost.fallback.usd)} for on-demand machines"
     if fallback.machines < plan.decider.baseline.machines:
         cure = f"raise the quota of {fallback.offer.market.instance_type} on demand ('spotctl doctor' says how)"

@@ -25,7 +25,7 @@ from spotctl.planning.quotas import QuotaGroup
 from spotctl.planning.values import AllocatedJob, Demand, Job, JobShare, QuotaSlice, SlicedQuota, Turn
 
 _ROUNDING = 1e-6
-_MOST_ORDERS = 12
+_MAX_ORDERS = 12
 """All that three jobs with deadlines could have: each order takes several integer programs."""
 
 
@@ -259,7 +259,7 @@ def turns_of(
     Raises NotInTime if a job would begin too late for its deadline, in whichever order they begin.
     """
     refusals = list[NotInTime]()
-    for order, overtakes in islice(_orders(jobs), _MOST_ORDERS):
+    for order, overtakes in islice(_orders(jobs), _MAX_ORDERS):
         try:
             turns = _turns_in(
                 order,
@@ -284,7 +284,7 @@ def _orders(jobs: Sequence[Demand]) -> Iterator[tuple[list[int], bool]]:
     others = [m for m, job in enumerate(jobs) if not job.hurries]
     urgent = sorted(hurried, key=lambda m: jobs[m].hours_left - _least_hours(jobs[m]))
     moved = ((*hurried[:i], *hurried[i + 1 :], m) for i, m in enumerate(hurried))
-    every = islice(permutations(hurried), _MOST_ORDERS)
+    every = islice(permutations(hurried), _MAX_ORDERS)
     for order in dict.fromkeys(chain([tuple(hurried), tuple(urgent)], moved, every)):
         yield [*order, *others], True
         if hurried:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 TableCell = str | Text
 _GAP = "  "
-_LEAST_NAME = 8
+_MIN_NAME = 8
 
 
 def plain_table(*columns: str, names: int = 1, title: str | None = None) -> Table:
@@ -75,7 +75,7 @@ class LongTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
         room = options.max_width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)
-        widths[0] = max(min(widths[0], room), _LEAST_NAME)
+        widths[0] = max(min(widths[0], room), _MIN_NAME)
         yield from _line(console, self.columns, widths, Style(bold=True))
         for row in self.rows:
             yield from _line(console, row, widths)

@@ -32,7 +32,7 @@ from agileml.trainer import ParamView
 from tests.agileml.local_faults import CLOCKS, LENGTHS, STUCK_SECONDS, LocalSchedule, check, undisturbed
 from tests.agileml.toys import Paced
 
-MOST_CUTS = 2
+MAX_CUTS = 2
 """Connections that a process breaks at most."""
 
 CUTTING = 0.35
@@ -105,7 +105,7 @@ def cut_some(seed: int, name: str, spared: frozenset[int] = frozenset()) -> None
     chance = random.Random(f"{seed} {name}")
     if chance.random() > CUTTING:
         return
-    moments = sorted(chance.uniform(0, SECONDS) for _ in range(chance.randint(1, MOST_CUTS)))
+    moments = sorted(chance.uniform(0, SECONDS) for _ in range(chance.randint(1, MAX_CUTS)))
 
     def cut() -> None:
         began = time.monotonic()

@@ -17,7 +17,7 @@ from agileml.protocol.actions import CONTROLLER
 from tests.agileml.schedules import Schedule
 from tests.agileml.watch import Trigger
 
-MOST_FAULTS = 4
+MAX_FAULTS = 4
 """Links of a schedule that break or are held up, at most."""
 
 LONGEST_DELAY = 0.2
@@ -37,7 +37,7 @@ class LinkSchedule(Schedule):
         chance = self._chance
         if chance.random() < 0.3:
             super()._disturb(simulation)
-        for _ in range(chance.randint(1, MOST_FAULTS)):
+        for _ in range(chance.randint(1, MAX_FAULTS)):
             self.watch.triggers.append(Trigger(self._break, chance.randrange(1, LATEST)))
 
     def _break(self, simulation: Simulation, _: str) -> bool:

@@ -52,7 +52,7 @@ SAMPLE = 16
 STOPPED_AT = 3
 """The clock after which a job without a clock limit is stopped."""
 
-MOST_PROVOCATIONS = 20
+MAX_PROVOCATIONS = 20
 """How often a schedule with a target tries to provoke its message."""
 
 SECOND_EVENT = 0.3
@@ -236,7 +236,7 @@ class Schedule:
         after = 0 if rarely else self._chance.choice([0, 0, 40, 200])
         self.watch.triggers.append(Trigger(strike, after, target.stage, target.kind))
         first = 0 if target.stage == START_UP else self._chance.randrange(20, 300)
-        self._provoke(target, way, first, MOST_PROVOCATIONS)
+        self._provoke(target, way, first, MAX_PROVOCATIONS)
 
     def _provoke(self, target: Target, way: Way, after: int, left: int) -> None:
         """Repeats events that may lead to the target until it is hit."""

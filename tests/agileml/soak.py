@@ -29,7 +29,7 @@ from tests.agileml.engines.jobs import processes
 from tests.agileml.toys import Decades
 
 LENGTHS = (8,) * 16
-MOST_MACHINES, FEWEST_TRANSIENT = 7, 2
+MAX_MACHINES, FEWEST_TRANSIENT = 7, 2
 PAUSES = (0.2, 1.5)
 """Least and most seconds between two events."""
 
@@ -136,7 +136,7 @@ class Storm:
         transient = [one.name for one in machines if not one.reliable]
         unwarned = [one.name for one in machines if not one.reliable and not one.warned]
         if len(unwarned) < FEWEST_TRANSIENT:
-            return Join(chance.randint(1, MOST_MACHINES - 1 - len(unwarned)))
+            return Join(chance.randint(1, MAX_MACHINES - 1 - len(unwarned)))
         what = chance.choices(["join", "evict", "kill", "kill reliable", "kill controller"], [4, 5, 5, 1, 2])[0]
         match what:
             case "evict":
@@ -147,7 +147,7 @@ class Storm:
                 return KillNodes(tuple(one.name for one in machines if one.reliable)[:1])
             case "kill controller":
                 return KillController()
-        return Join(1 if len(machines) < MOST_MACHINES else 0)
+        return Join(1 if len(machines) < MAX_MACHINES else 0)
 
     def _some(self, names: list[str]) -> tuple[str, ...]:
         """One, half or all of the names."""

@@ -36,7 +36,7 @@ MEASURED = 5
 MIXES = ((8, 8), (4, 8), (4, 12), (2, 10), (2, 14), (1, 12), (1, 15), (1, 24), (2, 62), (1, 48), (1, 63))
 """From 1:1 to 63:1."""
 
-MOST_BEHIND = 0.05
+MAX_BEHIND = 0.05
 
 
 class Dense:
@@ -170,7 +170,7 @@ def main(clocks: int = CLOCKS, megabytes: float = MODEL_BYTES / 1e6) -> int:
         _print(f"\n{trial.nodes[0]} + {trial.nodes[1]}")
         for decision in trial.decisions:
             _print(f"  {decision}")
-    return int(max(trial.behind for trial in trials) > MOST_BEHIND)
+    return int(max(trial.behind for trial in trials) > MAX_BEHIND)
 
 
 def _print(line: str) -> None:

@@ -22,7 +22,7 @@ from agileml.core.events import ControllerSettings, Iteration
 from agileml.core.recovery import Mode
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Quiet
-from agileml.engines.crash_guard import MOST_IN_A_ROW
+from agileml.engines.crash_guard import MAX_IN_A_ROW
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.job import Stopping, TrainingJob
@@ -240,7 +240,7 @@ def a_job_that_redoes_clocks_is_not_given_up(seed: int) -> None:
     fleet.start_node("r0", reliable=True)
     loop.turn(0.0)
     for _ in range(3):
-        for _ in range(chance.randint(2, MOST_IN_A_ROW)):
+        for _ in range(chance.randint(2, MAX_IN_A_ROW)):
             fleet.fail()
             loop.turn(0.0)
         link.progress += chance.randint(1, 3)

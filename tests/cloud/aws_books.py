@@ -22,7 +22,7 @@ from tests.cloud.host import MachineHost
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
-_LEAST_SECONDS = 60
+_MIN_SECONDS = 60
 SHUT_DOWN_SECONDS = 30.0
 """How long a machine may take to shut down before it is switched off."""
 
@@ -115,7 +115,7 @@ class Lease:
         end = next(moment for moment in (self.ended, self.stopped, now) if moment is not None)
         if self.end is not None and self.end.evicted and end - self.started < HOUR:
             return 0.0
-        paid_until = max(end, self.started + _LEAST_SECONDS * SECOND)
+        paid_until = max(end, self.started + _MIN_SECONDS * SECOND)
         changes = [*self.price(), (paid_until, 0.0)]
         return sum(
             max(0, min(until, paid_until) - max(since, self.started)) / HOUR * usd

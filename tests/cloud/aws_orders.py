@@ -21,7 +21,7 @@ from moto.iam.models import iam_backends
 _USER_DATA_BYTES = 16384
 _TAGGABLE = {"instance", "volume", "network-interface", "spot-instances-request", "elastic-gpu"}
 _TOKEN_LENGTH = 64
-_MOST_TAGS = 50
+_MAX_TAGS = 50
 
 
 def refuse(code: str, message: str) -> Exception:
@@ -204,8 +204,8 @@ def _check_tags(order: Order) -> None:
     for kind, tags in order.tags.items():
         if kind not in _TAGGABLE or (kind == "spot-instances-request" and not order.spot):
             raise refuse("InvalidParameterValue", f"'{kind}' is not a valid taggable resource type for this operation.")
-        if len(tags) > _MOST_TAGS:
-            raise refuse("TagLimitExceeded", f"More than {_MOST_TAGS} tags specified")
+        if len(tags) > _MAX_TAGS:
+            raise refuse("TagLimitExceeded", f"More than {_MAX_TAGS} tags specified")
         for key, value in tags.items():
             if key.startswith("aws:") or not 1 <= len(key) <= 128 or len(value) > 256:
                 raise refuse("InvalidParameterValue", f"Tag {key!r} is reserved, or too long")

@@ -27,7 +27,7 @@ SYSTEM = "system"
 SPOT_USD, ON_DEMAND_USD = 0.01, 0.04
 """Per vCPU and hour."""
 
-_LEAST_MICROS = 60_000_000
+_MIN_MICROS = 60_000_000
 """The shortest time that is billed."""
 
 _GRACE_SECONDS = {True: 30.0, False: 90.0}
@@ -100,8 +100,8 @@ class GcpProject:
         usd = SPOT_USD if held.is_spot else ON_DEMAND_USD
         micros = (held.ended or now_micros()) - held.started
         # A minute at least, unless Google takes a machine back within its first, or could not start it.
-        free = held.reason in ("preempted", "never started") and micros < _LEAST_MICROS
-        hours = 0.0 if free else max(micros, _LEAST_MICROS) / 3.6e9
+        free = held.reason in ("preempted", "never started") and micros < _MIN_MICROS
+        hours = 0.0 if free else max(micros, _MIN_MICROS) / 3.6e9
         kind = held.message.machine_type.rpartition("/")[2]
         return Rented(
             held.id,

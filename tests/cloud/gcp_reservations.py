@@ -95,10 +95,10 @@ def _is_like(machine: Any, reserved: Any) -> bool:  # noqa: ANN401 - the SDK's m
     disks = [one for one in machine.disks if one.type_ == "SCRATCH"]
     asked = (machine.machine_type.rpartition("/")[2], machine.min_cpu_platform, len(disks))
     held = (reserved.machine_type, reserved.min_cpu_platform, len(reserved.local_ssds))
-    return asked == held and _cards(machine) == _cards(reserved)
+    return asked == held and _gpus(machine) == _gpus(reserved)
 
 
-def _cards(of: Any) -> Counter[str]:  # noqa: ANN401 - the SDK's messages
+def _gpus(of: Any) -> Counter[str]:  # noqa: ANN401 - the SDK's messages
     counts: Counter[str] = Counter()
     for one in of.guest_accelerators:
         counts[one.accelerator_type.rpartition("/")[2]] += one.accelerator_count

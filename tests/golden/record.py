@@ -37,7 +37,7 @@ LOADED = ("spotctl.cli", "spotctl.files", "spotctl.home", "spotctl.log", "spotct
 """Modules that are loaded once, without those that have a part of `LARGE` in their name: they slow other trees down."""
 LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure", "gcp", "lab", "__main__")
 LONGEST_TEXT = 400_000
-MOST_PAGES = 60
+MAX_PAGES = 60
 KILLED = "killed after {:.0f} seconds"
 
 Step = dict[str, Any]
@@ -332,7 +332,7 @@ def _browse(sandbox: Sandbox) -> None:
     else:
         return
     first, seen, left = found.group(), dict[str, str](), [""]
-    while left and len(seen) < MOST_PAGES:
+    while left and len(seen) < MAX_PAGES:
         link = left.pop(0)
         try:
             with urlopen(urljoin(first, link), timeout=60) as answer:

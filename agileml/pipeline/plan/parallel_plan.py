@@ -215,7 +215,7 @@ def plan_from_json(content: object) -> ParallelPlan:
     return plan
 
 
-MOST_EXTRA = 2
+MAX_EXTRA = 2
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def simulate(plan: ParallelPlan, batches: int) -> PlayedPlan:
         replicas = [stage.replicas for stage in plan.stages]
         rounds = max(replicas) * len(replicas) * max(batches, 3)
         best: PlayedPlan | None = None
-        for extra in range(MOST_EXTRA + 1):
+        for extra in range(MAX_EXTRA + 1):
             lines = replicated_orders(replicas, rounds, extra)
             played = _played(plan, play(lines, times), lines, plan.microbatch * replicas[0], extra)
             if best is None or played.samples_per_second > best.samples_per_second * 1.01:

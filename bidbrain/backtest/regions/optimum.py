@@ -16,7 +16,7 @@ from bidbrain.arrays import Floats
 from bidbrain.backtest.regions.replay import Field, Whereabouts, Window
 from pricing_data.units import HOUR, SECOND
 
-_MOST_PARTS = 20_000
+_MAX_PARTS = 20_000
 Steps = tuple[Whereabouts | None, ...]
 
 
@@ -41,7 +41,7 @@ def cheapest(window: Window) -> Steps:
     delay = job.delay + across * window.rules.moving.time
     parts = gap // gcd(gap, *np.unique(delay).tolist())
     slack = job.steps(gap) * gap - job.work
-    parts = max(1, min(parts, _MOST_PARTS * gap // max(slack, 1)))
+    parts = max(1, min(parts, _MAX_PARTS * gap // max(slack, 1)))
     return _schedule(window, _in_parts(window, parts, delay, free_last=window.rules.published))
 
 

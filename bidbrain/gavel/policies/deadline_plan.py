@@ -25,13 +25,13 @@ _DONE = 1 - 1e-6
 _COST_TOLERANCE = 1e-6
 # A fraction of a job's work that is solver rounding.
 _WORK_TOLERANCE = 1e-9
-_MOST_CUTS = 3
+_MAX_CUTS = 3
 # A plan is small below this part of the unit of its costs; the unit is reduced this many times.
-_SMALL_PLAN, _MOST_UNITS = 1e-3, 6
+_SMALL_PLAN, _MAX_UNITS = 1e-3, 6
 # Intervals with more parts are split without a layout program.
-_MOST_LAYOUT_PARTS = 32
+_MAX_LAYOUT_PARTS = 32
 # Leaves out types on which a whole interval does less of a job than this; the solver could not tell it from zero.
-_LEAST_PART = 1e-6
+_MIN_PART = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _IntervalColumns:
         starts = np.concatenate([[0.0], ends[:-1]])
         within = batch.left[:, None] > starts
         span = np.minimum(batch.left[:, None], ends) - starts
-        worth = batch.alone[:, :, None] * _LEAST_PART < span[:, None, :]
+        worth = batch.alone[:, :, None] * _MIN_PART < span[:, None, :]
         job, kind, interval = np.nonzero(within[:, None, :] & worth)
         span = span[job, interval]
         return cls(job, kind, interval, starts[interval], span, (ends - starts)[interval], batch.alone[job, kind])
@@ -136,7 +136,7 @@ def _least(
     solver, cost = Solver(program, dual=True, brief=brief), _usd(batch, columns)
     x = solver.optimum().x
     unit = float(cost.max())
-    for _ in range(_MOST_UNITS):
+    for _ in range(_MAX_UNITS):
         usd = float(cost @ np.maximum(x, 0.0))
         if not 0 < usd < unit * _SMALL_PLAN:
             break
@@ -284,11 +284,11 @@ class _IntervalWork:
     def placed(self) -> tuple[Floats, Floats, Pieces]:
         """Deadlines that no layout keeps, and otherwise the rates in the first part, and all pieces."""
         parts = len(self.ends)
-        if parts > _MOST_LAYOUT_PARTS:
+        if parts > _MAX_LAYOUT_PARTS:
             nothing, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
             return self._evenly(), np.zeros(len(self.job)), Pieces(nothing, nothing, empty, empty, empty)
         # Share of each piece of work that is done in a part.
-        usable = self.seconds[:, None] * _LEAST_PART < self.lengths
+        usable = self.seconds[:, None] * _MIN_PART < self.lengths
         which, part = np.nonzero((np.arange(parts) <= self.until[:, None]) & usable)
         job, kind, every = self.job[which], self.type[which], np.arange(len(which))
         rate = self.seconds[which] / self.lengths[part]
@@ -315,4 +315,4 @@ class _IntervalWork:
     def _evenly(self) -> Floats:
         """Some of the ends, evenly spread."""
         inside = len(self.ends) - 1
-        return self.ends[np.linspace(0, inside - 1, min(_MOST_CUTS, inside)).astype(np.int64)]
+        return self.ends[np.linspace(0, inside - 1, min(_MAX_CUTS, inside)).astype(np.int64)]

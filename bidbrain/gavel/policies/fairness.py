@@ -18,7 +18,7 @@ from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Pieces
 from bidbrain.gavel.shares import best_throughput, equal_throughput
 
 _REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10
-_MOST_STEPS = 100
+_MAX_STEPS = 100
 
 
 def max_min_fairness_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
@@ -63,7 +63,7 @@ def finish_time_fairness_policy(problem: AllocationProblem, warm: Warm | None = 
     if not len(race.jobs):
         return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids)), warm).shares, 0.0)
     rho, exactly = race.least(), replace(problem, centered=False)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         need = race.need(rho, len(problem.jobs.ids))
         lifted = lift_least(exactly, need, warm)
         bound = race.bound(rho, lifted)
@@ -106,7 +106,7 @@ class _Race:
     def bound(self, rho: float, lifted: Lifted) -> float:
         """The rho at which the need, at the solution's prices, equals the supply: a lower bound of the least rho."""
         prices = lifted.prices[self.jobs]
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             left = rho * self.isolated - self.elapsed
             need = prices * self.steps / left
             slope = (need * self.isolated / left).sum()

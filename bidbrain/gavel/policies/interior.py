@@ -16,7 +16,7 @@ from bidbrain.gavel.lp import SolverFailed
 EXACT, ROUGH = 1e-10, 1e-4
 """Gaps: where the optimum matters, and where shares to a ten-thousandth are enough."""
 
-_MOST_STEPS = 60
+_MAX_STEPS = 60
 # Rounding may keep a gap from closing further; a larger one than this, or than the one asked for, is refused.
 _NEAR_ENOUGH = 1e-7
 # `ndarray.sum` wraps this in a function of Python, which takes as long as the sum itself where jobs are few.
@@ -60,7 +60,7 @@ def center(program: CenterProgram, gap: float) -> Center:
     # So z is at most 1: no job does more than all of the time, and all together no more than there are workers.
     unit = min(1 / program.need.max(), float(program.workers.sum() / (program.held @ program.need)))
     point = _Point(program, program.need * unit)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if point.gap() <= gap:
             break
         try:

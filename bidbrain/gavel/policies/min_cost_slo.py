@@ -22,10 +22,10 @@ from bidbrain.gavel.shares import ShareColumns, rows_of, runnable
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6
 # Up to this number of deadlines, those that do not fit are tried one by one with exact programs.
-_MOST_ONE_BY_ONE = 64
+_MAX_ONE_BY_ONE = 64
 # Limits of exact programs for more deadlines: columns, kept jobs, and how many jobs that did not fit are tried
 # again.
-_MOST_COLUMNS, _MOST_EXACT, _TRIED_AGAIN = 8_000, 128, 12
+_MAX_COLUMNS, _MAX_EXACT, _TRIED_AGAIN = 8_000, 128, 12
 
 
 def min_cost_slo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -82,17 +82,17 @@ def _part(batch: DeadlineBatch, of: Ints) -> DeadlineBatch:
 
 def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """The jobs whose deadlines are kept together, their plan, and what the others would take."""
-    if len(hurried) <= _MOST_ONE_BY_ONE:
+    if len(hurried) <= _MAX_ONE_BY_ONE:
         return kept_one_by_one(batch, hurried)
     part = _part(batch, hurried)
     late, price = lateness(part)
     if not (late > 0).any():
         with suppress(NoExactPlan):
-            return hurried, cheapest(part, _MOST_COLUMNS), []
+            return hurried, cheapest(part, _MAX_COLUMNS), []
     kept, plan, done = packed(part, late, price)
-    if len(kept) <= _MOST_EXACT:
+    if len(kept) <= _MAX_EXACT:
         with suppress(NoExactPlan):
-            plan = cheapest(_part(part, kept), _MOST_COLUMNS)
+            plan = cheapest(_part(part, kept), _MAX_COLUMNS)
             kept, plan = _with_more(part, kept, plan, done)
     out = np.setdiff1d(np.arange(len(hurried)), kept)
     said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
@@ -105,7 +105,7 @@ def _with_more(batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Float
     for m in out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN].tolist():
         more = np.sort(np.append(kept, m))
         with suppress(NoExactPlan):
-            kept, plan = more, cheapest(_part(batch, more), _MOST_COLUMNS)
+            kept, plan = more, cheapest(_part(batch, more), _MAX_COLUMNS)
     return kept, plan
 
 

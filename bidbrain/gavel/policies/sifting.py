@@ -29,7 +29,7 @@ from bidbrain.gavel.lp import (
 # Up to this number of groups, the program is solved as it is.
 _SOLVED_WHOLE, _SAMPLE_PER_STAGE = 64, 12
 # How many groups are undecided at first.
-_LEAST_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
+_MIN_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
 # With prices of a similar program, the first sample is one group in this many.
 _SAMPLE_ONE_IN = 4
 # Relative loss of value above which a mix is not the best; less is rounding.
@@ -127,7 +127,7 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
     undecided = count
     if count > _SOLVED_WHOLE:
         # With stages, prices of a sample say less.
-        undecided = max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
+        undecided = max(_MIN_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
     while undecided < count:
         try:
             return sieve.solve(sieve.closest(undecided, start), start)

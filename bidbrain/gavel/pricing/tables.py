@@ -52,7 +52,7 @@ SPOT_DISCOUNTS: Mapping[tuple[str, str, str], float] = MappingProxyType(
 LENGTH_OF_FIGURE_6_5 = 4.0
 BEST_REDUCTION = 3.5
 BEST_DYNAMIC_REDUCTION = 1.4
-MOST_SWITCHES = 3
+MAX_SWITCHES = 3
 """Figure 6.5 (jobs of 4 V100-days: cheapest 1xV100 over dynamic) and Figure 6.6 (multi-cloud over dynamic)."""
 
 _UNBOUNDED = float("inf")
@@ -212,5 +212,5 @@ def claims(priced: Sequence[PricedJob]) -> list[Figure]:
     if gains:
         most = max(job.most_moves for job in jobs if job.strategy == "dynamic")
         figures.append(Figure("6.6", "dynamic over multi-cloud, best", max(gains), BEST_DYNAMIC_REDUCTION))
-        figures.append(Figure("6.6", "moves of one job, most (paper: at most)", float(most), float(MOST_SWITCHES), ""))
+        figures.append(Figure("6.6", "moves of one job, most (paper: at most)", float(most), float(MAX_SWITCHES), ""))
     return figures

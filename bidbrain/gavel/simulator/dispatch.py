@@ -16,7 +16,7 @@ from bidbrain.gavel.workload import ClusterSimulation, ClusterWorkload, Sharing,
 # Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
 # Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
-_LEAST_RECEIVED = 1e-6
+_MIN_RECEIVED = 1e-6
 _MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
 # The seed of the published simulator for the order of types.
 _ORDER_SEED = 5
@@ -212,7 +212,7 @@ class ByShares:
         # Allocations are short: without carrying large debts over, jobs with many workers and small shares would
         # starve.
         debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.settings.round_seconds, 0.0)
-        start = np.maximum(self._head_start - debt, _LEAST_RECEIVED * self._head_start)
+        start = np.maximum(self._head_start - debt, _MIN_RECEIVED * self._head_start)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
         return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)
 

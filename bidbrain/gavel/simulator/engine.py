@@ -13,7 +13,7 @@ from bidbrain.gavel.workload import ClusterSimulation
 
 ReportFinished = Callable[[int], None]
 # Rounds without any running job after which a dispatcher is taken to be stuck.
-_MOST_IDLE_ROUNDS = 10_000
+_MAX_IDLE_ROUNDS = 10_000
 # The seat of a job that has not run.
 _NEVER = -1
 
@@ -108,7 +108,7 @@ class _SimulationRun:
         until = self._now + self._dispatcher.patience
         if self._arrived < len(arrival):
             until = min(until, float(arrival[self._arrived]))
-        if not np.isfinite(until) or self._idle > _MOST_IDLE_ROUNDS:
+        if not np.isfinite(until) or self._idle > _MAX_IDLE_ROUNDS:
             name = self._scenario.workload.names[int(self._active[0])]
             raise Stalled(
                 f"the policy gives no time to job {name} and {len(self._active) - 1} more: use another policy"

@@ -17,8 +17,8 @@ from bidbrain.gavel.simulator.dispatch import ByShares, ClusterState, DispatchRu
 from bidbrain.gavel.workload import ClusterSimulation
 
 # Margin on the least cost of the jobs, so that rounding does not make it insufficient.
-_LEAST_COST_MARGIN = 1 + 1e-6
-_LEAST_BUDGET = 1e-9
+_MIN_COST_MARGIN = 1 + 1e-6
+_MIN_BUDGET = 1e-9
 
 
 class InOrder:
@@ -105,12 +105,12 @@ class WithinBudget:
     def _allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
-            return self._policy(replace(problem, budget_usd=max(self._left - self._kept, _LEAST_BUDGET)), warm)
+            return self._policy(replace(problem, budget_usd=max(self._left - self._kept, _MIN_BUDGET)), warm)
         except BudgetTooLow as error:
-            usd = error.least_usd * _LEAST_COST_MARGIN
+            usd = error.least_usd * _MIN_COST_MARGIN
             if self._running is None and error.least_usd > self._left:
                 usd = self._left
-            return self._policy(replace(problem, budget_usd=max(usd, _LEAST_BUDGET)), warm)
+            return self._policy(replace(problem, budget_usd=max(usd, _MIN_BUDGET)), warm)
 
     def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spotctl.home.config import Settings
 
 OLDEST_PYTHON = (3, 11)
-LEAST_FREE = 1 << 30
+MIN_FREE = 1 << 30
 
 _MARKS = {
     Level.GOOD: ("good", "green"),
@@ -143,7 +143,7 @@ def _disk(home: Path) -> Finding:
     there = next(folder for folder in (home, *home.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     detail = f"{free / (1 << 30):,.1f} GiB free in {there}"
-    if free < LEAST_FREE:
+    if free < MIN_FREE:
         return Finding(
             "here", "disk", Level.FAILS, detail, "free some space: the event log is written before each rental"
         )

@@ -16,7 +16,7 @@ _UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-
 _NVIDIA = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 _DEBIAN_NAMES = {"x86_64": "amd64", "arm64": "arm64"}
 
-LEAST_DISK_GIB = 30
+MIN_DISK_GIB = 30
 """Room for the image, Python packages and some data."""
 
 
@@ -67,7 +67,7 @@ class MachineImage:
     def disk_gib(self, wanted: int | None) -> int:
         """The size of the disk. BadRequest: the image does not fit on the requested size."""
         if wanted is None:
-            return max(self.least_gib, LEAST_DISK_GIB)
+            return max(self.least_gib, MIN_DISK_GIB)
         if wanted < self.least_gib:
             raise BadRequest(
                 f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least that much"

@@ -26,7 +26,7 @@ _SIZE = re.compile(r"([^:/*+@]+)(?::(\d+))?(?:/([\d.]+))?(?:\*(\d+))?(?:\+(\d+))
 _BURSTABLE = frozenset({"t2", "t3", "t3a", "t4g"})
 _BASELINES = {"nano": 0.05, "micro": 0.1, "small": 0.2, "medium": 0.2, "large": 0.3, "xlarge": 0.4, "2xlarge": 0.4}
 _OLD_BASELINES = {"xlarge": 0.225, "2xlarge": 0.17}
-_LEAST_BASELINE = 0.05
+_MIN_BASELINE = 0.05
 
 
 def usual_vcpus(size: str) -> int:
@@ -47,7 +47,7 @@ def baseline_of(name: str, *, burstable: bool | None = None) -> float:
     if not burstable:
         return 1.0
     old = _OLD_BASELINES if family == "t2" else {}
-    return {**_BASELINES, **old}.get(size, _LEAST_BASELINE)
+    return {**_BASELINES, **old}.get(size, _MIN_BASELINE)
 
 
 def shipped() -> tuple[InstanceType, ...]:

@@ -16,7 +16,7 @@ from spotctl.clouds.aws import leftovers
 from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, in_each
-from spotctl.clouds.aws.images import LEAST_DISK_GIB
+from spotctl.clouds.aws.images import MIN_DISK_GIB
 from spotctl.clouds.aws.interruptions import interrupt
 from spotctl.clouds.aws.labels import REQUEST, TOKEN, all_tags, client_token, filters_of, request_hash
 from spotctl.clouds.aws.networks import Networks
@@ -144,7 +144,7 @@ class AwsProvider(WallClock):
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `BillsHoldings`. An image of the user's own may need a larger disk than the job names."""
-        disk = HeldDisk(DISK_TYPE, disk_gib or LEAST_DISK_GIB, DISK_TYPE)
+        disk = HeldDisk(DISK_TYPE, disk_gib or MIN_DISK_GIB, DISK_TYPE)
         return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ _MARKET, _BID, _COUNT, _TOKEN, _FINGERPRINT, _IDENTITY, _NAMES, _INDEX = (
     f"{_TAG_PREFIX}{name}" for name in ("market", "bid", "count", "token", "fingerprint", "identity", "tags", "index")
 )
 _ON_DEMAND = "on demand"
-_MOST_TAGS, _LONGEST_VALUE = 50, 256
+_MAX_TAGS, _LONGEST_VALUE = 50, 256
 _GROUP_STEM = "spotctl-"
 
 
@@ -85,10 +85,10 @@ class AzureOrder:
 def checked(tags: dict[str, str]) -> dict[str, str]:
     """The tags, if Azure accepts them; otherwise BadRequest."""
     long = [name for name, value in tags.items() if len(value) > _LONGEST_VALUE]
-    if long or len(tags) > _MOST_TAGS:
+    if long or len(tags) > _MAX_TAGS:
         problem = f"the value of tag {long[0]} is too long" if long else f"{len(tags)} tags are too many"
         raise BadRequest(
-            f"{problem}; Azure takes up to {_MOST_TAGS} tags, with values of up to {_LONGEST_VALUE} characters"
+            f"{problem}; Azure takes up to {_MAX_TAGS} tags, with values of up to {_LONGEST_VALUE} characters"
         )
     return tags
 

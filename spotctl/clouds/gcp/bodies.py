@@ -10,7 +10,7 @@ from pricing_data.market import Market
 from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.api_calls import fingerprint
 from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.gcp.cards import card, split_type
+from spotctl.clouds.gcp.gpus import gpu_name, split_type
 from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, description_of, labels_of
 from spotctl.clouds.gcp.names import network_tag, policy_path, region_of
 from spotctl.clouds.gcp.settings import GcpMachineSettings
@@ -80,8 +80,8 @@ def instance(
     if request.reservation:
         body["reservation_affinity"] = _only_from(request.reservation)
     if hardware.attached is not None:
-        card, count = hardware.attached
-        kind = f"zones/{zone}/acceleratorTypes/{card}"
+        gpu, count = hardware.attached
+        kind = f"zones/{zone}/acceleratorTypes/{gpu}"
         body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
     return body
 
@@ -142,9 +142,9 @@ def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) 
 
 
 def _image(hardware: GcpHardware) -> str:
-    if hardware.attached is not None and driver_of(card(hardware.attached[0])) == NVIDIA_OLD:
+    if hardware.attached is not None and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD:
         raise BadRequest(
-            f"{hardware.type}: Google's image has no driver for its {card(hardware.attached[0])};"
+            f"{hardware.type}: Google's image has no driver for its {gpu_name(hardware.attached[0])};"
             " name one that has (image: {gcp: ...})"
         )
     return (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format("arm64" if hardware.is_arm else "amd64")

@@ -31,7 +31,7 @@ from spotctl.clouds.errors import (
 from spotctl.clouds.gcp import bodies, methods, names, refusals
 from spotctl.clouds.gcp.bodies import GcpHardware
 from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.gcp.cards import split_type
+from spotctl.clouds.gcp.gpus import split_type
 from spotctl.clouds.gcp.history import OperationFailure, Past, failure_of, pasts
 from spotctl.clouds.gcp.labels import REQUEST_LABEL
 from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from spotctl.clouds.accelerators import GPU_MEMORY_GIB, NVIDIA_OLD, driver_of
-from spotctl.clouds.gcp.cards import card, split_type
+from spotctl.clouds.gcp.gpus import gpu_name, split_type
 
 _ARM_SERIES = frozenset({"a4x", "c4a", "n4a", "t2a"})
 # https://cloud.google.com/compute/docs/general-purpose-machines#sharedcore: the share of each vCPU.
@@ -25,7 +25,7 @@ def traits_of(name: str) -> MachineTraits:
     """See `MachineTypesPart`."""
     type_, attached = split_type(name)
     series = type_.partition("-")[0]
-    accelerator = card(attached[0]) if attached else _GPUS.get("-".join(type_.split("-")[:2]))
+    accelerator = gpu_name(attached[0]) if attached else _GPUS.get("-".join(type_.split("-")[:2]))
     return MachineTraits(
         ARM if series in _ARM_SERIES else X86,
         _SHARED_CORES.get(type_, 1.0),

@@ -22,7 +22,7 @@ CLOUD = "gcp"
 PREFIX = "spotctl-"
 _SCOPE, _TOKEN, _PRINT = 7, 7, 4
 _LONGEST_TYPE = 22
-_MOST_DELETIONS = 20
+_MAX_DELETIONS = 20
 _RUN = frozenset({INSTALLATION_TAG, RUN_TAG})
 _NAMESPACE = uuid.UUID("6f0d5b0e-6f5c-4d5c-9a5e-6d1f1c3f2b77")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -138,7 +138,7 @@ def end_ids(name: str, reason: EndReason) -> tuple[str, ...]:
 
     Google answers a known id with the operation of the first call, so a deletion that failed takes the next id.
     """
-    again = (f" {attempt}" if attempt else "" for attempt in range(_MOST_DELETIONS))
+    again = (f" {attempt}" if attempt else "" for attempt in range(_MAX_DELETIONS))
     return tuple(_uuid(f"{reason.value} {name}{number}") for number in again)
 
 

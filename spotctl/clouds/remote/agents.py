@@ -31,7 +31,7 @@ from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
 from spotctl.clouds.remote.start_up import start_up_script
 
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 """How many machines are connected to at the same time; the others wait."""
 
 
@@ -58,7 +58,7 @@ class RemoteAgents:
     def __init__(self, folder: Path, clock: ProviderClock) -> None:
         self._folder, self._clock = folder.absolute(), clock
         self._lock, self._packing = threading.RLock(), threading.Lock()
-        self._turn = threading.Semaphore(MOST_AT_ONCE)
+        self._turn = threading.Semaphore(MAX_AT_ONCE)
         self._home: home.RemoteHome | None = None
         self._numbers = count()
         self._connections: dict[str, MachineConnection] = {}

@@ -21,7 +21,7 @@ from spotctl.clouds.remote.bundle import Archive
 from spotctl.home.errors import BadRequest
 
 IGNORE_FILE = ".spotctlignore"
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 
 _NEVER_COPIED = (".git", "__pycache__")
 _OF_HOMES = ("installation", "log.sqlite")
@@ -50,10 +50,10 @@ def check_folder(folder: Path) -> None:
     if _is_home(folder):
         raise BadRequest(f"{folder}: is a spotctl home, whose keys must not reach a machine; use another workdir")
     size = sum(path.lstat().st_size for path, is_folder in _entries(folder) if not is_folder)
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise BadRequest(
             f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the limit is"
-            f" {MOST_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, and large"
+            f" {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, and large"
             " input under data: in the job file"
         )
 

@@ -17,7 +17,7 @@ from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
 from spotctl.clouds.remote.bundle import Archive, Packages
 from spotctl.clouds.remote.peer_copy import ArchiveServer, Spreading
 from spotctl.clouds.remote.platforms import (
-    LEAST_PYTHON,
+    MIN_PYTHON,
     PROBE,
     MachinePlatform,
     MachinePython,
@@ -131,8 +131,8 @@ class Bringing:
 
     def _suitable_python(self, contents: MachineContents) -> MachinePython:
         python = contents.python
-        if python is None or python.platform.python < LEAST_PYTHON:
-            least = ".".join(map(str, LEAST_PYTHON))
+        if python is None or python.platform.python < MIN_PYTHON:
+            least = ".".join(map(str, MIN_PYTHON))
             there = str(python.platform) if python is not None else "no Python"
             raise Unusable(f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another image")
         return python

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
-MOST_FETCHING = 4
+MAX_FETCHING = 4
 """How many machines fetch an archive from one other machine at the same time."""
 
-MOST_SENT = 2
+MAX_SENT = 2
 """How many machines this computer sends the same archive to at the same time, where they cannot reach each other."""
 
-_MOST_FAILURES = 2
+_MAX_FAILURES = 2
 """After as many failures, machines are taken not to reach each other."""
 
 
@@ -38,12 +38,12 @@ def origin_of(fetching: Mapping[str, int], sending: int, failures: int) -> str |
 
     The first copy, and with machines that do not reach each other every copy, comes from this computer.
     """
-    if failures >= _MOST_FAILURES:
-        return CopyOrigin.HERE if sending < MOST_SENT else CopyOrigin.WAIT
+    if failures >= _MAX_FAILURES:
+        return CopyOrigin.HERE if sending < MAX_SENT else CopyOrigin.WAIT
     if not fetching:
         return CopyOrigin.WAIT if sending else CopyOrigin.HERE
     machine = min(fetching, key=lambda name: (fetching[name], name))
-    return machine if fetching[machine] < MOST_FETCHING else CopyOrigin.WAIT
+    return machine if fetching[machine] < MAX_FETCHING else CopyOrigin.WAIT
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from packaging.markers import default_environment
 
-LEAST_PYTHON = (3, 11)
+MIN_PYTHON = (3, 11)
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 """Versions that an image may have whose Python is not known."""
 
@@ -115,7 +115,7 @@ class MachinePython:
 def preferred(pythons: Sequence[MachinePython], own: MachinePlatform | None) -> MachinePython | None:
     """The Python that runs our code: one that takes this computer's packages, else the first that is new enough, else
     the first."""
-    new_enough = [python for python in pythons if python.platform.python >= LEAST_PYTHON]
+    new_enough = [python for python in pythons if python.platform.python >= MIN_PYTHON]
     same = (python for python in new_enough if python.platform.runs_packages_of(own))
     return next(same, next(iter(new_enough or pythons), None))
 

@@ -14,7 +14,7 @@ from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.remote.machine import USER
 from spotctl.home.errors import BadRequest
 
-MOST_BYTES = 12 * 1024
+MAX_BYTES = 12 * 1024
 """The longest script; EC2 takes 16 KiB before its own encoding."""
 
 
@@ -35,10 +35,10 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
     script = Path(__file__).with_name("start_up.sh").read_text()
     for name, value in values.items():
         script = script.replace(name, value)
-    if len(script.encode()) > MOST_BYTES:
+    if len(script.encode()) > MAX_BYTES:
         raise BadRequest(
             f"the start-up script of a machine would be {len(script.encode())} bytes long, but the limit is"
-            f" {MOST_BYTES}: make the job's setup or environment shorter, for example by a script in the job's folder"
+            f" {MAX_BYTES}: make the job's setup or environment shorter, for example by a script in the job's folder"
         )
     return script
 

@@ -28,7 +28,7 @@ from spotctl.clouds.errors import Unusable
 from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.requirements import Closure, KnownPackage, closure
 
-_MOST_ROUNDS = 8
+_MAX_ROUNDS = 8
 _PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check", "--quiet", "--retries=1")
 _ONLY_THESE = ("--no-deps", "--only-binary=:all:")
 _MISSING = re.compile(r"No matching distribution found for (?P<wanted>\S+)")
@@ -100,7 +100,7 @@ def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform)
     def look_up(name: str) -> KnownPackage | None:
         return seen.get(name) or look_up_installed(name)
 
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         rows = _ask(needed.pinned, platform)
         seen |= {_name(row): _package(row) for row in rows}
         needed = closure(names, look_up, platform.markers)

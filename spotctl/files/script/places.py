@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, Argument, ScriptSource, command_functions
 
-_MOST_STEPS = 12
+_MAX_STEPS = 12
 _JOINING = ("os.path.join", "pathlib.Path", "pathlib.PurePath", "str", "os.fspath", "os.path.expanduser", "open")
 
 
@@ -47,7 +47,7 @@ class Places:
 
     def of(self, node: ast.expr | None, steps: int = 0) -> ScriptPlace:
         """The place that an expression means."""
-        if steps > _MOST_STEPS:
+        if steps > _MAX_STEPS:
             return _UNKNOWN
         place = _UNKNOWN
         match node:

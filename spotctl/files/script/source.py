@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spotctl.home.errors import BadRequest
 
-_MOST_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -104,8 +104,8 @@ def read_source(path: Path) -> ScriptSource:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise BadRequest(f"{path}: is not Python: it is not text in UTF-8") from None
-    if len(content) > _MOST_BYTES:
-        raise BadRequest(f"{path}: has {len(content):,} bytes; a script has at most {_MOST_BYTES:,}")
+    if len(content) > _MAX_BYTES:
+        raise BadRequest(f"{path}: has {len(content):,} bytes; a script has at most {_MAX_BYTES:,}")
     return ScriptSource(path, text, _parsed(path, text))
 
 

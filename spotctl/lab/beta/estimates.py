@@ -22,7 +22,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.lab.option_values import names
 
 ON_DEMAND = "on-demand"
-_MOST_SIBLINGS = 60
+_MAX_SIBLINGS = 60
 _SEED = 7
 _CURVE = (0.001, 1.0)
 CURVE_BIDS = 16
@@ -225,7 +225,7 @@ def _siblings(library: Library, series: PriceSeries) -> Iterator[PriceSeries]:
             str(sibling),
         )
     )
-    yield from library.table(others[:_MOST_SIBLINGS])
+    yield from library.table(others[:_MAX_SIBLINGS])
 
 
 def _equivalent(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _APART = "_unconsolidated"
 
 # Beyond these, products of two numbers overflow floating point, and small differences vanish.
-_LEAST, _MOST, _MOST_WORKERS = 1e-30, 1e30, 10**9
+_LEAST, _MOST, _MAX_WORKERS = 1e-30, 1e30, 10**9
 
 
 def _number(value: object) -> object:
@@ -42,7 +42,7 @@ def _of_usual_size(value: float) -> float:
 PlainNumber = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number), AfterValidator(_of_usual_size)]
 Positive = Annotated[PlainNumber, Field(gt=0)]
 NotNegative = Annotated[PlainNumber, Field(ge=0)]
-Workers = Annotated[int, Field(ge=0, le=_MOST_WORKERS), BeforeValidator(_number)]
+Workers = Annotated[int, Field(ge=0, le=_MAX_WORKERS), BeforeValidator(_number)]
 Name = Annotated[str, Field(min_length=1)]
 
 

@@ -30,7 +30,7 @@ from spotctl.lab.option_values import amounts
 _ARRIVALS = 4
 # Random streams of deadlines, of a queue that ignores throughputs, of priorities, and of owners.
 _SLO_STREAM, _BLIND_STREAM, _WEIGHT_STREAM, _OWNER_STREAM = 10, 11, 12, 13
-_MOST_JOBS, _MOST_SECONDS = 1_000_000, 1e9
+_MAX_JOBS, _MAX_SECONDS = 1_000_000, 1e9
 _ON_BUDGET = "makespan-within-budget"
 
 
@@ -171,9 +171,9 @@ def _window(text: str) -> range:
         window = range(int(first), int(last)) if colon else range(int(first))
     except ValueError:
         window = range(0)
-    if not window or window.start < 0 or window.stop > _MOST_JOBS:
+    if not window or window.start < 0 or window.stop > _MAX_JOBS:
         raise BadRequest(
-            f"--jobs {text}: is not a range of at most {_MOST_JOBS:,} jobs (write 4000:5000; 5000 is not included)"
+            f"--jobs {text}: is not a range of at most {_MAX_JOBS:,} jobs (write 4000:5000; 5000 is not included)"
         )
     return window
 
@@ -184,7 +184,7 @@ def _mean_seconds(text: str) -> float:
         seconds = float(mean)
     except ValueError:
         seconds = float("nan")
-    if process != "poisson" or not 0 <= seconds <= _MOST_SECONDS:
+    if process != "poisson" or not 0 <= seconds <= _MAX_SECONDS:
         raise BadRequest(
             f"--arrivals {text}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
         )

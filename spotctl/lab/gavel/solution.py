@@ -15,9 +15,9 @@ from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import plain_table
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
-_LEAST_SHARE = 1e-12
+_MIN_SHARE = 1e-12
 # Shares from this one on are all of the time; the times of more jobs are only in the JSON.
-_WHOLE, _MOST_TIMES = 0.9995, 50
+_WHOLE, _MAX_TIMES = 0.9995, 50
 
 _BASES = {"profile": "from a profile", "formula": "by formula", "measured": "measured"}
 
@@ -125,10 +125,10 @@ def times(problem: AllocationProblem, allocation: ClusterAllocation) -> list[str
     schedule = _schedule(problem, allocation)
     lines = [
         f"{name}: " + ", ".join(_piece(problem.cluster.types[piece.type], piece) for piece in of_row)
-        for name, of_row in list(schedule.items())[:_MOST_TIMES]
+        for name, of_row in list(schedule.items())[:_MAX_TIMES]
     ]
-    if len(schedule) > _MOST_TIMES:
-        lines.append(f"{len(schedule) - _MOST_TIMES:,} more jobs: --json has the times of all")
+    if len(schedule) > _MAX_TIMES:
+        lines.append(f"{len(schedule) - _MAX_TIMES:,} more jobs: --json has the times of all")
     return ["when each job runs, in hours from now:", *lines] if lines else []
 
 
@@ -155,7 +155,7 @@ def _by_row(problem: AllocationProblem, matrix: Floats) -> dict[str, dict[str, f
     jobs, types = len(problem.jobs.ids), problem.cluster.types
     rows = {}
     for i, (name, row) in enumerate(zip(row_names(problem), matrix.tolist(), strict=True)):
-        entries = {kind: value for kind, value in zip(types, row, strict=True) if value > _LEAST_SHARE}
+        entries = {kind: value for kind, value in zip(types, row, strict=True) if value > _MIN_SHARE}
         if entries or i < jobs:
             rows[name] = entries
     return rows
@@ -186,9 +186,9 @@ def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
     best = best_throughput(problem)
     for i, (name, row) in enumerate(zip(row_names(problem), allocation.shares.tolist(), strict=True)):
         job = i < len(problem.jobs.ids)
-        if not job and max(row) <= _LEAST_SHARE:
+        if not job and max(row) <= _MIN_SHARE:
             continue
-        cells = [f"{share:.1%}" if share > _LEAST_SHARE else "-" for share in row]
+        cells = [f"{share:.1%}" if share > _MIN_SHARE else "-" for share in row]
         if job:
             throughput = allocation.effective_throughput[i]
             cells += [f"{throughput:.4g}", f"{throughput / best[i]:.0%}" if best[i] > 0 else "-"]

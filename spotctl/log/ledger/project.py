@@ -315,7 +315,7 @@ def charged(state: RunState, now: int) -> RunState:
 
 def known_until(state: RunState, held: Held) -> int:
     """The last moment at which a machine without a known end is known to have run."""
-    seen = [held.started, held.ran or 0, *held.turns, held.cards_at, held.traffic_at]
+    seen = [held.started, held.ran or 0, *held.turns, held.gpus_at, held.traffic_at]
     if not state.lost:
         # The last event was written while the machine was listed, by a list that may have been late.
         seen.append(min(state.at - LISTING_DELAY, held.lease_until))

@@ -18,7 +18,7 @@ from spotctl.agent.self_deletion import system_variables
 from spotctl.run.remote_runner.start import ROOT, RunnerStart
 
 _LOG, _LOCK = f"{ROOT}/service.log", f"{ROOT}/lock"
-_AGAIN_SECONDS, _MOST_STARTS = 2.0, 20
+_AGAIN_SECONDS, _MAX_STARTS = 2.0, 20
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def _become_service(start: RunnerStart, ready: int) -> NoReturn:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
         os.environ.update({**system_variables(), **start.secrets})
-        for _ in range(_MOST_STARTS):
+        for _ in range(_MAX_STARTS):
             pid = os.fork()
             if pid == 0:
                 _serve(start, ready)

@@ -10,7 +10,7 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.log.events import RunBegan
 from spotctl.log.ledger_reader import events_of, stored
 from spotctl.planning.facts import OVERHEADS
-from spotctl.planning.learning import MOST_RUNS, Learned, learn, most_machines
+from spotctl.planning.learning import MAX_RUNS, Learned, learn, most_machines
 from spotctl.run.start.measured_run import observations_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def learn_from_runs(settings: Settings, known: Library, specs: Iterable[JobSpec]
 
 
 def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:
-    runs = events_of(settings, lambda began: _comparable(began, spec, before), MOST_RUNS)
+    runs = events_of(settings, lambda began: _comparable(began, spec, before), MAX_RUNS)
     tariff = stored(lambda: known)
     observations = [observation for events in runs if (observation := observations_of(events, tariff)) is not None]
     vcpus = {

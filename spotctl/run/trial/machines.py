@@ -31,10 +31,10 @@ _LAST_LEASE_SECONDS = 60.0
 _END_SECONDS = 300.0
 _PAUSE_SECONDS = 2.0
 LEASE = 15 * MINUTE
-MOST_FAMILIES = 60
+MAX_FAMILIES = 60
 """The most families that are checked: clouds limit calls, and a trial should take minutes."""
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _SIZE = re.compile(r"(?<=[A-Z])\d+(-\d+)?")
 """The number of vCPUs in the name of one of Azure's sizes, such as the 4 of Standard_D4s_v5."""
 
@@ -227,9 +227,7 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
     images = counted(len(set(accepted.values())), "image")
     detail = f"orders of {len(accepted)} {families} of types pass, with {images}"
     if absent:
-        detail += (
-            f"; not sold here: {', '.join(absent[:_MOST_NAMED])}{' and more' if len(absent) > _MOST_NAMED else ''}"
-        )
+        detail += f"; not sold here: {', '.join(absent[:_MAX_NAMED])}{' and more' if len(absent) > _MAX_NAMED else ''}"
     if unusable:
         detail += f"; cannot be used: {unusable[0]}" + (f" and {len(unusable) - 1} more" if len(unusable) > 1 else "")
     figures = {"accepted": len(accepted), "absent": len(absent), "unusable": len(unusable)}
@@ -266,4 +264,4 @@ def _one_of_each_family(kit: Kit) -> list[InstanceType]:
         smallest.setdefault(family_of(machine.name), machine)
     if not smallest:
         raise StepSkipped(f"no prices are stored; run spotctl prices fetch --cloud {kit.cloud} --region {kit.region}")
-    return list(smallest.values())[:MOST_FAMILIES]
+    return list(smallest.values())[:MAX_FAMILIES]

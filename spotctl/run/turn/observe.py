@@ -44,7 +44,7 @@ def news(
         *_listed_again(state, machines),
         *_changed(state, known, now),
         *_warned(state, known, source),
-        *_cards(state, known, now),
+        *_gpus(state, known, now),
         *_traffic(state, known, now),
         # When they ended is unknown; each is paid for until the end of its lease at the latest.
         *(ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED) for held in missing),
@@ -87,13 +87,13 @@ def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[
             yield ev.MachineWarned(machine.id, deadline, EVICTION, source)
 
 
-def _cards(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
     """The use of graphics cards, where it has changed noticeably. A machine that does not answer reports none."""
     for machine in known:
         held = state.machines[machine.id]
-        if machine.state is not MachineState.RUNNING or now - held.cards_at < _CARDS_EVERY:
+        if machine.state is not MachineState.RUNNING or now - held.gpus_at < _CARDS_EVERY:
             continue
-        is_, was = machine.cards, held.cards
+        is_, was = machine.gpus, held.gpus
         busy, memory = (None, None) if is_ is None else (is_.busy, is_.memory)
         before = (None, None) if was is None else (was.busy, was.memory)
         if _differs(busy, before[0]) or _differs(memory, before[1]):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DECIDE_EVERY = 5 * MINUTE
 """Longest market time between decisions of a strategy: its last wishes may have been refused."""
 
-MOST_SILENT_MACHINES, MOST_SILENT_AT_FIRST = 4, 2
+MAX_SILENT_MACHINES, MAX_SILENT_AT_FIRST = 4, 2
 """A run ends after this many machines in a row whose agents never answered, and sooner if no agent ever has: the image,
 the network or the start-up script is at fault, and the next machine would not answer either."""
 
@@ -338,7 +338,7 @@ class Runner:
     def _check_capacity(self, reach: Reach, now: int) -> None:
         """Stops a run that has wanted machines for too long and got none, or none that answered."""
         since = self._intents_before
-        most = MOST_SILENT_MACHINES if self.state.has_answered else MOST_SILENT_AT_FIRST
+        most = MAX_SILENT_MACHINES if self.state.has_answered else MAX_SILENT_AT_FIRST
         if (useless := self.state.useless(since)) >= most:
             why = f": {self._executor.silence}" if self._executor.silence else ""
             self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")

@@ -50,7 +50,7 @@ MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iteratio
 NODE_PACKAGES = ("cloudpickle", "cryptography", "msgspec", "numpy", "scipy")
 """Packages that nodes of a training import besides our own code."""
 
-MOST_STAGES = 16
+MAX_STAGES = 16
 """Machines over which a model is split at most, if the job sets no limit."""
 
 REPORT_EVERY = 1.0
@@ -84,7 +84,7 @@ class TrainingWorkload(Workload):
         self._data_here = DataHere(self._data, environment.cache, environment.identity, near)
         assert isinstance(spec.program, Training)
         self._program, self._job = spec.program, training_job(spec)
-        self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MOST_STAGES)
+        self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MAX_STAGES)
         self._secret, self._nodes = resume_state.secret_of(environment.rendezvous), nodes_of(environment)
         self._earlier_machines, self._earlier_clock = resume_state.earlier(environment.rendezvous)
         self._speed = environment.provider.speed

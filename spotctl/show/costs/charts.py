@@ -130,14 +130,14 @@ def _dot(y: markup.Scale, run: Dot, x: float, width: float) -> Html:
     return markup.titled(fragment(behind, el("circle", cx=x, cy=y(run.value), r=4.5, class_=class_)), run.tooltip)
 
 
-_MOST_POINTS = 600
+_MAX_POINTS = 600
 
 
 def line_chart(canvas: markup.Canvas, title: str, points: Sequence[tuple[int, float]]) -> Html:
     """Values by step, with a dot for the latest; steps whose values are not finite are left out."""
     known = [(step, value) for step, value in points if isfinite(value)]
     latest = known[-1:]
-    known = [*known[: -1 : len(known) // _MOST_POINTS + 1], *latest] or [(0, 0.0)]
+    known = [*known[: -1 : len(known) // _MAX_POINTS + 1], *latest] or [(0, 0.0)]
     steps, values = (np.array(column) for column in zip(*known, strict=True))
     ticks = markup.spanning(min(0.0, float(values.min())), max(float(values.max()), 0.0))
     x, y = canvas.x(float(steps[0]), float(steps[-1])), canvas.y(ticks)

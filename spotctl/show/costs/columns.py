@@ -18,7 +18,7 @@ from spotctl.show.costs.grouping import BY_TIME, keeps_runs_whole
 from spotctl.show.costs.periods import BILLING
 from spotctl.show.phrases import bound_of
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 RUNNING_MARK = " *"
 """Follows the name of a run that is still going on, or of a group with such a run."""
 
@@ -41,7 +41,7 @@ def doubts(report: Report) -> list[str]:
         rows = counted(whole.rows_lost, "row")
         reasons.append(f"at least: a repair of the event log has dropped {rows} (spotctl log check lists them)")
     if unknown := sorted(run.run for run in report.runs if run.is_least and not run.rows_lost):
-        names = ", ".join(unknown[:MOST_NAMED]) + (" and others" if len(unknown) > MOST_NAMED else "")
+        names = ", ".join(unknown[:MAX_NAMED]) + (" and others" if len(unknown) > MAX_NAMED else "")
         reasons.append(f"at least: not all prices of {names} are known, or not all of its orders' outcomes")
     if whole.doubtful:
         low = money(whole.low, digits)

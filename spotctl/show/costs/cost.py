@@ -173,7 +173,7 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> 
     return tuple(grouped)
 
 
-MOST_COMPARED = 7
+MAX_COMPARED = 7
 """A week of nights against the week before."""
 
 
@@ -207,7 +207,7 @@ def trends_of(report: Report) -> list[UnitTrend]:
 
 
 def _trend(job: str, runs: Sequence[RunCost]) -> UnitTrend:
-    compared = min(MOST_COMPARED, len(runs) // 2)
+    compared = min(MAX_COMPARED, len(runs) // 2)
     per_work = [run.figures.usd_per_work for run in runs[-2 * compared :]]
     by_work = None not in per_work
     values = (

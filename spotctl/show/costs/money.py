@@ -18,7 +18,7 @@ from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.markup import SERIES, series_class
 from spotctl.show.costs.periods import by_day, local
 
-MOST_BARS = 45
+MAX_BARS = 45
 """The most bars that are readable side by side; more runs are shown by month."""
 
 _POINTS = 120
@@ -87,7 +87,7 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
     by_run: defaultdict[str, list[LedgerRow]] = defaultdict(list)
     for row in report.rows:
         by_run[row.run].append(row)
-    if len(runs) <= MOST_BARS:
+    if len(runs) <= MAX_BARS:
         return [
             _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run[run.run], markets)
             for run in runs

@@ -83,7 +83,7 @@ def _period(report: Report) -> str:
 def _head(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     jobs = sorted({run.job for run in report.runs})
-    title = ", ".join(jobs) if 0 < len(jobs) <= fmt.MOST_NAMED else counted(len(jobs), "job") if jobs else "No runs"
+    title = ", ".join(jobs) if 0 < len(jobs) <= fmt.MAX_NAMED else counted(len(jobs), "job") if jobs else "No runs"
     parts = [
         paragraph(f"Cost report · {_period(report)} · {fmt.counted_runs(report)}", "eyebrow"),
         el("h1", title),

@@ -29,11 +29,11 @@ from spotctl.show.costs.page_parts import (
 )
 from spotctl.show.phrases import moment
 
-MOST_JOBS = 4
+MAX_JOBS = 4
 """The most jobs whose latest run is shown; --job selects others."""
-MOST_TREND = 60
-MOST_RUNS = 120
-MOST_MESSAGES = 10
+MAX_TREND = 60
+MAX_RUNS = 120
+MAX_MESSAGES = 10
 
 _LAYERS = (
     ("reliable", "reliable machine"),
@@ -47,7 +47,7 @@ def latest_of(report: Report) -> list[RunTimeline]:
     """The latest run with machines of each job, the newest first."""
     rented = sorted((run for run in report.runs if run.mixes), key=lambda run: -run.wall_began)
     latest = {run.job: run for run in reversed(rented)}
-    return sorted(latest.values(), key=lambda run: -run.wall_began)[:MOST_JOBS]
+    return sorted(latest.values(), key=lambda run: -run.wall_began)[:MAX_JOBS]
 
 
 # -- machines ----------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def plan_section(report: Report) -> Html:
     parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
     if len(planned) > 1:
         dots = list[Dot]()
-        for cost in planned[-MOST_TREND:]:
+        for cost in planned[-MAX_TREND:]:
             run, expected, paid = cost.timeline, cost.timeline.expected, usd(cost.figures.total)
             tooltip = f"{run.run}: {usd_text(paid, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
             low, high = expected.usd_low, expected.usd_high
@@ -235,7 +235,7 @@ def trend_section(report: Report) -> Html:
     """The runs of each job compared with the ones before them."""
     latest = {cost.timeline.job: cost.timeline for cost in report.history}
     newest = sorted(latest.values(), key=lambda run: -run.wall_began)
-    parts = [part for run in newest[:MOST_JOBS] if (part := _trend(report, run.job))]
+    parts = [part for run in newest[:MAX_JOBS] if (part := _trend(report, run.job))]
     if not parts:
         return section("Trend", paragraph("No earlier run of the same job to compare with."))
     lead = "Each dot is a run; the dashed line is the median of the runs before the latest."
@@ -244,7 +244,7 @@ def trend_section(report: Report) -> Html:
 
 def _trend(report: Report, job: str) -> Html:
     known = [cost for cost in report.history if not cost.figures.is_least]
-    runs = [cost for cost in known if cost.timeline.job == job][-MOST_TREND:]
+    runs = [cost for cost in known if cost.timeline.job == job][-MAX_TREND:]
     by_work = all(cost.figures.usd_per_work is not None for cost in runs)
     ended = [cost for cost in runs if not cost.timeline.is_running]
     if len(runs) < 2 or not ended[:-1]:
@@ -285,7 +285,7 @@ def runs_section(report: Report) -> Html:
     """All runs of the report, the newest first."""
     cost_of = {cost.timeline.run: cost for cost in report.history}
     newest = sorted((cost_of[run.run] for run in report.runs), key=lambda cost: -cost.timeline.wall_began)
-    listed, digits = newest[:MOST_RUNS], fmt.digits_of(report)
+    listed, digits = newest[:MAX_RUNS], fmt.digits_of(report)
     heads = [
         ColumnHead("run", is_text=True),
         ColumnHead("started", is_text=True, wide_only=True),
@@ -307,5 +307,5 @@ def runs_section(report: Report) -> Html:
         parts.append(paragraph(f"Only the latest {len(listed)} are listed; the total includes {more:,} more.", "lead"))
     unsuccessful = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
     unsuccessful.sort(key=lambda run: -run.wall_began)
-    parts += [paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MOST_MESSAGES]]
+    parts += [paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MAX_MESSAGES]]
     return section("All runs", *parts, is_long=True)

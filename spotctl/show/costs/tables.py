@@ -35,7 +35,7 @@ from spotctl.show.costs.periods import Month
 from spotctl.show.phrases import bound_of
 
 _INDENT = "  "
-_LEAST_NAME = 12
+_MIN_NAME = 12
 _BREAKS = "/-"
 
 
@@ -58,7 +58,7 @@ class NameColumns:
     def within(self, width: int) -> "NameColumns":
         """The columns in this width: names that are too long are broken where a person would break them."""
         first, *others = (_widest(column) for column in self._columns)
-        room = max(width - sum(others) - _GAP * len(others), _LEAST_NAME)
+        room = max(width - sum(others) - _GAP * len(others), _MIN_NAME)
         if first <= room:
             return self
         rows = (((_broken(names[0], room), *names[1:]), group) for names, group in self.rows)

@@ -35,7 +35,7 @@ from spotctl.show.terminal import dollars, market_name
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
-_MOST_REJECTED = 20
+_MAX_REJECTED = 20
 
 
 def plan_view(
@@ -236,7 +236,7 @@ def _terms(plan: JobPlan) -> Group:
 
 
 def _rejected(plan: JobPlan, width: int) -> RenderableType:
-    named = plan.rejected[:_MOST_REJECTED]
+    named = plan.rejected[:_MAX_REJECTED]
     more = len(plan.rejected) - len(named) + unnamed_markets(plan)
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
@@ -265,7 +265,7 @@ def _table(*columns: str, right: bool = True) -> Table:
     return table
 
 
-_MOST_ZONES = 20
+_MAX_ZONES = 20
 
 
 def _offer(plan: JobPlan, outlook: ZoneOutlook) -> Offer:
@@ -368,9 +368,9 @@ def zones_view(plan: JobPlan) -> Group:
     rows = considered_zones(plan)
     shown = [column for column in ZONE if column.heading is not None]
     table = _table(*(column.heading or "" for column in shown))
-    for row in rows[:_MOST_ZONES]:
+    for row in rows[:_MAX_ZONES]:
         table.add_row(*(column.text(row) for column in shown))
-    more = len(rows) - _MOST_ZONES
+    more = len(rows) - _MAX_ZONES
     cheapest = min(outlook.on_demand_usd for outlook in plan.decision.outlooks)
     remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
     remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))

@@ -22,7 +22,7 @@ from spotctl.show.plots import BLUE, INK, RED, check_picture, panels, save_plot
 from spotctl.show.terminal import against_on_demand, dollars, percent
 
 SUFFIXES = (".png", ".svg", ".html")
-MOST_MARKETS = 12
+MAX_MARKETS = 12
 _SPOT, _ON_DEMAND, _ABOVE = BLUE, INK, RED
 
 _PAGE = """<!doctype html>
@@ -50,8 +50,8 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
     """Draws each market in its own panel over a common time axis; the format follows from the file's suffix."""
     kind = path.suffix.lower()
     check_picture(path, SUFFIXES)
-    if len(histories) > MOST_MARKETS:
-        raise BadRequest(f"plot: {len(histories)} markets are too many for one picture; select at most {MOST_MARKETS}")
+    if len(histories) > MAX_MARKETS:
+        raise BadRequest(f"plot: {len(histories)} markets are too many for one picture; select at most {MAX_MARKETS}")
     figure = _figure(histories)
     with atomic_write(path) as out:
         if kind == ".html":

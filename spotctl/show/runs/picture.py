@@ -27,7 +27,7 @@ _SIDE_BY_SIDE = 120
 _SPARK_NARROW, _SPARK_WIDE = 12, 30
 _HEAD_LINES = 3
 _HIGHEST_CHART = 15
-_LEAST_HEIGHT = 5
+_MIN_HEIGHT = 5
 """Lines of a run's part of a terminal that is shared by several: its head, and an event."""
 _WHOLE_EVENTS = 8
 _WHOLE_CHART = 4
@@ -41,7 +41,7 @@ class LivePicture:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Group | Text]:
         width, height = options.max_width, (options.height or options.max_height) - 1
-        shown = self._watched[: max(height // _LEAST_HEIGHT, 1)]
+        shown = self._watched[: max(height // _MIN_HEIGHT, 1)]
         left = len(self._watched) - len(shown)
         height -= left > 0
         for number, run in enumerate(shown):

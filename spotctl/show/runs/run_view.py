@@ -64,7 +64,7 @@ class HeldMachine:
 class MarketView:
     """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the highest now held.
 
-    `reserved_price` is known for reservations. `gpus` is how busy the graphics cards of its machines are, and how full
+    `reserved_price` is known for reservations. `gpus` is how busy the GPUs of its machines are, and how full
     their memory is, as shares of 1: means over the machines for which it is known.
     """
 
@@ -248,11 +248,11 @@ def _markets(state: RunState) -> tuple[MarketView, ...]:
 
 
 def _gpus(machines: Iterable[Held]) -> tuple[float, float] | None:
-    """How busy the graphics cards of machines are, and how full their memory is; None if that is not known of any."""
+    """How busy the GPUs of machines are, and how full their memory is; None if that is not known of any."""
     uses = list[tuple[int, int]]()
     for held in machines:
-        if held.cards is not None and held.cards.busy is not None and held.cards.memory is not None:
-            uses.append((held.cards.busy, held.cards.memory))
+        if held.gpus is not None and held.gpus.busy is not None and held.gpus.memory is not None:
+            uses.append((held.gpus.busy, held.gpus.memory))
     if not uses:
         return None
     busy, memory = (sum(part) / len(uses) / 100 for part in zip(*uses, strict=True))

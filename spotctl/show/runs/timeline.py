@@ -9,7 +9,7 @@ from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, RunState
 from spotctl.show.phrases import machines_text, terms_text
 
-MOST_EVENTS = 500
+MAX_EVENTS = 500
 """Only the latest events are kept."""
 _MERGE_WITHIN = 4
 """Machines of one allocation with the same ending are merged into one line, if at most this many lines came between."""
@@ -85,7 +85,7 @@ def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[Time
         if new.about is not None and other.about == new.about:
             place = len(events) - back
             return (*events[:place], replace(other, count=other.count + new.count), *events[place + 1 :])
-    return (*events, new)[-MOST_EVENTS:]
+    return (*events, new)[-MAX_EVENTS:]
 
 
 def _event(before: RunState, row: LogRow) -> TimelineEvent | None:

@@ -15,7 +15,7 @@ from spotctl.show.ui.page_shell import renewed_page, short_time
 
 RUNNING = "running"
 ACTIVE = (RUNNING, "stopping", "interrupted")
-MOST_ENDED = 100
+MAX_ENDED = 100
 """Ended runs that are shown unless all are asked for."""
 
 _NAMES = (ColumnHead("job", is_text=True), ColumnHead("state", is_text=True))
@@ -59,7 +59,7 @@ def overview_page(
     active = [view for view in views if view.status in ACTIVE]
     ended = [view for view in views if view.status not in ACTIVE]
     ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
-    shown = ended if whole else ended[:MOST_ENDED]
+    shown = ended if whole else ended[:MAX_ENDED]
     title = _title(len(active), len(ended), len(waits))
     # The commands that help runs which do not run as they should.
     advice = [ways_on(view) for view in active if view.status != RUNNING]

@@ -29,7 +29,7 @@ from spotctl.show.terminal import dollars, percent
 from spotctl.show.ui.overview import ACTIVE
 from spotctl.show.ui.page_shell import renewed_page
 
-_MOST_EVENTS = 100
+_MAX_EVENTS = 100
 _REPLAYED = "Replayed on the local market: nothing is billed. Times are those of the market, except in the output."
 _PRICES = "Prices per hour"
 _UNKNOWN = "-"
@@ -192,6 +192,6 @@ def _bid(line: MarketView) -> str:
 
 def _events(run: WatchedRun) -> Html:
     heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
-    latest = run.events[: -_MOST_EVENTS - 1 : -1]
+    latest = run.events[: -_MAX_EVENTS - 1 : -1]
     rows = zip(times([event.at for event in latest]), map(str, latest), strict=True)
     return section("Events", table(heads, list(rows)))

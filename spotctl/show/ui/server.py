@@ -37,7 +37,7 @@ _OUTPUT_LINES = 60
 _RECENT = "30d"
 """Costs of this time are shown unless all are asked for, or those of a job."""
 
-_MOST_WATCHED = 20
+_MAX_WATCHED = 20
 """The most runs that are kept in memory: those that were looked at last."""
 
 AnswerPath = Callable[[str, str], str | None]
@@ -126,7 +126,7 @@ class HomePages:
         watched = self._watched.pop(job, None) or _WatchedRun(Watcher(job, self._settings, self._attended()))
         # The last one is the one that was looked at last.
         self._watched[job] = watched
-        if len(self._watched) > _MOST_WATCHED:
+        if len(self._watched) > _MAX_WATCHED:
             self._watched.pop(next(iter(self._watched))).watcher.__exit__(None, None, None)
         run = watched.watcher.look()
         with suppress(SpotctlError, ProviderError):

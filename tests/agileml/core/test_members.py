@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from agileml.core.members import MOST_OUT, Members, NodePhase
+from agileml.core.members import MAX_OUT, Members, NodePhase
 from agileml.errors import InvalidTransition
 
 LIVES = [
@@ -61,12 +61,12 @@ def test_active_nodes_are_listed_by_age() -> None:
 def test_only_the_latest_nodes_that_are_out_are_remembered() -> None:
     members = Members()
     members.join("stays", reliable=True, now=0.0).phase = NodePhase.ACTIVE
-    for number in range(3 * MOST_OUT):
+    for number in range(3 * MAX_OUT):
         assert members.join(f"t{number}", reliable=False, now=0.0).rank == number + 1
         members.set_phase(f"t{number}", NodePhase.DEAD if number % 2 else NodePhase.GONE)
     assert [member.name for member in members] == [
         "stays",
-        *(f"t{number}" for number in range(2 * MOST_OUT, 3 * MOST_OUT)),
+        *(f"t{number}" for number in range(2 * MAX_OUT, 3 * MAX_OUT)),
     ]
     members.set_phase("stays", NodePhase.DEAD)
     members.join("last", reliable=False, now=0.0)

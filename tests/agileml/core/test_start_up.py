@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agileml.core.events import Failed, NodeLost, Tick
-from agileml.core.members import MOST_OUT, OUT
+from agileml.core.members import MAX_OUT, OUT
 from agileml.core.planned_changes import VERSIONS_PER_EPOCH as FIRST
 from agileml.core.recovery import INIT, Mode
 from agileml.core.roll_call import EVICTED_EARLY
@@ -103,9 +103,9 @@ def test_a_node_warned_before_its_hello_counts_as_joined_and_is_told_to_leave() 
 
 
 def test_nodes_that_were_lost_and_forgotten_count_as_joined() -> None:
-    control = controller(transient=2 * MOST_OUT)
+    control = controller(transient=2 * MAX_OUT)
     join(control, "r", "t")
-    for number in range(2 * MOST_OUT - 1):
+    for number in range(2 * MAX_OUT - 1):
         assert mode_of(control) is Mode.GATHERING
         handle(control, NodeLost(f"t{number}", "gone"))
     assert mode_of(control) is Mode.RECOVERING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.engines.crash_guard import MOST_IN_A_ROW, MOST_IN_ONE_CLOCK, CrashGuard, ProcessFailure
+from agileml.engines.crash_guard import MAX_IN_A_ROW, MAX_IN_ONE_CLOCK, CrashGuard, ProcessFailure
 from agileml.runtime.node_process import UNREACHABLE
 
 
@@ -14,7 +14,7 @@ def failures(guard: CrashGuard, most: int = 1000) -> int:
 def test_a_few_failures_in_a_row_are_too_many() -> None:
     guard = CrashGuard()
     guard.advance(4, 4)
-    assert failures(guard) == MOST_IN_A_ROW
+    assert failures(guard) == MAX_IN_A_ROW
     assert "ended without any work done in between" in guard.add()
 
 
@@ -22,15 +22,15 @@ def test_a_new_clock_starts_the_count_again() -> None:
     guard = CrashGuard()
     for clock in range(1, 100):
         guard.advance(clock, clock)
-        assert not any(guard.add() for _ in range(MOST_IN_A_ROW))
+        assert not any(guard.add() for _ in range(MAX_IN_A_ROW))
     assert guard.add()
 
 
 def test_a_repeated_clock_counts_as_progress() -> None:
     guard = CrashGuard()
     guard.advance(30, 30)
-    for repeated in range(1, 1 + MOST_IN_ONE_CLOCK // MOST_IN_A_ROW):
-        assert not any(guard.add() for _ in range(MOST_IN_A_ROW))
+    for repeated in range(1, 1 + MAX_IN_ONE_CLOCK // MAX_IN_A_ROW):
+        assert not any(guard.add() for _ in range(MAX_IN_A_ROW))
         guard.advance(30, 30 + repeated)
     # A job that never gets beyond one clock ends nevertheless.
     assert "before clock 31 was finished" in guard.add()
@@ -45,7 +45,7 @@ def test_processes_that_end_faster_than_clocks_do_are_started_again_as_long_as_w
 
 def test_nothing_new_is_no_progress() -> None:
     guard = CrashGuard()
-    for _ in range(MOST_IN_A_ROW):
+    for _ in range(MAX_IN_A_ROW):
         guard.advance(3, 5)
         assert not guard.add()
     guard.advance(3, 5)
@@ -53,7 +53,7 @@ def test_nothing_new_is_no_progress() -> None:
 
 
 def test_each_node_of_a_large_job_may_fail_once() -> None:
-    assert failures(CrashGuard(nodes=4)) == MOST_IN_A_ROW
+    assert failures(CrashGuard(nodes=4)) == MAX_IN_A_ROW
     assert failures(CrashGuard(nodes=64)) == 64
 
 
@@ -79,7 +79,7 @@ def test_failures_for_different_or_outside_reasons_are_not_alike() -> None:
     assert not guard.add(ProcessFailure("b", 2, "disk full", ["b"]))
     assert not guard.add(ProcessFailure("c", 2, "no such file", ["c"]))
     for status in (-9, UNREACHABLE, None):
-        assert failures(CrashGuard()) == MOST_IN_A_ROW
+        assert failures(CrashGuard()) == MAX_IN_A_ROW
         guard = CrashGuard()
         assert not any(guard.add(ProcessFailure(name, status, "", [name])) for name in "abcde")
     guard = CrashGuard()

@@ -11,7 +11,7 @@ from agileml.reference import model_digest, run
 from tests.agileml.soak import Paced, Storm, growth, soak
 from tests.samples import LONG_RUN
 
-MOST_CLOCKS = 500
+MAX_CLOCKS = 500
 """What a fast machine does in less than that time."""
 
 
@@ -19,7 +19,7 @@ MOST_CLOCKS = 500
 @pytest.mark.slow
 def test_continuous_chaos_loses_no_update_and_leaks_nothing(left_behind: Path) -> None:
     storm = Storm(left_behind, seed=1)
-    trained = soak(storm, Stopping(clocks=MOST_CLOCKS, seconds=20.0))
+    trained = soak(storm, Stopping(clocks=MAX_CLOCKS, seconds=20.0))
     assert model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
     counters = trained.counters
     assert (counters.lost, counters.doubled, counters.applied) == (0, 0, counters.sent)

@@ -13,7 +13,7 @@ from agileml.core.events import ControllerSettings
 from agileml.engines.sim.simulation import Outcome, Simulation
 from agileml.params.deltas import Delta, RowDelta, Rows
 from agileml.params.layout import Array, ArraySpec, Layout
-from agileml.params.reads import MOST_PICKED, MissingRows, RowsRead, picked
+from agileml.params.reads import MAX_PICKED, MissingRows, RowsRead, picked
 from agileml.params.rows import RowNumbers
 from agileml.params.view import CacheView, ParamCache
 from agileml.protocol.actions import Chunk, WorkUnit
@@ -61,7 +61,7 @@ def test_wanted_rows_are_those_that_were_read(specs: tuple[ArraySpec, ...], part
             for segment, each in zip(segments, rows or [None] * len(segments), strict=True):
                 here = [row for row in range(segment.rows) if (segment.name, segment.lo + row) in union]
                 width = layout.spec(segment.name).row_bytes
-                if len(here) * (width + 4) > MOST_PICKED * segment.rows * width:
+                if len(here) * (width + 4) > MAX_PICKED * segment.rows * width:
                     assert each is None
                 elif rows is not None:
                     assert each is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agileml.runtime import output
-from agileml.runtime.output import MOST_BYTES, OutputTail, Printed, show
+from agileml.runtime.output import MAX_BYTES, OutputTail, Printed, show
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def test_what_is_not_text_is_replaced(file: Path) -> None:
 
 def test_of_too_much_output_the_latest_is_taken(file: Path) -> None:
     tail = OutputTail(file)
-    append(file, b"x" * 7 + b"\n" * MOST_BYTES)
-    assert tail.take() == "... 7 bytes left out\n" + "\n" * MOST_BYTES
-    append(file, b"y" * MOST_BYTES)
+    append(file, b"x" * 7 + b"\n" * MAX_BYTES)
+    assert tail.take() == "... 7 bytes left out\n" + "\n" * MAX_BYTES
+    append(file, b"y" * MAX_BYTES)
     # A line that is too long is passed on in pieces.
-    assert tail.take() == "y" * MOST_BYTES
+    assert tail.take() == "y" * MAX_BYTES
     tail.close()
 
 

@@ -86,7 +86,7 @@ def test_where_no_job_can_run_the_level_is_zero() -> None:
 def test_a_gap_that_does_not_close_is_left_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = different_jobs(310)
     expected = policy_named("max-min-fairness")(asked).objective
-    monkeypatch.setattr(interior, "_MOST_STEPS", 1)
+    monkeypatch.setattr(interior, "_MAX_STEPS", 1)
     ones = np.ones((2, 1))
     with pytest.raises(SolverFailed, match="not reached within 1e-07"):
         center(CenterProgram(ones, ones > 0, np.array([1.0, 0.5]), np.ones(2), np.ones(1)), EXACT)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.devices import cards, container_options
+from spotctl.agent.devices import container_options, gpus
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_cards_that_compute_are_counted(tmp_path: Path, names: tuple[str, ...], 
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert cards(tmp_path) == found
+    assert gpus(tmp_path) == found
 
 
 def test_a_container_gets_the_cards(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from hypothesis import given, settings, strategies as st
 
 from spotctl.agent.errors import BrokenFrame, LinkLost, RequestRefused, WrongSecret
 from spotctl.agent.link_client import LinkClient
-from spotctl.agent.link_server import MOST_CONNECTIONS, LinkServer
+from spotctl.agent.link_server import MAX_CONNECTIONS, LinkServer
 from spotctl.agent.wire import (
-    MOST_FRAME_BYTES,
-    MOST_HANDSHAKE_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_HANDSHAKE_BYTES,
     AgentHandshake,
     CallerHandshake,
     LinkFrameReader,
@@ -110,7 +110,7 @@ def test_a_recorded_handshake_is_worthless() -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        (MOST_HANDSHAKE_BYTES + 1).to_bytes(4, "big"),
+        (MAX_HANDSHAKE_BYTES + 1).to_bytes(4, "big"),
         b"\xff\xff\xff\xff",
         frame(b"not JSON"),
         frame(b"[1, 2]"),
@@ -129,7 +129,7 @@ def test_broken_frames_before_authentication_are_refused(agent: Agent, sent: byt
 
 @pytest.mark.parametrize(
     "sent",
-    [(MOST_FRAME_BYTES + 1).to_bytes(4, "big"), frame(b'{"do": "status"}'), frame(b""), bytes(range(64))],
+    [(MAX_FRAME_BYTES + 1).to_bytes(4, "big"), frame(b'{"do": "status"}'), frame(b""), bytes(range(64))],
     ids=["too long", "unsigned", "empty", "noise"],
 )
 def test_broken_frames_of_a_known_caller_end_its_connection_only(agent: Agent, sent: bytes) -> None:
@@ -169,7 +169,7 @@ def test_bad_requests_are_refused_and_the_connection_stays(
 
 
 def test_strangers_do_not_keep_out_a_caller_that_knows_the_secret(agent: Agent) -> None:
-    strangers = [socket.create_connection(("127.0.0.1", agent.port), 10) for _ in range(MOST_CONNECTIONS + 8)]
+    strangers = [socket.create_connection(("127.0.0.1", agent.port), 10) for _ in range(MAX_CONNECTIONS + 8)]
     assert agent.call("status")["work"] == ""
     for stranger in strangers:
         stranger.close()

@@ -33,7 +33,7 @@ SPEED = 120
 
 START = parse_time("2026-01-25T10:40:00Z")
 ZONES = ("sim-west-y", "sim-west-z")
-SHORTEST, LONGER, MOST_EVICTIONS = 0.5, 1.3, 12
+SHORTEST, LONGER, MAX_EVICTIONS = 0.5, 1.3, 12
 """The first machine lives half as long as a start and a tenth of the work take at the measured pace, and each machine
 lives longer than the one before: however much the pace changes, some machines are evicted while they work.
 """
@@ -284,7 +284,7 @@ def prices(script: PublicScript, pace: Pace) -> str:
     """
     life, rises = SHORTEST * (_BOOT_SECONDS + pace.first + script.marks / 10 * pace.between), START
     rows = [(START - 20 * DAY, 0, 0.05), (START - 20 * DAY, 1, 5.0)]
-    for number in range(1, MOST_EVICTIONS + 1):
+    for number in range(1, MAX_EVICTIONS + 1):
         period = round(life * LONGER ** (number - 1) * SPEED) * SECOND
         rises += period
         rows += [(rises - period // 4, number % 2, 0.05 - number / 1000), (rises, (number + 1) % 2, 5.0)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spotctl.files import yaml_file
-from spotctl.files.yaml_file import MOST_BYTES, MOST_PARTS, Loc, parse, read
+from spotctl.files.yaml_file import MAX_BYTES, MAX_PARTS, Loc, parse, read
 from spotctl.home.errors import BadRequest
 
 FILE = Path("file.yaml")
@@ -169,11 +169,11 @@ def aliases(levels: int, width: int) -> str:
             + "\n".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10)),
             "through aliases; write it out without them",
         ),
-        ("a:\n- [" + "x, " * 3 * MOST_PARTS + "]", "file.yaml:2: has more than 20,000 parts up to here; remove some"),
-        ("- x\n" * 2 * MOST_PARTS, "file.yaml:20000: has more than 20,000 parts up to here; remove some"),
+        ("a:\n- [" + "x, " * 3 * MAX_PARTS + "]", "file.yaml:2: has more than 20,000 parts up to here; remove some"),
+        ("- x\n" * 2 * MAX_PARTS, "file.yaml:20000: has more than 20,000 parts up to here; remove some"),
         ("a:\n" + "- " * 200 + "x", "file.yaml:2: is nested deeper than 50 levels; write it in fewer levels"),
         (aliases(60, 1), "file.yaml:52: is nested deeper than 50 levels through aliases; write it in fewer"),
-        ("# " + "x" * MOST_BYTES, "file.yaml: is larger than 1 MB; split it, or remove what is not needed"),
+        ("# " + "x" * MAX_BYTES, "file.yaml: is larger than 1 MB; split it, or remove what is not needed"),
     ],
     ids=["aliases", "itself", "itself-below", "merged", "one-line", "many-lines", "deep", "deep-aliases", "large"],
 )

@@ -29,7 +29,7 @@ from tests.spotctl.log.test_present import interrupted
 from tests.spotctl.show.costs.made import NOW, write_log
 
 SAMPLE = 150
-MOST_BYTES = 64 << 10
+MAX_BYTES = 64 << 10
 
 
 FINAL = ("final_costs", "final_views")
@@ -77,7 +77,7 @@ def _report(settings: Settings) -> Any:  # noqa: ANN401 - JSON, or text
 
 
 def places(size: int) -> Iterator[int]:
-    assert size <= MOST_BYTES
+    assert size <= MAX_BYTES
     chance = random.Random(7)
     yield from range(size) if os.environ.get("SPOTCTL_STORE_DAMAGE") == "all" else chance.sample(range(size), SAMPLE)
 

@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 from spotctl.home.paths import KEPT_DAYS
-from spotctl.nightly.reporting import MOST_BYTES, NightLog
+from spotctl.nightly.reporting import MAX_BYTES, NightLog
 from spotctl.nightly.state_dir import NightStart, StateDir
 
 DAY = date(2026, 5, 1)
@@ -23,8 +23,8 @@ def test_lines_begin_with_the_local_time(tmp_path: Path) -> None:
 
 def test_a_full_log_is_not_continued(tmp_path: Path) -> None:
     log = NightLog(tmp_path, DAY, UTC, lambda: 0)
-    log.write(["x" * (MOST_BYTES // 2)] * 4)
-    assert MOST_BYTES < (size := log.path.stat().st_size) < MOST_BYTES + 200
+    log.write(["x" * (MAX_BYTES // 2)] * 4)
+    assert MAX_BYTES < (size := log.path.stat().st_size) < MAX_BYTES + 200
     log.write(["more"])
     assert log.path.stat().st_size == size
     assert "this log is full" in log.path.read_text()

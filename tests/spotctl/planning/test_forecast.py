@@ -157,7 +157,7 @@ def played(planned: JobPlan) -> tuple[float, int]:
 
 def test_a_long_job_that_may_move_decides_seldom_and_costs_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     usd, decisions = played(roaming(24.0))
-    monkeypatch.setattr(forecast, "_LEAST_PAUSE", 40 * HOUR)
+    monkeypatch.setattr(forecast, "_MIN_PAUSE", 40 * HOUR)
     as_a_run_usd, as_a_run = played(roaming(24.0))
     assert decisions < as_a_run / 2
     assert usd == pytest.approx(as_a_run_usd, rel=0.1)
@@ -165,5 +165,5 @@ def test_a_long_job_that_may_move_decides_seldom_and_costs_what_it_does(monkeypa
 
 def test_a_short_one_is_played_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     short = played(roaming(6.0))
-    monkeypatch.setattr(forecast, "_LEAST_PAUSE", 40 * HOUR)
+    monkeypatch.setattr(forecast, "_MIN_PAUSE", 40 * HOUR)
     assert played(roaming(6.0)) == short

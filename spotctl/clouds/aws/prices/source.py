@@ -41,8 +41,8 @@ _PRODUCTS = {
     "rhel": "Red Hat Enterprise Linux",
     "suse": "SUSE Linux",
 }
-_MOST_FILTER_VALUES = 200
-_MOST_SINGLE_QUERIES = 20
+_MAX_FILTER_VALUES = 200
+_MAX_SINGLE_QUERIES = 20
 _SPOT_PRICES = "spot prices"
 PUBLIC_PRICES = "public price list"
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -211,7 +211,7 @@ def type_filters(types: Sequence[str]) -> list[Filter]:
     It supports `*` and `?` but not `[ab]`. Unlike the parameter `InstanceTypes`, it does not fail the whole call over
     a name that the region does not have.
     """
-    if not types or len(types) > _MOST_FILTER_VALUES:
+    if not types or len(types) > _MAX_FILTER_VALUES:
         return []
     return [{"Name": "instance-type", "Values": [_ONE_OF.sub("?", glob) for glob in types]}]
 
@@ -235,7 +235,7 @@ def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:
     }
     names = exact_names(types)
     choices = [("operatingSystem", system) for system in PRICED_SYSTEMS]
-    if names and len(names) == len(types) <= _MOST_SINGLE_QUERIES:
+    if names and len(names) == len(types) <= _MAX_SINGLE_QUERIES:
         choices = [("instanceType", name) for name in names]
     return [
         [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in (*fixed.items(), choice)]

@@ -7,7 +7,7 @@ from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import parse_time
-from spotctl.clouds.gcp.cards import API_NAMES, card
+from spotctl.clouds.gcp.gpus import API_NAMES, gpu_name
 
 CLOUD = "gcp"
 
@@ -43,7 +43,7 @@ class GcpMachine:
 
     @property
     def instance_type(self) -> InstanceType:
-        accelerator = card(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
+        accelerator = gpu_name(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
         traits = MachineTraits(self.architecture, local_disk_gb=self.ssds * _SSD_GB or None, retires=self.retires)
         memory = self.memory_mib / 1024
         return InstanceType(CLOUD, self.name, self.vcpus, memory, accelerator, self.gpus, traits=traits)

@@ -131,7 +131,7 @@ def corrections(agreement: Agreement, rows: Iterable[LedgerRow], bill: str) -> l
     return corrected
 
 
-MOST_LISTED, MOST_PLACES = 200, 4
+MAX_LISTED, MAX_PLACES = 200, 4
 """The most differences listed on the terminal, and the most lines of the bill for one; JSON has all."""
 
 
@@ -252,9 +252,9 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
     yield headline(agreement)
     if agreement.differences:
         yield ""
-    for difference in agreement.differences[:MOST_LISTED]:
+    for difference in agreement.differences[:MAX_LISTED]:
         yield _line(difference)
-    if (more := len(agreement.differences) - MOST_LISTED) > 0:
+    if (more := len(agreement.differences) - MAX_LISTED) > 0:
         yield f"and {more:,} more (--json lists all)"
     if agreement.differences:
         yield ""
@@ -300,7 +300,7 @@ def _line(difference: BillDifference) -> str:
     text = f"{difference.kind.value:<21} {difference.resource}  {period}  {_amounts(difference)}"
     if not difference.where:
         return text
-    first, more = difference.where[:MOST_PLACES], len(difference.where) - MOST_PLACES
+    first, more = difference.where[:MAX_PLACES], len(difference.where) - MAX_PLACES
     places = ", ".join(first) + (f" and {more} more" if more > 0 else "")
     return f"{text}  ({places})"
 

@@ -25,7 +25,7 @@ from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
 from agileml.pipeline.run.fleet_node import ModelSource, copied_source
 from agileml.pipeline.run.training import PipelinePlan
-from tests.agileml.cut_links import MOST_CUTS, cut_one, own_name
+from tests.agileml.cut_links import MAX_CUTS, cut_one, own_name
 from tests.agileml.pipeline.oracle import WIDTH, small_model, trained
 
 MOMENTUM = Optimizer("momentum", 0.05)
@@ -101,7 +101,7 @@ class Cutting(Dense):
         name = own_name()
         chance = random.Random(f"{self.seed} {name} {key[1]}")
         # Only a node of this computer listens at a file: a process that runs tests must keep its connections.
-        if name.endswith(".sock") and len(_CUT) < MOST_CUTS and chance.random() < 0.03:
+        if name.endswith(".sock") and len(_CUT) < MAX_CUTS and chance.random() < 0.03:
             _CUT.append(key[1])
             cut_one(chance)
         return super().forward(weights, inputs, key)

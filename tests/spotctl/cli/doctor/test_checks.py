@@ -66,7 +66,7 @@ def test_a_home_that_is_not_writable_fails(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, level in ((checks.LEAST_FREE - 1, Level.FAILS), (checks.LEAST_FREE, Level.GOOD)):
+    for free, level in ((checks.MIN_FREE - 1, Level.FAILS), (checks.MIN_FREE, Level.GOOD)):
         monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         assert findings(home)["here", "disk"].level is level
 

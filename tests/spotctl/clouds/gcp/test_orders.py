@@ -317,12 +317,12 @@ class TestReservedMachines:
 
     def test_gpus_are_part_of_what_is_reserved(self, made: World) -> None:
         market = replace(N2, instance_type="n1-standard-4+2-nvidia-tesla-t4", reservation="night")
-        cards = [{"accelerator_type": "nvidia-tesla-t4", "accelerator_count": 1}]
-        made.server.reservations.reserve("night", B, "n1-standard-4", 2, guest_accelerators=cards)
+        gpus = [{"accelerator_type": "nvidia-tesla-t4", "accelerator_count": 1}]
+        made.server.reservations.reserve("night", B, "n1-standard-4", 2, guest_accelerators=gpus)
         with pytest.raises(NotFound, match="GPUs"):
             made.provider().create(order(market=market, bid=None, reservation="night"))
-        cards[0]["accelerator_count"] = 2
-        made.server.reservations.reserve("night", B, "n1-standard-4", 2, guest_accelerators=cards)
+        gpus[0]["accelerator_count"] = 2
+        made.server.reservations.reserve("night", B, "n1-standard-4", 2, guest_accelerators=gpus)
         assert len(made.provider().create(order("t2", market=market, bid=None, reservation="night"))) == 2
 
     def test_one_that_is_not_ready_may_be_asked_again(self, made: World) -> None:

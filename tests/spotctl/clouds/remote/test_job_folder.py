@@ -82,7 +82,7 @@ def test_the_same_files_give_the_same_archive(folder: Path, tmp_path: Path) -> N
 
 def test_a_folder_that_is_too_large_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_folder(folder)
-    monkeypatch.setattr(job_folder, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(job_folder, "MAX_BYTES", 1 << 20)
     with (folder / "data/big.bin").open("wb") as file:
         file.truncate(3 << 20)
     with pytest.raises(BadRequest, match=r"3 MiB would be copied .* the limit is 1 MiB: list in .*\.spotctlignore"):

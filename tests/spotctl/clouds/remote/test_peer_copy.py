@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spotctl.clouds.remote.peer_copy import MOST_FETCHING, MOST_SENT, ArchiveServer, CopyOrigin, Spreading, origin_of
+from spotctl.clouds.remote.peer_copy import MAX_FETCHING, MAX_SENT, ArchiveServer, CopyOrigin, Spreading, origin_of
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,10 @@ from spotctl.clouds.remote.peer_copy import MOST_FETCHING, MOST_SENT, ArchiveSer
         ({}, 1, 0, CopyOrigin.WAIT),
         ({"a": 0}, 0, 0, "a"),
         ({"a": 1, "b": 0}, 0, 0, "b"),
-        ({"a": MOST_FETCHING, "b": MOST_FETCHING}, 0, 0, CopyOrigin.WAIT),
+        ({"a": MAX_FETCHING, "b": MAX_FETCHING}, 0, 0, CopyOrigin.WAIT),
         ({}, 0, 1, CopyOrigin.HERE),
         ({"a": 0}, 0, 2, CopyOrigin.HERE),
-        ({}, MOST_SENT, 2, CopyOrigin.WAIT),
+        ({}, MAX_SENT, 2, CopyOrigin.WAIT),
     ],
 )
 def test_the_origin_of_the_next_copy(

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from tests.spotctl.log.ledger import seconds
 
 RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}
-MOST_MOMENTS = 128
+MAX_MOMENTS = 128
 """Of the ends of clocks, a run keeps at most this number: beyond it, every second one is left out."""
 
 _WORKING = seconds.USES.index("working")
@@ -83,7 +83,7 @@ def _clocks(
     done = list[tuple[int, int]]()
     for at, kind, body in bodies:
         if kind == "Progressed" and body["clock"] > (done[-1][0] if done else 0):
-            done = [*(done[::2] if len(done) >= MOST_MOMENTS else done), (body["clock"], at)]
+            done = [*(done[::2] if len(done) >= MAX_MOMENTS else done), (body["clock"], at)]
     if not done:
         return None
     worked = [(clock, _worked(log, at)) for clock, at in done]

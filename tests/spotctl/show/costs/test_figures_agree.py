@@ -21,7 +21,7 @@ from spotctl.show.costs.columns import counted_runs, digits_of, hours, money, wh
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import usd
 from spotctl.show.costs.grouping import By, Subject, keeps_runs_whole, key_of
-from spotctl.show.costs.money import MOST_BARS, bars_of, markets_of
+from spotctl.show.costs.money import MAX_BARS, bars_of, markets_of
 from spotctl.show.costs.periods import ALWAYS, Period
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, night, report_of
 
@@ -189,7 +189,7 @@ def _runs_of_groups(report: Report) -> Counter[str]:
 
 def test_bars_of_months_are_the_months_of_the_table() -> None:
     """Runs across the end of a month: both divide their rows by the provider's clock."""
-    runs: Sequence[MadeRun] = [night(i, np.random.default_rng(i)) for i in range(28, 28 + MOST_BARS + 1)]
+    runs: Sequence[MadeRun] = [night(i, np.random.default_rng(i)) for i in range(28, 28 + MAX_BARS + 1)]
     report = report_of(runs, (By.MONTH,))
     bars, unit = bars_of(report, markets_of(report))
     assert unit == "month"

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from pricing_data.units import MINUTE
 from spotctl.log import events as ev
-from spotctl.show.runs.timeline import MOST_EVENTS, MachineCount, Timeline, follow
+from spotctl.show.runs.timeline import MAX_EVENTS, MachineCount, Timeline, follow
 from tests.spotctl.show.runs.made_up_run import WILD, at, granted, order, rows, run_events
 
 
@@ -71,9 +71,9 @@ def test_a_second_warning_adds_no_line_and_a_return_needs_no_warning() -> None:
 
 
 def test_only_the_latest_events_are_kept() -> None:
-    resumed: list[tuple[float, ev.Event]] = [(n, ev.RunResumed(n)) for n in range(MOST_EVENTS + 7)]
+    resumed: list[tuple[float, ev.Event]] = [(n, ev.RunResumed(n)) for n in range(MAX_EVENTS + 7)]
     kept = follow(Timeline(), rows([*run_events()[:1], *resumed])).events
-    assert (len(kept), kept[0].at, kept[-1].at) == (MOST_EVENTS, at(7), at(MOST_EVENTS + 6))
+    assert (len(kept), kept[0].at, kept[-1].at) == (MAX_EVENTS, at(7), at(MAX_EVENTS + 6))
 
 
 def test_braces_in_messages_are_not_placeholders() -> None:

@@ -14,7 +14,7 @@ from spotctl.show.costs.markup import fragment
 from spotctl.show.costs.page_parts import times
 from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import HeldMachine, Money, RunView
-from spotctl.show.ui.overview import ACTIVE, MOST_ENDED, overview_page
+from spotctl.show.ui.overview import ACTIVE, MAX_ENDED, overview_page
 from spotctl.show.ui.run_page import run_page
 from tests.spotctl.show.page_reader import Reader
 from tests.spotctl.show.runs.made_up_run import CALM, at, run_events, watched
@@ -82,9 +82,9 @@ def test_active_runs_come_first_and_only_the_latest_of_many_ended_ones(count: in
     runs = [link for link in links(reader) if link and link.startswith("run/")]
     assert runs[0] == "run/live"
     assert runs[1] == f"run/job{count - 1}", "the latest of those that have ended"
-    assert len(runs) == 1 + min(count, MOST_ENDED)
+    assert len(runs) == 1 + min(count, MAX_ENDED)
     whole = links(read(overview_page(ended, [], [], whole=True)))
-    assert ("?all" in links(reader)) is (count > MOST_ENDED)
+    assert ("?all" in links(reader)) is (count > MAX_ENDED)
     assert len([link for link in whole if link and link.startswith("run/")]) == count
     assert "?all" not in whole
 

@@ -1,4 +1,4 @@
-"""Measures how busy this machine's graphics cards are, with the driver's own tool."""
+"""Measures how busy this machine's GPUs are, with the driver's own tool."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from typing import IO
 from spotctl.agent.command import exit_code_of, signal_group, start_group
 
 EVERY_SECONDS = 15.0
-"""Not more often, because the tool takes a noticeable part of a second, and more on a machine with many cards."""
+"""Not more often, because the tool takes a noticeable part of a second, and more on a machine with many GPUs."""
 LONGEST_SECONDS = 10.0
 """Then the tool is killed: a driver in trouble makes it hang."""
 
@@ -23,8 +23,8 @@ _QUERY = ("--query-gpu=utilization.gpu,memory.used,memory.total", "--format=csv,
 
 
 @dataclass(frozen=True, slots=True)
-class CardUse:
-    """Percent of the time that a machine's cards computed, on average, and percent of their memory in use."""
+class GpuUse:
+    """Percent of the time that a machine's GPUs computed, on average, and percent of their memory in use."""
 
     busy: int
     memory: int
@@ -38,16 +38,16 @@ class _CardSample:
     killed: bool = False
 
 
-class CardWatch:
+class GpuWatch:
     """Samples on request, at most every `EVERY_SECONDS`, and never waits for the tool."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._use: CardUse | None = None
+        self._use: GpuUse | None = None
         self._sample: _CardSample | None = None
         self._due = 0.0
 
-    def use(self) -> CardUse | None:
+    def use(self) -> GpuUse | None:
         """The last finished sample; None without NVIDIA's tool, or if it failed or took too long."""
         self._advance()
         if self._sample is None and time.monotonic() >= self._due:
@@ -96,18 +96,18 @@ class CardWatch:
             sample.killed, self._use = True, None
 
 
-def parsed(answer: str) -> CardUse | None:
-    """The use of all cards, from one line for each (`87, 49813, 81559`); cards without figures do not count."""
-    cards = [card for line in answer.splitlines() if (card := _card(line)) is not None]
-    total = sum(memory for _, _, memory in cards)
+def parsed(answer: str) -> GpuUse | None:
+    """The use of all GPUs, from one line for each (`87, 49813, 81559`); GPUs without figures do not count."""
+    gpus = [gpu for line in answer.splitlines() if (gpu := _gpu(line)) is not None]
+    total = sum(memory for _, _, memory in gpus)
     if not total:
         return None
-    busy, used = sum(busy for busy, _, _ in cards), sum(used for _, used, _ in cards)
-    return CardUse(round(busy / len(cards)), round(100 * used / total))
+    busy, used = sum(busy for busy, _, _ in gpus), sum(used for _, used, _ in gpus)
+    return GpuUse(round(busy / len(gpus)), round(100 * used / total))
 
 
-def _card(line: str) -> tuple[int, int, int] | None:
-    # The tool prints `[N/A]` for a card that is divided between users.
+def _gpu(line: str) -> tuple[int, int, int] | None:
+    # The tool prints `[N/A]` for a GPU that is divided between users.
     try:
         busy, used, total = (int(part) for part in line.split(","))
     except ValueError:

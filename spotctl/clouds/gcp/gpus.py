@@ -14,10 +14,10 @@ _ATTACHED = re.compile(r"(?P<type>[a-z0-9-]+)\+(?P<count>\d+)-(?P<card>[a-z0-9-]
 _NAMES = {gpu: name for name, gpu in API_NAMES.items()}
 
 
-def card(gpu: str, share: str | None = None) -> str:
+def gpu_name(gpu: str, share: str | None = None) -> str:
     """An accelerator's name as other clouds write it: without maker, and without a memory size that all of them have.
 
-    >>> card("nvidia-a100-80gb"), card("nvidia-h100-mega-80gb"), card("nvidia-rtx-pro-6000", "1/8")
+    >>> gpu_name("nvidia-a100-80gb"), gpu_name("nvidia-h100-mega-80gb"), gpu_name("nvidia-rtx-pro-6000", "1/8")
     ('A100-80GB', 'H100', 'RTX-PRO-6000 (1/8)')
     """
     nvidia = _CARD.fullmatch(gpu)
