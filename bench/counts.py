@@ -147,7 +147,6 @@ def lowered(root: Path, may_raise: bool = False) -> list[str]:
 _HEAD = """\
 # For each package and for two rooms of spotctl: the most modules, functions and value classes, the most modules in one
 # folder, and the fewest lines per statement inside functions. `python -m bench.house --write` sets them to the figures
-# of the tree, and raises none without --raise. A limit may not exceed the tree's own figure. While several people lower
-# figures at the same time, tests/test_house.py fails only where the tree exceeds a limit; `python -m bench.house` lists
-# the limits that can be lowered.
+# of the tree, and raises none without --raise: the commit says why. tests/test_house.py fails where the tree has more
+# than a limit, and where a limit can be lowered.
 """

@@ -92,6 +92,10 @@ def _profile_problems(workdir: Path, program: Command | Training, parallel: Para
 def _of_program(spec: JobSpec) -> Iterator[Problem]:
     if isinstance(spec.program, Training) and spec.program.stop == Stop():
         yield Problem(("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them")
+    backups = spec.program.stragglers.backup_workers if isinstance(spec.program, Training) else False
+    if backups is not False and backups != AUTO:
+        message = f"{backups} is no choice any more; write auto: clocks end without workers only while that pays"
+        yield Problem(("stragglers", "backup_workers"), message)
     if isinstance(spec.program, Command) and (wrong := syntax_problem(spec.program.run)):
         yield Problem(("run",), wrong)
     if spec.setup is not None and (wrong := syntax_problem(spec.setup)):

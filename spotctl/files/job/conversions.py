@@ -256,6 +256,7 @@ def read_whole(written: object, least: int, most: int) -> int:
 
 
 def read_backup_workers(written: object) -> bool | int | str:
+    """Also true and a number, which runs of earlier versions have; a job file with one is refused."""
     if written == AUTO:
         return AUTO
     if isinstance(written, int) and not isinstance(written, bool):

@@ -224,11 +224,7 @@ MEMORY = _text(
 PLACEMENT = _choice((CLOSE,))
 ARCHITECTURE = _choice((X86, ARM, ANY))
 FLAG = Form(conversions.read_flag, "true or false", {"type": "boolean"})
-BACKUP_WORKERS = Form(
-    conversions.read_backup_workers,
-    "true, false, auto, or a number of workers",
-    {"anyOf": [{"type": "boolean"}, {"const": AUTO}, {"type": "integer", "minimum": 0, "maximum": conversions.MOST}]},
-)
+BACKUP_WORKERS = Form(conversions.read_backup_workers, f"{AUTO} or false", {"enum": [False, AUTO]})
 EVERY = _text(
     f"{AUTO}|{conversions.SPAN_PATTERN}",
     "auto, or a number with a unit: 90s, 15m, 10h",

@@ -29,10 +29,8 @@ class SlowMachines:
     reassign: bool = key(forms.FLAG, "Workers that fall behind lend work to faster ones.", True, default=False)
     backup_workers: bool | int | str = key(
         forms.BACKUP_WORKERS,
-        "Clocks end without the slowest workers. true: without the number at which the loss falls fastest; auto: only"
-        " while that clearly pays; a number: always without that many. For trainers whose updates are gradients.",
+        "auto: clocks end without the slowest workers while that clearly pays, if the updates are gradients.",
         "auto",
-        2,
         default=False,
     )
     balance_servers: bool = key(forms.FLAG, "Parameters move away from servers that are slow.", True, default=False)

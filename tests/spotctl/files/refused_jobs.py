@@ -22,6 +22,14 @@ resources:
 """
 
 REPLACED = [
+    *(
+        (
+            "app: mf",
+            f"app: mf\nstragglers: {{backup_workers: {written}}}",
+            f"4: stragglers.backup_workers: {shown} is no choice any more; write auto: clocks end without",
+        )
+        for written, shown in (("true", "True"), ("2", "2"), ("0", "0"))
+    ),
     (
         "machines: 4..64",
         "machine: 4..64",

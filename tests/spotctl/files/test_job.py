@@ -13,7 +13,7 @@ from bidbrain.strategies import names as strategies
 from pricing_data.units import HOUR, MINUTE, parse_time
 from spotctl.files.job import spec
 from spotctl.files.job.conversions import STRATEGIES
-from spotctl.files.job.programs import Checkpoint, Command, Parallel, Stop, Training
+from spotctl.files.job.programs import Checkpoint, Command, Parallel, SlowMachines, Stop, Training
 from spotctl.files.job.reader import load, loads, restored, written
 from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
@@ -214,6 +214,14 @@ def test_a_run_of_an_earlier_version_keeps_a_strategy_that_no_file_may_name() ->
     for name in ("standard+checkpoint", "fixed-bid:0.001", "lookahead-present:2"):
         earlier = replace(job, strategy=name)
         assert restored(written(earlier), Path("log")) == earlier
+
+
+@pytest.mark.parametrize("backups", [True, 2])
+def test_a_run_of_an_earlier_version_keeps_backup_workers_that_no_file_may_have(backups: bool | int) -> None:
+    job = loads(TRAINING, Path("job.yaml"))
+    assert isinstance(job.program, Training)
+    earlier = replace(job, program=replace(job.program, stragglers=SlowMachines(backup_workers=backups)))
+    assert restored(written(earlier), Path("log")) == earlier
 
 
 def test_a_restored_job_needs_no_code_any_more(folder: Path) -> None:
