@@ -21,12 +21,14 @@ class Reason:
     """Why the answers of some commands differ.
 
     `commands` is a pattern of names as the shell has them, with `*`. With `lines`, a regular expression, the reason
-    explains only the lines that it finds; without, all differences of these commands.
+    explains only the lines that it finds; with `now`, all differences of those commands whose present answer it finds;
+    without both, all differences of all these commands.
     """
 
     commands: str
     why: str
     lines: str = ""
+    now: str = ""
 
 
 @dataclass
@@ -47,6 +49,7 @@ def reasons(path: Path = REASONS) -> list[Reason]:
     found = [Reason(**entry) for entry in content.get("reason", ())]
     for reason in found:
         re.compile(reason.lines)
+        re.compile(reason.now)
         if not reason.why.strip():
             raise SystemExit(f"{path}: the reason for {reason.commands!r} says nothing in `why`")
     return found
@@ -69,7 +72,7 @@ def compared(before: Mapping[str, str], now: Mapping[str, str], known: Sequence[
         if old == new:
             result.equal.append(name)
             continue
-        matching = [reason for reason in known if fnmatchcase(name, reason.commands)]
+        matching = [one for one in known if fnmatchcase(name, one.commands) and re.search(one.now, new)]
         lines = list(unified_diff(old.splitlines(), new.splitlines(), "before", "now", lineterm=""))
         changed = [line for line in lines[2:] if line[0] in "+-"]
         helpful = [reason for reason in matching if any(_explains(reason, line) for line in changed)]
