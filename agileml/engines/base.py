@@ -1,6 +1,6 @@
 """The contracts of an engine: what runs a job, the fleet of machines that it runs on, and the link to its controller.
 
-One loop (`JobLoop`) serves every engine. A new kind of machines is one more `Fleet` that passes
+One loop (`JobLoop`) serves every engine. A new kind of machines is one more `MachineFleet` that passes
 `tests/agileml/engines/fleet_suite.py`.
 """
 
@@ -78,7 +78,7 @@ class Gone:
 FleetEvent = Joined | EvictionWarning | Gone
 
 
-class Fleet(Protocol):
+class MachineFleet(Protocol):
     """The machines of one job: its controller and its nodes. Used by one thread."""
 
     @property

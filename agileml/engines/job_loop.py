@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
+from agileml.engines.base import ControllerLink, EvictionWarning, FleetEvent, Gone, Joined, MachineFleet
 from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.engines.interrupts import until_done
@@ -36,7 +36,7 @@ class JobLoop:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: MachineFleet,
         link: ControllerLink,
         script: Script,
         output: Output,

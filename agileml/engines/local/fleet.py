@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from agileml.engines.base import EvictionWarning, Fleet, FleetEvent, Gone, Joined
+from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined, MachineFleet
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.local.processes import Processes
@@ -57,7 +57,7 @@ def prepare_job(job: TrainingJob | RunnableJob, output: Output) -> RunnableJob:
 
 
 def run_job(
-    fleet: Fleet,
+    fleet: MachineFleet,
     rendezvous: FolderRendezvous,
     plan: RunnableJob,
     script: Script,

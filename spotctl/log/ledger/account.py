@@ -41,7 +41,7 @@ _STEP_OF_USE = {
 
 
 @dataclass(frozen=True, slots=True)
-class MachineMix:
+class KindCounts:
     """The number of machines of each kind from a moment on."""
 
     at: int
@@ -94,7 +94,7 @@ class RunTimeline:
     message: str
     work: int | None
     evictions: tuple[Eviction, ...] = ()
-    mixes: tuple[MachineMix, ...] = ()
+    mixes: tuple[KindCounts, ...] = ()
     stages: tuple[tuple[int, int], ...] = ()
     """The AgileML stage of the job from each of some moments on."""
     expected: Expected = field(default_factory=Expected)

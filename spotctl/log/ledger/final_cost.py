@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
-from spotctl.log.ledger.account import Eviction, Expected, MachineMix, RunPart, RunTimeline
+from spotctl.log.ledger.account import Eviction, Expected, KindCounts, RunPart, RunTimeline
 from spotctl.log.ledger.project import RECORDED_ONLY, is_settled, project_run
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, RunState
 
 _MIXED = ("reliable", "on-demand", "spot", "reserved")
-"""The kinds of machines, in the order of the fields of `MachineMix`."""
+"""The kinds of machines, in the order of the fields of `KindCounts`."""
 
 
 def final_account(rows: Sequence[LogRow]) -> RunPart | None:
@@ -59,7 +59,7 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_lea
     )
 
 
-def _mixes(state: RunState) -> tuple[MachineMix, ...]:
+def _mixes(state: RunState) -> tuple[KindCounts, ...]:
     """The machines after each moment at which some came or went."""
     changes: dict[int, list[int]] = {}
     for held in state.machines.values():
@@ -69,11 +69,11 @@ def _mixes(state: RunState) -> tuple[MachineMix, ...]:
         for at, sign in ((held.started, 1), (held.ended, -1)):
             if at is not None:
                 changes.setdefault(at, [0] * len(_MIXED))[kind] += sign
-    mixes, counts = list[MachineMix](), [0] * len(_MIXED)
+    mixes, counts = list[KindCounts](), [0] * len(_MIXED)
     for at in sorted(changes):
         counts = [count + change for count, change in zip(counts, changes[at], strict=True)]
         if any(changes[at]):
-            mixes.append(MachineMix(at, *counts))
+            mixes.append(KindCounts(at, *counts))
     return tuple(mixes)
 
 

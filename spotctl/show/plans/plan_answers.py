@@ -155,11 +155,11 @@ RELIABLE: tuple[Column[Rent], ...] = (
 )
 
 
-Mixed = tuple[int, PlannedMixture]
+MixtureOf = tuple[int, PlannedMixture]
 """The moment at which a mixture begins, and the mixture."""
 
 
-def _phases(mixed: Mixed) -> Iterator[tuple[str, float, Mapping[str, int]]]:
+def _phases(mixed: MixtureOf) -> Iterator[tuple[str, float, Mapping[str, int]]]:
     """The begin, the hours and the machines of each phase."""
     at, mixture = mixed
     phases = mixture.schedule.phases
@@ -168,7 +168,7 @@ def _phases(mixed: Mixed) -> Iterator[tuple[str, float, Mapping[str, int]]]:
         yield moment(at + round(begin * HOUR)), phase.hours, mixture.machines(phase)
 
 
-MIXTURE: tuple[Column[Mixed], ...] = (
+MIXTURE: tuple[Column[MixtureOf], ...] = (
     Column(
         "aim",
         "what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour",

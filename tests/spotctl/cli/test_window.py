@@ -110,7 +110,7 @@ def test_after_ctrl_c_one_may_go_on_watching_or_stop(job: Path, home: Path) -> N
         window.type(CTRL_C)
         window.wait_for("stop and return 1 machine (s)")
         window.type("\n")
-        eventually(lambda: window.screen.rpartition(ASKED)[2].count("transient"))
+        eventually(lambda: window.screen.rpartition(ASKED)[2].count("1 spot"))
         window.type(CTRL_C)
         eventually(lambda: window.screen.count(ASKED) == 2)
         window.type("s\n")
