@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,22 @@ def test_the_summary_counts_and_names_reasons_that_explain_nothing() -> None:
 
 def test_the_file_of_reasons_is_read() -> None:
     assert all(reason.commands and reason.why for reason in reasons())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "spotctl: job.yaml:3: name: 'A' is no name; write small letters and digits",
+        "cost       $0.79 ($0.37 to $1.20)",
+        "machines   3 x c4.xlarge (sim-east-a), bid $0.20/h",
+        '  "cost_usd": 0.0512,',
+        "exit code 4",
+    ],
+)
+def test_no_reason_for_lines_of_all_commands_explains_a_figure_or_a_refusal(line: str) -> None:
+    wide = [reason for reason in reasons() if reason.commands == "*"]
+    assert wide
+    assert not [reason.why for reason in wide if not reason.lines or re.search(reason.lines, line)]
 
 
 def test_drawn_plans_are_the_same_each_time() -> None:
