@@ -159,8 +159,12 @@ def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
     By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where no planned slack is
     enough.
     """
-    iteration = _ValueIteration(chain, grid)
     least: SlackThresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
+    if grid.slack <= NET_DELAYS * grid.delay:
+        # The safety net holds with any planned slack. The delay may be millions of steps of a very short job.
+        least[:, :, 0], least[:, :, 1:] = grid.slack, grid.slack + 1
+        return least
+    iteration = _ValueIteration(chain, grid)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
         low, high = max(0, left - grid.work), min(grid.slack, left)

@@ -290,6 +290,14 @@ def test_jobs_of_any_length_are_planned(hours: float) -> None:
     assert choice(strategy, standing(terms, terms.work, WAIT, up=True), up) == SPOT
 
 
+@pytest.mark.parametrize(("work", "slack"), [(1, 0.5), (1000, 24.5)])
+def test_a_job_that_is_far_shorter_than_its_delay_keeps_all_planned_slack(work: int, slack: float) -> None:
+    strategy = BatchDeadline(DeadlineTerms(work, 6 * MINUTE, 3.0))
+    up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR)
+    least = [strategy.least_slack(work, up.spell(), on_demand=held) for held in (False, True)]
+    assert least == [slack * strategy.step] * 2
+
+
 def test_a_batch_decides_as_each_would_alone(strategy: BatchDeadline) -> None:
     rng = np.random.default_rng(3)
     up = rng.random(40) < 0.6
