@@ -95,6 +95,9 @@ class IntegerProgram:
 
 
 _ROUNDING = 1e-6
+_LARGEST = 1e9
+"""Of a coefficient. The solver refuses larger ones, which only kinds have that no division could hold, or of which one
+machine does far more than is needed."""
 _KEPT = 64
 """A plan divides the same quotas several times: in other orders of jobs, and again with forecasts."""
 _MAX_EXACT = 6
@@ -127,7 +130,7 @@ def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) 
     division = _Division.of(claims, quotas)
     alone = {claim: value_alone(claim, quotas) or 1.0 for claim in dict.fromkeys(claims)}
     shares = [
-        {column: claim.value[j] / alone[claim] for j, column in counts.items()}
+        {column: min(claim.value[j] / alone[claim], _LARGEST) for j, column in counts.items()}
         for claim, counts in zip(claims, division.counts, strict=True)
     ]
     latest: dict[MachineClaim, int] = {}
@@ -253,5 +256,5 @@ def _columns_of(program: IntegerProgram, claim: MachineClaim, kinds: Sequence[in
         program.row({**used, max(chosen): -float(claim.most)}, upper=0.0)
     program.row(chosen, upper=1.0)
     for coefficients, least in claim.needs:
-        program.row({column: coefficients[j] for j, column in held.items()}, lower=least)
+        program.row({column: min(coefficients[j], _LARGEST) for j, column in held.items()}, lower=least)
     return held

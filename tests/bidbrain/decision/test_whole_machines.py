@@ -45,3 +45,17 @@ def test_a_division_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     held = fairest(claims, quotas)
     monkeypatch.delattr(IntegerProgram, "best")
     assert fairest(list(claims), tuple(quotas)) is held
+
+
+@pytest.mark.parametrize(
+    ("value", "needs"),
+    [((1.0, 1e-18), ()), ((1.0, 0.5), (((1e16, 1e16), 1.0),)), ((1.0, 1e-18), (((1e16, 1.0), 1.0),))],
+)
+def test_figures_of_any_size_are_divided(
+    value: tuple[float, ...], needs: tuple[tuple[tuple[float, ...], float], ...]
+) -> None:
+    """The quota holds no machine of the first kind."""
+    claims = [MachineClaim(value, 1, 8, ((0, 1),), needs)] * 2
+    held = fairest(claims, [SharedQuota((8.0, 2.0), 4.0)])
+    assert held is not None
+    assert held.tolist() == [[0, 1], [0, 1]]
