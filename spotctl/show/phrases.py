@@ -28,20 +28,20 @@ def clock_text(micros: int, now: int) -> str:
     return f"{'' if text[:10] == format_time(now)[:10] else f'{text[:10]} '}{text[11:16]}Z"
 
 
-def part_text(part: QuotaSlice, at: int) -> str:
-    """A part of a quota: `jobb 8 from 03:10Z until 05:20Z`; `at` is the moment of the launch."""
-    begin = part.turn.begin
+def slice_text(own: QuotaSlice, at: int) -> str:
+    """A slice of a quota: `jobb 8 from 03:10Z until 05:20Z`; `at` is the moment of the launch."""
+    begin = own.turn.begin
     since = " after the others" if begin == inf else f" from {_later(begin, at)}" if begin else ""
-    return f"{part.job} {part.amount}{since}{_until(part, at)}"
+    return f"{own.job} {own.amount}{since}{_until(own, at)}"
 
 
-def turn_text(part: QuotaSlice, at: int) -> str:
+def turn_text(own: QuotaSlice, at: int) -> str:
     """`jobb until 05:20Z`, or only the job if it is not known when its turn ends."""
-    return f"{part.job}{_until(part, at)}"
+    return f"{own.job}{_until(own, at)}"
 
 
-def _until(part: QuotaSlice, at: int) -> str:
-    return "" if part.turn.end == inf else f" until {_later(part.turn.end, at)}"
+def _until(own: QuotaSlice, at: int) -> str:
+    return "" if own.turn.end == inf else f" until {_later(own.turn.end, at)}"
 
 
 def _later(hours: float, at: int) -> str:

@@ -204,7 +204,7 @@ def _turn_moment(at: int, hours: float) -> str | None:
     return moment(at + round(hours * HOUR)) if isfinite(hours) else None
 
 
-PART: tuple[Column[QuotaSlice], ...] = (
+SLICE: tuple[Column[QuotaSlice], ...] = (
     Column("job", "name of the job"),
     Column("amount", "its part, while its turn lasts"),
     Column(
@@ -227,7 +227,7 @@ QUOTA: tuple[Column[SlicedQuota], ...] = (
         "parts",
         "parts of all jobs that are planned together, the first turn first",
         lambda share: share.slices,
-        each=PART,
+        each=SLICE,
     ),
 )
 CHECKPOINTS: tuple[Column[CheckpointInterval], ...] = (
@@ -350,7 +350,7 @@ PACE: tuple[Column[PacePoint], ...] = (
     Column("cost_change", "change of the median cost, as a share of it", lambda point: point.usd),
     Column("hours_change", "change of the median duration, as a share of it", lambda point: point.hours),
 )
-WAY: tuple[Column[TrainingMode], ...] = (
+MODE: tuple[Column[TrainingMode], ...] = (
     Column("way", "script, trainer with a reliable machine, or trainer without one", lambda way: way.name),
     Column("chosen", "whether it is the plan", lambda way: way.is_chosen),
     Column("cost_usd", "median cost; null without such a plan, as for the next keys", _expected(0)),
@@ -369,7 +369,7 @@ REASONS: tuple[Column[JobPlans], ...] = (
         "the training as a script, and as a trainer with and without a reliable machine; empty without `--explain`,"
         " for jobs planned together, and for a job that is no training or of unknown length",
         lambda planned: planned.modes,
-        each=WAY,
+        each=MODE,
     ),
 )
 CLUSTER: Column[JobSpec] = Column(

@@ -29,7 +29,7 @@ from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
 from spotctl.show.columns import Column
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
-from spotctl.show.phrases import bids_text, chance, hours_text, part_text
+from spotctl.show.phrases import bids_text, chance, hours_text, slice_text
 from spotctl.show.plans.summary import restart_words, summary
 from spotctl.show.terminal import dollars, market_name
 
@@ -215,7 +215,7 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
         elif share.is_enough:
             yield Text(f"{whole}; enough for all {len(share.slices)} jobs")
         else:
-            yield Text(f"{whole}; {', '.join(part_text(part, launch_moment(plan)) for part in share.slices)}")
+            yield Text(f"{whole}; {', '.join(slice_text(each, launch_moment(plan)) for each in share.slices)}")
 
 
 def _terms(plan: JobPlan) -> Group:

@@ -25,7 +25,7 @@ from spotctl.planning.offers import MachineKind
 from spotctl.planning.quotas import QuotaGroup
 from spotctl.planning.share import divide, shares_of
 from spotctl.planning.values import Demand, Job, JobLength, JobShare, QuotaSlice, Turn
-from spotctl.show.phrases import part_text
+from spotctl.show.phrases import slice_text
 from tests.pricing_data.histories import START
 from tests.spotctl.planning.brute_division import TOLERANCE, cases, worst
 
@@ -313,8 +313,8 @@ def test_turns_keep_to_quotas_that_are_large_enough_for_all() -> None:
 
 def test_parts_name_the_times_of_their_turns() -> None:
     first, late = QuotaSlice("a", 8, Turn(0.0, 3.5)), QuotaSlice("b", 16, Turn(3.5, 26.0))
-    assert part_text(first, START) == "a 8 until 03:30Z"
-    assert part_text(late, START) == "b 16 from 03:30Z until 2026-01-02 02:00Z"
-    assert part_text(QuotaSlice("c", 8, Turn(inf, inf)), START) == "c 8 after the others"
-    assert part_text(QuotaSlice("d", 8, Turn(0.01, inf)), START) == "d 8 from 00:01Z", "not at the launch"
+    assert slice_text(first, START) == "a 8 until 03:30Z"
+    assert slice_text(late, START) == "b 16 from 03:30Z until 2026-01-02 02:00Z"
+    assert slice_text(QuotaSlice("c", 8, Turn(inf, inf)), START) == "c 8 after the others"
+    assert slice_text(QuotaSlice("d", 8, Turn(0.01, inf)), START) == "d 8 from 00:01Z", "not at the launch"
     assert (late.turn.delay, Turn(inf, inf).delay) == (round(3.5 * HOUR), 0)
