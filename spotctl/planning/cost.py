@@ -65,41 +65,6 @@ class Conditions:
     reliable: Rent | None
 
 
-@dataclass(frozen=True, slots=True)
-class OnDemandWork:
-    """A job's work on machines that are never evicted, in microseconds.
-
-    `amount` is in machine time times nu, None for a job of fixed duration (`longest`). Machines are paid from the
-    order on, while they start (`startup`) and are returned (`ending`), but not while they are ordered (`order`).
-    """
-
-    amount: float | None
-    longest: float
-    startup: int
-    order: int
-    ending: int
-
-    @classmethod
-    def of(cls, allocated: AllocatedJob, fleet: Fleet, amount: float | None, longest_hours: float) -> "OnDemandWork":
-        """The work of a planned job in machine-hours times nu, with the checkpoints that it also writes on demand."""
-        spec, times = allocated.job.spec, launch_times(allocated.job.spec)
-        startup = with_local_starts(fleet.overheads, spec).startup
-        saved = checkpoints_of(allocated.job) if allocated.job.saves else None
-        useful = 1.0 if saved is None else saved.useful_share
-        lasting = None if amount is None else amount * HOUR / useful
-        return cls(lasting, longest_hours * HOUR, startup, times.order, times.ending)
-
-    def on(self, rent: Rent) -> OnDemand:
-        """The cost, by the rule of the machines' cloud, and the duration on some machines."""
-        works = self.longest
-        if self.amount is not None:
-            works = min(self.amount / (rent.machines * rent.offer.nu), works)
-        unworked = self.startup + self.ending
-        life = Life(0, round(works) + unworked, End.LEFT)
-        bill = rule_of_cloud(rent.offer.market.cloud).bill(life, rent.offer.on_demand)
-        return OnDemand(rent, rent.machines * usd(bill.amount), (self.order + life.end) / HOUR, unworked)
-
-
 def estimate_cost(
     allocated: AllocatedJob, fleet: Fleet, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
 ) -> PlanCost:
@@ -113,8 +78,8 @@ def estimate_cost(
         replace(chosen, usd_per_work=usd_per_work(share))
         for chosen, share in zip(rented, expected.first.shares, strict=False)
     )
-    own = OnDemandWork.of(allocated, fleet, amount, work.longest)
-    fallback, on_demand = own.on(fleet.instead), _cheapest_on_demand(allocated, fleet, expected, own, snapshot, columns)
+    fallback = _on_demand(allocated, fleet, fleet.instead, amount, work.longest)
+    on_demand = _cheapest_on_demand(allocated, fleet, expected, snapshot, columns)
     rents = [*(chosen.rent for chosen in choice), fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
     return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
@@ -152,49 +117,56 @@ def conditions_of(fleet: Fleet, kept: CheckpointInterval | None) -> Conditions:
     return Conditions(rule_of_cloud(cloud), application, overheads.startup, fleet.reliable)
 
 
+def _on_demand(
+    allocated: AllocatedJob, fleet: Fleet, rent: Rent, amount: float | None, longest_hours: float
+) -> OnDemand:
+    """The cost and the duration of work on some machines that are never evicted, by the rule of their cloud.
+
+    `amount` is in machine-hours times nu, None for a job of fixed duration (`longest_hours`). Machines are paid from
+    the order on, while they start and are returned, but not while they are ordered; the job writes checkpoints there,
+    too.
+    """
+    times, works = launch_times(allocated.job.spec), longest_hours * HOUR
+    if amount is not None:
+        works = min(_lasting(allocated, amount) / (rent.machines * rent.offer.nu), works)
+    unworked = with_local_starts(fleet.overheads, allocated.job.spec).startup + times.ending
+    life = Life(0, round(works) + unworked, End.LEFT)
+    bill = rule_of_cloud(rent.offer.market.cloud).bill(life, rent.offer.on_demand)
+    return OnDemand(rent, rent.machines * usd(bill.amount), (times.order + life.end) / HOUR, unworked)
+
+
+def _lasting(allocated: AllocatedJob, amount: float) -> float:
+    """Work in machine-hours times nu as machine time, in microseconds, that also has its checkpoints."""
+    saved = checkpoints_of(allocated.job) if allocated.job.saves else None
+    return amount * HOUR / (1.0 if saved is None else saved.useful_share)
+
+
 def _cheapest_on_demand(
-    allocated: AllocatedJob,
-    fleet: Fleet,
-    expected: JobEstimate,
-    own: OnDemandWork,
-    snapshot: MarketSnapshot,
-    columns: KindColumns,
+    allocated: AllocatedJob, fleet: Fleet, expected: JobEstimate, snapshot: MarketSnapshot, columns: KindColumns
 ) -> OnDemand:
     """The cheapest on-demand machines that are as fast as expected; the job's own if none are cheaper.
 
     If the length of the job is unknown, they do what the plan does in the time that its forecast covers, and the result
     is per hour of that time.
     """
-    startup = fleet.overheads.startup / HOUR
-    if not allocated.demand.work.assumed:
-        return _cheapest(allocated, fleet, own, expected.hours - startup, snapshot, columns)
-    done = expected.first.work + (RATE_HOURS - 1) * expected.later.work
-    work = OnDemandWork.of(allocated, fleet, done, inf)
-    rented = _cheapest(allocated, fleet, work, RATE_HOURS - startup, snapshot, columns)
-    return replace(rented, usd=rented.usd / (RATE_HOURS + (work.order + work.ending) / HOUR), hours=1.0)
-
-
-def _cheapest(
-    allocated: AllocatedJob,
-    fleet: Fleet,
-    work: OnDemandWork,
-    within_hours: float,
-    snapshot: MarketSnapshot,
-    columns: KindColumns,
-) -> OnDemand:
-    own = fleet.instead
-    best = work.on(own)
-    # A job that ends after a fixed time needs as much work per hour instead.
-    amount = own.machines * own.offer.nu if work.amount is None else work.amount
-    within = 1.0 if work.amount is None else max(within_hours, 1e-3) * HOUR
+    work, within, longest = allocated.demand.work, expected.hours, allocated.demand.work.longest
+    amount = None if work.timed else allocated.demand.amount
+    if work.assumed:
+        amount, longest = expected.first.work + (RATE_HOURS - 1) * expected.later.work, inf
+        within = RATE_HOURS
+    within -= fleet.overheads.startup / HOUR
+    best = _on_demand(allocated, fleet, fleet.instead, amount, longest)
     for offer in sorted(_offers(allocated, snapshot, columns), key=lambda offer: offer.on_demand / offer.nu):
-        if work.amount is not None and offer.on_demand / offer.nu * amount / HOUR / NANOS_PER_DOLLAR >= best.usd:
+        usd_per_unit = offer.on_demand / offer.nu
+        if amount is not None and usd_per_unit * _lasting(allocated, amount) / HOUR / NANOS_PER_DOLLAR >= best.usd:
             break
-        for machines in _counts(
-            allocated, fleet, offer, snapshot, work, ceil(amount / (offer.nu * within) - _ROUNDING)
-        ):
-            best = min(best, work.on(Rent(offer, machines, None)), key=lambda rented: rented.usd)
-    return best
+        for machines in _counts(allocated, fleet, offer, snapshot, amount, within):
+            rent = Rent(offer, machines, None)
+            best = min(best, _on_demand(allocated, fleet, rent, amount, longest), key=lambda rented: rented.usd)
+    if not work.assumed:
+        return best
+    times = launch_times(allocated.job.spec)
+    return replace(best, usd=best.usd / (RATE_HOURS + (times.order + times.ending) / HOUR), hours=1.0)
 
 
 def _offers(allocated: AllocatedJob, snapshot: MarketSnapshot, columns: KindColumns) -> Iterator[Offer]:
@@ -209,11 +181,18 @@ def _counts(
     fleet: Fleet,
     offer: Offer,
     snapshot: MarketSnapshot,
-    work: OnDemandWork,
-    fewest: int,
+    amount: float | None,
+    within_hours: float,
 ) -> Iterator[int]:
-    """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour."""
-    demand = allocated.demand
+    """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour.
+
+    A job that ends after a fixed time (without an `amount`) needs as much work per hour as its own machines do.
+    """
+    demand, own = allocated.demand, fleet.instead
+    lasting, within = own.machines * own.offer.nu, 1.0
+    if amount is not None:
+        lasting, within = _lasting(allocated, amount), max(within_hours, 1e-3) * HOUR
+    fewest = ceil(lasting / (offer.nu * within) - _ROUNDING)
     limits = on_demand_limits((offer,), fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog)
     most = min(demand.most, limits.get(offer.market, demand.most))
     if demand.gang:
@@ -221,9 +200,11 @@ def _counts(
         return
     fewest = max(fewest, demand.least, 1)
     counts = {fewest}
-    if work.amount is not None:
-        spans = (hours * HOUR - work.startup - work.ending for hours in range(1, _MAX_HOURS + 1))
-        counts |= {ceil(work.amount / (offer.nu * span)) for span in spans if 0 < span < inf}
+    if amount is not None:
+        spec = allocated.job.spec
+        startup, ending = with_local_starts(fleet.overheads, spec).startup, launch_times(spec).ending
+        spans = (hours * HOUR - startup - ending for hours in range(1, _MAX_HOURS + 1))
+        counts |= {ceil(lasting / (offer.nu * span)) for span in spans if 0 < span < inf}
     yield from (count for count in sorted(counts) if fewest <= count <= most)
 
 
