@@ -36,7 +36,6 @@ from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.offers import (
     Bools,
-    Eligible,
     MachineKind,
     MarketSnapshot,
     _misspelled,
@@ -112,25 +111,28 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     usable = snapshot.usable & np.logical_or.reduce([in_zones(snapshot, job.spec.resources) for job in facts.jobs])
     lowest = snapshot.lowest_prices(usable)
     matches = [eligible(snapshot, usable, job.spec) for job in facts.jobs]
-    fitting = [_fitting_kinds(job, facts, match, lowest) for job, match in zip(facts.jobs, matches, strict=True)]
+    fitting = [
+        _fitting_kinds(job, facts, kinds, unusable, lowest)
+        for job, (kinds, _, unusable) in zip(facts.jobs, matches, strict=True)
+    ]
     examined = sorted({kind for _, _, kinds in fitting for kind in kinds})
     columns = columns_of(examined, facts, usable)
     return [
-        (job, _demand(job, facts, match, rates, nu[examined], columns))
-        for job, match, (rates, nu, _) in zip(facts.jobs, matches, fitting, strict=True)
+        (job, replace(_demand(job, facts, rates, nu[examined], columns), fitting=count, unusable=tuple(rows.tolist())))
+        for job, (_, count, rows), (rates, nu, _) in zip(facts.jobs, matches, fitting, strict=True)
     ], columns
 
 
 def _fitting_kinds(
-    job: Job, facts: PlanningFacts, matches: Eligible, lowest: Ints
+    job: Job, facts: PlanningFacts, eligible_kinds: Ints, unusable: Ints, lowest: Ints
 ) -> tuple[dict[str, TypeSpeed], Floats, list[int]]:
     """The speeds of the types that a job may use, nu by kind, and the kinds that are worth examining."""
     snapshot, spec = facts.snapshot, job.spec
-    kinds = matches.kinds.tolist()
+    kinds = eligible_kinds.tolist()
     if job.place is not None:
         kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
     if not kinds:
-        raise _nothing_usable(job, facts, matches)
+        raise _nothing_usable(job, facts, unusable)
     measured = measured_for(spec, facts.earlier.get(spec.name, {}))
     if (split := _split(job, facts, kinds)) is not None:
         measured = {
@@ -168,14 +170,14 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
         raise BadRequest(f"{job.spec.name}: {error}") from None
 
 
-def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> SpotctlError:
+def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlError:
     name, snapshot = job.spec.name, facts.snapshot
-    if matches.unusable.size:
-        row = int(matches.unusable[0])
+    if unusable.size:
+        row = int(unusable[0])
         market, why = why_unusable(snapshot, row, job.spec)
         is_wrong = snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], job.spec)
         error = BadRequest if is_wrong else NotInTime
-        return error(f"{name}: none of the {matches.unusable.size} matching markets can be used; {market}: {why}")
+        return error(f"{name}: none of the {unusable.size} matching markets can be used; {market}: {why}")
     hint = next(_misspelled(job.spec.resources, snapshot), "")
     clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:
@@ -201,14 +203,7 @@ def _worth_examining(kinds: Ints, nu: Floats, lowest: Ints, most: int) -> list[i
     return numbers
 
 
-def _demand(
-    job: Job,
-    facts: PlanningFacts,
-    matches: Eligible,
-    rates: Mapping[str, TypeSpeed],
-    nu: Floats,
-    columns: KindColumns,
-) -> Demand:
+def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns) -> Demand:
     spec, limits = job.spec, job.spec.resources.machines
     most = max(limits.least, _MAX_MACHINES) if limits.most is None else limits.most
     runs = np.flatnonzero(nu > 0)
@@ -235,8 +230,6 @@ def _demand(
         reserved=tuple(together([0, *machines]) for machines in held),
         unit=_unit(spec) if in_units else "vCPU-hour",
         rates=rates,
-        fitting=matches.fitting,
-        unusable=tuple(matches.unusable.tolist()),
     )
 
 

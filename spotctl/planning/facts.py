@@ -15,7 +15,6 @@ from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilitySpan, Interruption, run_of_job
-from pricing_data.catalog import Catalog
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.store.table import PriceTable
@@ -77,58 +76,49 @@ class PlanningFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class MarketData:
-    """Price histories of some clouds, the catalog, published interruption figures, and observed availability."""
-
-    table: PriceTable
-    catalog: Catalog
-    interruptions: tuple[Interruption, ...] = ()
-    availability: tuple[AvailabilitySpan, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Jobs that get one allocation.
 
-    `at` is when the jobs begin, in market time. `zone` is the time zone of a deadline such as `22:00`. `hours` is the
-    user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
-    resolved when the job was launched: a run that is resumed in another time zone keeps its deadline. `quotas` are the
-    parts of the known quotas that the jobs may use, spot and on demand. `place` is the cloud and region in which a
-    running job has its machines. `profiles`, by job name, describe models that are split over devices. `own_images`
-    are the clouds for which the settings name an image.
+    `zone` is the time zone of a deadline such as `22:00`. `hours` is the user's estimate of how long each job keeps all
+    its machines busy. `deadlines`, by job name, are moments that were resolved when the job was launched: a run that is
+    resumed in another time zone keeps its deadline. `quotas` are the parts of the known quotas that the jobs may use,
+    spot and on demand. `place` is the cloud and region in which a running job has its machines. `profiles`, by job
+    name, describe models that are split over devices.
     """
 
     specs: tuple[JobSpec, ...]
-    at: int
     zone: tzinfo
     hours: float | None = None
     deadlines: Mapping[str, int] = field(default_factory=lambda: UNRESOLVED)
     quotas: tuple[Quota, ...] = ()
     place: tuple[str, str] | None = None
     profiles: Mapping[str, tuple[ModelProfile, ...]] = field(default_factory=lambda: NO_PROFILES)
-    own_images: frozenset[str] = frozenset()
 
 
 def arranged_facts(
-    request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNED
+    request: PlanRequest,
+    snapshot: MarketSnapshot,
+    interruptions: Sequence[Interruption] = (),
+    availability: Sequence[AvailabilitySpan] = (),
+    learned: Mapping[str, Learned] = NOTHING_LEARNED,
 ) -> PlanningFacts:
-    """The facts that were known before `request.at`; `learned` are estimates from earlier runs."""
-    specs = {spec.name: spec for spec in request.specs}
+    """The facts that were known when the jobs begin, which is the moment of the snapshot: published interruption
+    figures, observed availability, and estimates `learned` from earlier runs."""
+    specs, at = {spec.name: spec for spec in request.specs}, snapshot.at
     spot = tuple(quota for quota in request.quotas if quota.spot)
-    snapshot = replace(MarketSnapshot.of(data.table, data.catalog, request.at), own_images=request.own_images)
-    places = {spec.name: request.place or place_of(spec, request.at) for spec in request.specs}
+    places = {spec.name: request.place or place_of(spec, at) for spec in request.specs}
     # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
-    others = [span for span in data.availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
+    others = [span for span in availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
     evictions = chain.from_iterable(estimates.evidence for estimates in learned.values())
     overheads = OVERHEADS
     if learned:
         best = max(learned.values(), key=lambda estimates: estimates.runs)
-        overheads = replace(OVERHEADS, startup=best.startup.span, eviction=best.eviction.span)
+        overheads = replace(OVERHEADS, startup=best.startup, eviction=best.eviction)
     return PlanningFacts(
-        tuple(_job(spec, request, places[spec.name], learned.get(spec.name)) for spec in request.specs),
+        tuple(_job(spec, request, at, places[spec.name], learned.get(spec.name)) for spec in request.specs),
         snapshot,
-        hazards(data.interruptions, request.at, (*evictions, *evidence_of_spans(others, request.at))),
-        known_spells(data.availability, request.at),
+        hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))),
+        known_spells(availability, at),
         {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
         quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
         on_demand_quotas=tuple(quota for quota in request.quotas if not quota.spot),
@@ -136,10 +126,10 @@ def arranged_facts(
     )
 
 
-def _job(spec: JobSpec, request: PlanRequest, place: tuple[str, str] | None, learned: Learned | None) -> Job:
+def _job(spec: JobSpec, request: PlanRequest, at: int, place: tuple[str, str] | None, learned: Learned | None) -> Job:
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
-        deadline = spec.deadline.moment(request.at, request.zone)
+        deadline = spec.deadline.moment(at, request.zone)
     saving = None if learned is None else learned.save_seconds
     measured, profiles = None if request.hours else hours_of(spec, learned), request.profiles.get(spec.name, ())
     if measured is None:
@@ -159,16 +149,8 @@ def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
 
 def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
     """The throughputs of a job that its earlier runs measured, by type."""
-    most = most_machines(spec)
-    return {
-        name: TypeSpeed(
-            learned.per_hour(name, most or throughput.size),
-            throughput.words(name),
-            spread=throughput.spread,
-            scaling=learned.scaling,
-        )
-        for name, throughput in learned.throughputs.items()
-    }
+    size = most_machines(spec) or learned.size
+    return {name: replace(speed, nu=learned.per_hour(name, size)) for name, speed in learned.speeds.items()}
 
 
 def beginning(

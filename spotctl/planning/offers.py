@@ -142,18 +142,6 @@ class MarketSnapshot:
         return series.window(max(series.first, self.at - MEMORY), self.at)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Eligible:
-    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them.
-
-    Types that do not suit the job are among the latter if the job names types, or if nothing else matches.
-    """
-
-    kinds: Ints
-    fitting: int
-    unusable: Ints
-
-
 def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
     """Each market's price at a moment and the age of its last confirmation: 0 if the history continues."""
     if not table.markets:
@@ -177,8 +165,11 @@ def on_demand_price(catalog: Catalog, market: Market, at: int) -> int | None:
         return None
 
 
-def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> Eligible:
-    """The kinds and markets that match a job's resources, split by `usable` and by what suits the job."""
+def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> tuple[Ints, int, Ints]:
+    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them.
+
+    Types that do not suit the job are among the latter if the job names types, or if nothing else matches.
+    """
     resources = spec.resources
     meant = _meant(snapshot, resources)
     types = {id(machine): machine for machine in snapshot.machine}
@@ -188,8 +179,8 @@ def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> Eligible
     if resources.types or not chosen.any():
         # Those that only do not suit the job come first.
         unusable = np.concatenate([np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)])
-        return Eligible(np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), unusable)
-    return Eligible(np.unique(snapshot.kind[chosen & usable]), int(chosen.sum()), np.flatnonzero(chosen & ~usable))
+        return np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), unusable
+    return np.unique(snapshot.kind[chosen & usable]), int(chosen.sum()), np.flatnonzero(chosen & ~usable)
 
 
 def _meant(snapshot: MarketSnapshot, resources: Resources) -> Bools:

@@ -18,7 +18,7 @@ from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, RunState
-from spotctl.planning.learning import Observed, WorkOfSize
+from spotctl.planning.learning import Observed
 
 
 def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None:
@@ -32,7 +32,7 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
         state.ended.wall_us,
         state.ended.outcome == DONE,
         sum(row.end - row.begin for row in working) / HOUR,
-        tuple(_cells(events, working, counts=counts_clocks(state))),
+        *_work_by_size(events, working, counts=counts_clocks(state)),
         tuple(_startups(state)),
         tuple(_losses(state)),
         tuple(_evidence(state)),
@@ -48,10 +48,13 @@ def counts_clocks(state: RunState) -> bool:
 # -- throughput --------------------------------------------------------------------------------------------------------
 
 
-def _cells(events: Sequence[LogRow], working: Sequence[LedgerRow], *, counts: bool) -> Iterator[WorkOfSize]:
-    """Clocks by number of machines at work. Clocks between two progress events are spread evenly over the work.
+def _work_by_size(
+    events: Sequence[LogRow], working: Sequence[LedgerRow], *, counts: bool
+) -> tuple[dict[int, float], dict[int, dict[str, float]]]:
+    """The clocks, and the hours by type, by number of machines at work.
 
-    Empty for a command, whose work is not counted in clocks.
+    Clocks between two progress events are spread evenly over the work. Empty for a command, whose work is not counted
+    in clocks.
     """
     spans = _spans(working)
     progress = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
@@ -64,7 +67,7 @@ def _cells(events: Sequence[LogRow], working: Sequence[LedgerRow], *, counts: bo
             clocks[size] += (after - before) * sum(types.values()) / estimate if estimate else 0.0
             for name, span in types.items():
                 hours[size][name] = hours[size].get(name, 0.0) + span / HOUR
-    return (WorkOfSize(size, clocks[size], hours[size]) for size in sorted(hours))
+    return {size: clocks[size] for size in sorted(hours)}, {size: hours[size] for size in sorted(hours)}
 
 
 _WorkSpan = tuple[int, int, Mapping[str, int]]

@@ -11,7 +11,9 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.library import Library, Selection
+from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
 from spotctl.clouds.wiring import library
 from spotctl.files.job.spec import JobSpec
@@ -23,7 +25,8 @@ from spotctl.home.process_memory import without_garbage_collection
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs
-from spotctl.planning.facts import MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
+from spotctl.planning.facts import PlanningFacts, PlanRequest, arranged_facts, beginning
+from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import AccountQuotas
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.local_market import market_now
@@ -57,23 +60,24 @@ class LoggedTerms:
 def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> PlanningFacts:
     """The facts for jobs that begin together, as they are now, or for a run as its log has them."""
     known = library(settings)
-    data, images = market_data(known, specs), own_images(settings)
+    table, catalog = price_table(known, specs), known.catalog
     account, remarks = AccountQuotas(), tuple[str, ...]()
     if isinstance(terms, LoggedTerms):
         learned = learn_from_runs(settings, known, specs, terms.launched)
-        request = _request_of_run(specs, terms)
+        request, begin = _request_of_run(specs, terms), terms.started
     else:
         now, zone = wall_us(), computer_zone()
         account, stated = read_account(settings, now), _stated(specs, settings, now)
         market = market_now(specs, settings) if terms.at is None else None
         learned = learn_from_runs(settings, known, specs, now)
-        quotas, held = account.left(data.catalog), account.remarks(data.catalog)
-        begin, remarks = beginning(specs, data.table, now, market, terms.at)
+        quotas, held = account.left(catalog), account.remarks(catalog)
+        begin, remarks = beginning(specs, table, now, market, terms.at)
         remarks += stated + held
-        request = PlanRequest(tuple(specs), begin, zone, terms.hours, quotas=quotas)
-    request = replace(request, profiles=profiles_of(specs), own_images=images)
-    facts = arranged_facts(request, data, learned)
-    measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.words())
+        request = PlanRequest(tuple(specs), zone, terms.hours, quotas=quotas)
+    request = replace(request, profiles=profiles_of(specs))
+    snapshot = replace(MarketSnapshot.of(table, catalog, begin), own_images=own_images(settings))
+    facts = arranged_facts(request, snapshot, *records_of_evictions(known, specs), learned)
+    measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.remarks)
     return replace(facts, account=account, remarks=remarks + measured)
 
 
@@ -90,7 +94,7 @@ def own_images(settings: Settings) -> frozenset[str]:
 def _request_of_run(specs: Sequence[JobSpec], terms: LoggedTerms) -> PlanRequest:
     deadlines = {} if terms.deadline is None else {spec.name: terms.deadline for spec in specs}
     # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
-    return PlanRequest(tuple(specs), terms.started, UTC, None, deadlines, terms.quotas, terms.place)
+    return PlanRequest(tuple(specs), UTC, None, deadlines, terms.quotas, terms.place)
 
 
 def read_account(settings: Settings, now: int) -> AccountQuotas:
@@ -117,15 +121,24 @@ def _stated(specs: Sequence[JobSpec], settings: Settings, now: int) -> tuple[str
     return tuple(f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago" for read in read_quotas)
 
 
-def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
-    """Everything stored about the clouds that jobs may use; the table is empty if nothing is stored."""
-    clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
+def price_table(library: Library, specs: Sequence[JobSpec]) -> PriceTable:
+    """The prices that are stored of the clouds that jobs may use; empty if there are none."""
     # Markets are read by tens of thousands.
     with without_garbage_collection():
-        table, catalog = library.table(library.select(Selection(clouds=clouds))).with_last_seen(), library.catalog
+        return library.table(library.select(Selection(clouds=_clouds_of(specs)))).with_last_seen()
+
+
+def records_of_evictions(
+    library: Library, specs: Sequence[JobSpec]
+) -> tuple[tuple[Interruption, ...], tuple[AvailabilitySpan, ...]]:
+    """Published interruption figures, and observed availability, of the clouds that jobs may use."""
+    clouds = _clouds_of(specs)
     figures = tuple(figure for cloud in clouds for figure in library.store.interruptions(cloud))
-    observed = tuple(span for cloud in clouds for span in library.store.availability(cloud))
-    return MarketData(table, catalog, figures, observed)
+    return figures, tuple(span for cloud in clouds for span in library.store.availability(cloud))
+
+
+def _clouds_of(specs: Sequence[JobSpec]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
 
 
 def deadline_of(spec: JobSpec, moment: int) -> int | None:

@@ -192,7 +192,7 @@ def test_the_cost_is_the_measured_one_in_market_time_or_what_is_affordable(
 
 
 def test_runs_measure_what_their_checkpoints_take() -> None:
-    runs = [Observed(wall, True, 1.0, (), (), (), (), saves) for wall, saves in enumerate([(3.0, 5.0), (4.0,), ()])]
+    runs = [Observed(wall, True, 1.0, {}, {}, (), (), (), saves) for wall, saves in enumerate([(3.0, 5.0), (4.0,), ()])]
     learned = learn(runs, {}, 1, MINUTE, MINUTE)
     assert learned is not None
     assert learned.save_seconds == 4.0

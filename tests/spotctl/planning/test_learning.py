@@ -25,7 +25,7 @@ from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
 from spotctl.planning.candidates import length_of, measured_for
 from spotctl.planning.facts import hazards, hours_of
-from spotctl.planning.learning import Learned, Observed, WorkOfSize, learn
+from spotctl.planning.learning import Learned, Observed, learn
 from spotctl.planning.values import TypeSpeed
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.measured_run import observations_of
@@ -40,9 +40,14 @@ SMALL = Market.parse("aws/us-east-1/us-east-1a/c4.xlarge")
 REPLAYED = Market.parse("local/sim-east/a/c4.xlarge")
 
 
-def run_of(*cells: WorkOfSize, wall: int = 0, done: bool = True) -> Observed:
-    hours = sum(sum(cell.hours.values()) for cell in cells)
-    return Observed(wall, done, hours, cells, (), (), ())
+WorkOfSize = tuple[int, float, dict[str, float]]
+"""A number of machines, the clocks of so many, and their hours by type."""
+
+
+def run_of(*work: WorkOfSize, wall: int = 0, done: bool = True) -> Observed:
+    clocks, hours = {size: clocks for size, clocks, _ in work}, {size: hours for size, _, hours in work}
+    total = sum(sum(by_type.values()) for by_type in hours.values())
+    return Observed(wall, done, total, clocks, hours, (), (), ())
 
 
 def learned_of(*runs: Observed, machines: int | None = 1) -> Learned:
@@ -98,8 +103,8 @@ def test_a_run_is_observed_by_hand() -> None:
     assert list(one.startups) == [(4 + 60) / 2 * MINUTE, 2 * MINUTE]
     assert list(one.losses) == [10 * MINUTE]
     # Alone from minute 4 to 60, then both until work is done again from 110 on.
-    assert [(cell.size, cell.clocks) for cell in one.cells] == [(1, 9.0), (2, 24.0)]
-    assert [cell.hours["c4.xlarge"] for cell in one.cells] == pytest.approx([56 / 60, 100 / 60])
+    assert list(one.clocks.items()) == [(1, 9.0), (2, 24.0)]
+    assert [hours["c4.xlarge"] for hours in one.hours.values()] == pytest.approx([56 / 60, 100 / 60])
     assert one.machine_hours == pytest.approx(156 / 60)
     (evidence,) = one.evidence
     # Two machines of one order count as one: they ran for two hours, and one of them was evicted.
@@ -154,31 +159,31 @@ def test_a_run_that_goes_on_teaches_nothing_yet() -> None:
 
 
 def test_throughput_is_what_was_done_in_an_hour() -> None:
-    found = learned_of(*(run_of(WorkOfSize(4, 80.0, {"large": 8.0}), wall=wall) for wall in (3, 9, 5)))
-    (one,) = found.throughputs.values()
-    assert (one.per_hour, one.size) == pytest.approx((10.0, 4.0))
-    assert (one.runs, one.last) == (3, 9)
+    found = learned_of(*(run_of((4, 80.0, {"large": 8.0}), wall=wall) for wall in (3, 9, 5)))
+    (one,) = found.speeds.values()
+    assert (one.nu, found.size) == pytest.approx((10.0, 4.0))
+    assert one.source == "throughput of large: 10 clocks/h from 3 runs, last 1970-01-01"
     assert found.per_hour("large", 16) == pytest.approx(10.0)
 
 
 def test_types_are_told_apart_when_both_were_used_and_alike_before() -> None:
     """A small machine does 9 clocks an hour, a large one 10: vCPUs alone would say 2 to 1."""
-    once = learned_of(run_of(WorkOfSize(4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).throughputs
-    assert once["large"].per_hour / once["small"].per_hour == pytest.approx(2.0, rel=0.35)
+    once = learned_of(run_of((4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).speeds
+    assert once["large"].nu / once["small"].nu == pytest.approx(2.0, rel=0.35)
     # Two runs that hardly differ but by chance do not tell types apart: exactly solved, a small one would do nothing.
-    twice = [run_of(WorkOfSize(4, 37.0, {"small": a, "large": 1.0})) for a in (3.0, 3.2)]
-    alike = learned_of(*twice).throughputs
-    assert 1.3 < alike["large"].per_hour / alike["small"].per_hour < 4
+    twice = [run_of((4, 37.0, {"small": a, "large": 1.0})) for a in (3.0, 3.2)]
+    alike = learned_of(*twice).speeds
+    assert 1.3 < alike["large"].nu / alike["small"].nu < 4
     mixes = [(3.0, 1.0), (1.0, 3.0), (8.0, 0.5), (0.5, 8.0), (2.0, 2.0)]
-    runs = [run_of(WorkOfSize(4, 9 * a + 10 * b, {"small": a, "large": b})) for a, b in mixes]
-    found = learned_of(*runs).throughputs
-    assert found["small"].per_hour == pytest.approx(9.0, rel=0.01)
-    assert found["large"].per_hour == pytest.approx(10.0, rel=0.01)
+    runs = [run_of((4, 9 * a + 10 * b, {"small": a, "large": b})) for a, b in mixes]
+    found = learned_of(*runs).speeds
+    assert found["small"].nu == pytest.approx(9.0, rel=0.01)
+    assert found["large"].nu == pytest.approx(10.0, rel=0.01)
 
 
 def test_scaling_shows_within_runs_and_leans_on_none() -> None:
     def scaled(size: int) -> WorkOfSize:
-        return WorkOfSize(size, 1000 * size**0.9, {"large": 100.0 * size})
+        return (size, 1000 * size**0.9, {"large": 100.0 * size})
 
     assert learned_of(run_of(scaled(8))).scaling == 0.0
     many = learned_of(*(run_of(*map(scaled, (1, 2, 4, 8))) for _ in range(20)))
@@ -191,7 +196,7 @@ def test_scaling_shows_within_runs_and_leans_on_none() -> None:
 
 def test_types_that_were_used_at_different_sizes_are_compared_at_one() -> None:
     def cell(size: int, name: str) -> WorkOfSize:
-        return WorkOfSize(size, VCPUS[name] * 100 * size**0.9, {name: 100.0 * size})
+        return (size, VCPUS[name] * 100 * size**0.9, {name: 100.0 * size})
 
     runs = [run_of(*(cell(size, name) for size in (1, 2, 4, 8))) for name in VCPUS for _ in range(9)]
     found = learned_of(*runs, run_of(cell(1, "small")), run_of(cell(8, "large")))
@@ -203,26 +208,25 @@ def test_types_that_were_used_at_different_sizes_are_compared_at_one() -> None:
 
 def test_spans_lean_on_what_was_assumed() -> None:
     def started(count: int) -> float:
-        run = Observed(0, True, 1.0, (), (11.0 * MINUTE,) * count, (), ())
-        return learned_of(run).startup.span / MINUTE
+        run = Observed(0, True, 1.0, {}, {}, (11.0 * MINUTE,) * count, (), ())
+        return learned_of(run).startup / MINUTE
 
     assert [started(count) for count in (0, 1, 4, 20)] == pytest.approx([5.0, 6.2, 8.0, 10.0])
-    assert learned_of(run_of()).eviction.words("an eviction costs").endswith("(assumed 1.0, measured 0 times)")
+    assert not learned_of(run_of()).remarks, "nothing was measured"
+    once = learned_of(Observed(0, True, 1.0, {}, {}, (11.0 * MINUTE,), (), ()))
+    assert once.remarks == ("start-up 6.2 minutes (assumed 5.0, measured once)",)
 
 
 def test_hours_of_work_that_is_not_counted_are_those_of_runs_that_were_done() -> None:
-    runs = [
-        run_of(WorkOfSize(2, 0.0, {"small": hours}), done=done)
-        for hours, done in ((4.0, True), (6.0, True), (1.0, False))
-    ]
+    runs = [run_of((2, 0.0, {"small": hours}), done=done) for hours, done in ((4.0, True), (6.0, True), (1.0, False))]
     assert learned_of(*runs, machines=2).hours == 2.5
     assert learned_of(*runs, machines=None).hours is None
 
 
 def test_old_runs_are_left_out() -> None:
-    old = [run_of(WorkOfSize(1, 10.0, {"small": 10.0}), wall=wall) for wall in range(30)]
-    new = [run_of(WorkOfSize(1, 20.0, {"small": 10.0}), wall=100 + wall) for wall in range(20)]
-    assert learned_of(*new, *old).throughputs["small"].per_hour == pytest.approx(2.0)
+    old = [run_of((1, 10.0, {"small": 10.0}), wall=wall) for wall in range(30)]
+    new = [run_of((1, 20.0, {"small": 10.0}), wall=100 + wall) for wall in range(20)]
+    assert learned_of(*new, *old).speeds["small"].nu == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -233,7 +237,7 @@ def test_a_hidden_truth_is_found_in_noisy_runs(seed: int) -> None:
         pace, cells = rng.normal(1, 0.05), []
         for size in rng.choice([2, 4, 6, 8], 3, replace=False):
             a, b = rng.uniform(1, 20, 2)
-            cells.append(WorkOfSize(int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b}))
+            cells.append((int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b}))
         return run_of(*cells)
 
     found = learned_of(*(noisy() for _ in range(20)))
@@ -265,8 +269,8 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
     assert learned[spec.name].runs == 2
     overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learned).decider.overheads
     assert (overheads.startup, overheads.eviction) == (
-        learned[spec.name].startup.span,
-        learned[spec.name].eviction.span,
+        learned[spec.name].startup,
+        learned[spec.name].eviction,
     )
 
     told = spotctl("plan", home / "job.yaml", "--json")
@@ -282,7 +286,7 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
 
 def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_runs() -> None:
     text = "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: {%s}\n"
-    learned = learned_of(run_of(WorkOfSize(2, 0.0, {"small": 5.0}), done=True), machines=2)
+    learned = learned_of(run_of((2, 0.0, {"small": 5.0}), done=True), machines=2)
     assert learned.hours is not None
     for stop, expected in (("minutes: 90", None), ("clocks: 9", None), ("loss: 0.1", learned.hours)):
         assert hours_of(loads(text % stop, Path("job.yaml")), learned) == expected

@@ -25,7 +25,7 @@ from spotctl.files.job.spec import Accelerators, JobSpec, Range
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.candidates import speeds_of
 from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unsuitable, why_unusable
-from spotctl.run.start.stored_facts import market_data
+from spotctl.run.start.stored_facts import price_table
 from tests.pricing_data.histories import START, random_batch
 from tests.spotctl.planning import open_types
 from tests.spotctl.planning.open_types import COMMAND, JOBS, PLACES, planned
@@ -58,7 +58,7 @@ def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
     assert again.markets == table.markets
     assert list(again) == list(table)
     assert len(table_of([])) == 0
-    assert not eligible(MarketSnapshot.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec()).kinds.size
+    assert not eligible(MarketSnapshot.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec())[0].size
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_resources_mean_these_kinds(changes: dict[str, object], kept: set[str]) 
         flat(offer("a.large"), CENT), flat(offer("a.xlarge"), CENT), flat(offer("b.large", region="us-west-2"), CENT)
     )
     resources: Resources = replace(spec().resources, **changes)  # type: ignore[arg-type]
-    chosen = eligible(found, found.usable, replace(spec(), resources=resources))
-    assert {found.kinds[kind].type for kind in chosen.kinds.tolist()} == kept
-    assert chosen.fitting == len(kept)
+    kinds, fitting, _ = eligible(found, found.usable, replace(spec(), resources=resources))
+    assert {found.kinds[kind].type for kind in kinds.tolist()} == kept
+    assert fitting == len(kept)
 
 
 def test_an_unusable_market_has_a_reason() -> None:
@@ -93,8 +93,8 @@ def test_an_unusable_market_has_a_reason() -> None:
         flat(offer("a.large", region="eu-west-1"), CENT),
         flat(windows, CENT),
     )
-    chosen = eligible(found, found.usable, spec())
-    told = {str(market): why for market, why in (why_unusable(found, row, spec()) for row in chosen.unusable.tolist())}
+    _, _, unusable = eligible(found, found.usable, spec())
+    told = {str(market): why for market, why in (why_unusable(found, row, spec()) for row in unusable.tolist())}
     assert found.usable.sum() == 1
     assert "stale: its last price is 37 hours old" in told[str(offer("a.large", "c"))]
     assert "before the planned moment" in told[str(offer("a.large", "d"))]
@@ -117,7 +117,7 @@ def test_a_price_unchanged_for_a_month_is_current_while_its_market_is_watched(tm
     store = PriceStore(tmp_path)
     unchanged = PriceBatch.of([PriceEvent(market, since, CENT)])
     store.commit(FetchedRows(prices=unchanged, watched={market: WatchRecord(complete=(Span(since, NOW - HOUR),))}))
-    found = MarketSnapshot.of(market_data(Library(store), [spec()]).table, catalog(), NOW)
+    found = MarketSnapshot.of(price_table(Library(store), [spec()]), catalog(), NOW)
     assert found.age.tolist() == [HOUR]
     assert found.usable.all()
 

@@ -45,10 +45,11 @@ from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.store import EventLog
 from spotctl.planning.facts import PlanRequest, arranged_facts
 from spotctl.planning.learning import NOTHING_LEARNED, Learned
+from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import MachinePaths, RunEnvironment
-from spotctl.run.start.stored_facts import market_data
+from spotctl.run.start.stored_facts import price_table, records_of_evictions
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.live_strategy import expectation, terms_of
@@ -225,7 +226,8 @@ def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
 
 def plan_of(spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNED) -> JobPlan:
     """The plan of a job that begins at a moment of market time."""
-    facts = arranged_facts(PlanRequest((spec,), moment, UTC), market_data(known, (spec,)), learned)
+    snapshot = MarketSnapshot.of(price_table(known, (spec,)), known.catalog, moment)
+    facts = arranged_facts(PlanRequest((spec,), UTC), snapshot, *records_of_evictions(known, (spec,)), learned)
     (found,) = plan_jobs(facts)
     return found
 
