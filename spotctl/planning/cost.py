@@ -126,6 +126,7 @@ def _on_demand(
     the order on, while they start and are returned, but not while they are ordered; the job writes checkpoints there,
     too.
     """
+    # While machines are ordered, nothing is paid.
     times, works = launch_times(allocated.job.spec), longest_hours * HOUR
     if amount is not None:
         works = min(_lasting(allocated, amount) / (rent.machines * rent.offer.nu), works)
@@ -152,17 +153,19 @@ def _cheapest_on_demand(
     work, within, longest = allocated.demand.work, expected.hours, allocated.demand.work.longest
     amount = None if work.timed else allocated.demand.amount
     if work.assumed:
-        amount, longest = expected.first.work + (RATE_HOURS - 1) * expected.later.work, inf
-        within = RATE_HOURS
+        amount, longest, within = expected.first.work + (RATE_HOURS - 1) * expected.later.work, inf, RATE_HOURS
     within -= fleet.overheads.startup / HOUR
     best = _on_demand(allocated, fleet, fleet.instead, amount, longest)
     for offer in sorted(_offers(allocated, snapshot, columns), key=lambda offer: offer.on_demand / offer.nu):
         usd_per_unit = offer.on_demand / offer.nu
         if amount is not None and usd_per_unit * _lasting(allocated, amount) / HOUR / NANOS_PER_DOLLAR >= best.usd:
             break
-        for machines in _counts(allocated, fleet, offer, snapshot, amount, within):
-            rent = Rent(offer, machines, None)
-            best = min(best, _on_demand(allocated, fleet, rent, amount, longest), key=lambda rented: rented.usd)
+        for machines in _counts(allocated, fleet, offer, snapshot, amount, within, best.unworked):
+            best = min(
+                best,
+                _on_demand(allocated, fleet, Rent(offer, machines, None), amount, longest),
+                key=lambda rented: rented.usd,
+            )
     if not work.assumed:
         return best
     times = launch_times(allocated.job.spec)
@@ -183,10 +186,12 @@ def _counts(
     snapshot: MarketSnapshot,
     amount: float | None,
     within_hours: float,
+    unworked: int,
 ) -> Iterator[int]:
     """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour.
 
-    A job that ends after a fixed time (without an `amount`) needs as much work per hour as its own machines do.
+    A job that ends after a fixed time (without an `amount`) needs as much work per hour as its own machines do. Of the
+    time that is paid, the microseconds `unworked` are start and return.
     """
     demand, own = allocated.demand, fleet.instead
     lasting, within = own.machines * own.offer.nu, 1.0
@@ -201,9 +206,8 @@ def _counts(
     fewest = max(fewest, demand.least, 1)
     counts = {fewest}
     if amount is not None:
-        spec = allocated.job.spec
-        startup, ending = with_local_starts(fleet.overheads, spec).startup, launch_times(spec).ending
-        spans = (hours * HOUR - startup - ending for hours in range(1, _MAX_HOURS + 1))
+        # Where begun hours are billed, machines that just end one may cost less than fewer that begin another.
+        spans = (hours * HOUR - unworked for hours in range(1, _MAX_HOURS + 1))
         counts |= {ceil(lasting / (offer.nu * span)) for span in spans if 0 < span < inf}
     yield from (count for count in sorted(counts) if fewest <= count <= most)
 

@@ -149,8 +149,11 @@ def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
 
 def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
     """The throughputs of a job that its earlier runs measured, by type."""
-    size = most_machines(spec) or learned.size
-    return {name: replace(speed, nu=learned.per_hour(name, size)) for name, speed in learned.speeds.items()}
+    machines = most_machines(spec)
+    return {
+        name: replace(speed, nu=learned.per_hour(name, machines or learned.size))
+        for name, speed in learned.speeds.items()
+    }
 
 
 def beginning(

@@ -168,8 +168,9 @@ def _remarks(name: str, spans: Sequence[float], assumed: int) -> list[str]:
     if not spans:
         return []
     times = "once" if len(spans) == 1 else f"{len(spans)} times"
-    measured = _mean(spans, assumed) / MINUTE
-    return [f"{name} {measured:.1f} minutes (assumed {assumed / MINUTE:.1f}, measured {times})"]
+    return [
+        f"{name} {_mean(spans, assumed) / MINUTE:.1f} minutes (assumed {assumed / MINUTE:.1f}, measured {times})",
+    ]
 
 
 def most_machines(spec: JobSpec) -> int | None:
