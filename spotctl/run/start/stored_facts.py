@@ -60,7 +60,8 @@ class LoggedTerms:
 def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> PlanningFacts:
     """The facts for jobs that begin together, as they are now, or for a run as its log has them."""
     known = library(settings)
-    table, catalog = price_table(known, specs), known.catalog
+    table, catalog, images = price_table(known, specs), known.catalog, own_images(settings)
+    records = records_of_evictions(known, specs)
     account, remarks = AccountQuotas(), tuple[str, ...]()
     if isinstance(terms, LoggedTerms):
         learned = learn_from_runs(settings, known, specs, terms.launched)
@@ -75,8 +76,8 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         remarks += stated + held
         request = PlanRequest(tuple(specs), zone, terms.hours, quotas=quotas)
     request = replace(request, profiles=profiles_of(specs))
-    snapshot = replace(MarketSnapshot.of(table, catalog, begin), own_images=own_images(settings))
-    facts = arranged_facts(request, snapshot, *records_of_evictions(known, specs), learned)
+    snapshot = replace(MarketSnapshot.of(table, catalog, begin), own_images=images)
+    facts = arranged_facts(request, snapshot, *records, learned)
     measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.remarks)
     return replace(facts, account=account, remarks=remarks + measured)
 
