@@ -126,7 +126,6 @@ def _on_demand(
     the order on, while they start and are returned, but not while they are ordered; the job writes checkpoints there,
     too.
     """
-    # While machines are ordered, nothing is paid.
     times, works = launch_times(allocated.job.spec), longest_hours * HOUR
     if amount is not None:
         works = min(_lasting(allocated, amount) / (rent.machines * rent.offer.nu), works)

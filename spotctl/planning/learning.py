@@ -54,7 +54,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One run. `clocks` and `hours` are those of so many spot machines at work together, the hours by type.
+    """One run. `clocks` and `hours` are by the number of spot machines that worked together, and hours also by type.
     `startups` (from allocation to first work) and `losses` (work repeated after an eviction) are durations in
     microseconds. `machine_hours` counts spot machines at work. `saves` are the seconds that its checkpoints took."""
 
@@ -106,6 +106,7 @@ def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
     """The slope of log(clocks per vCPU-hour) over log(machines) within runs, shrunk towards 0."""
     weighted_products = weighted_squares = 0.0
     for run in runs:
+        # Less than a clock says nothing about the rate.
         enough = [size for size in run.hours if run.clocks[size] >= 1]
         if len(enough) < 2:
             continue
@@ -132,8 +133,10 @@ def _speeds(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float
     size = float(np.exp(sum(log(count) * hours for count, hours in weights) / sum(hours for _, hours in weights)))
     hours = np.array([[_hours(run, name, size, scaling) for name in names] for run in used])
     clocks = np.array([sum(run.clocks.values()) for run in used])
+    # Before anything is measured, each type is expected to do the same work per vCPU.
     cpus = np.array([vcpus.get(name, 1.0) for name in names])
     expected = cpus * float(clocks.sum() / (hours @ cpus).sum())
+    # A run's clocks scatter in proportion to their number.
     seen = hours / (RUN_SPREAD * clocks)[:, np.newaxis]
     precision = np.diag((VCPU_SPREAD * expected) ** -2.0)
     right = seen.T @ np.full(len(used), 1 / RUN_SPREAD) + precision @ expected
@@ -159,7 +162,7 @@ def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
 
 
 def _mean(spans: Sequence[float], assumed: int) -> int:
-    """A duration in microseconds, of which `assumed` is the prior."""
+    """The mean of measured durations, in microseconds; `assumed` is the prior."""
     return round((PRIOR_WEIGHT * assumed + sum(spans)) / (PRIOR_WEIGHT + len(spans)))
 
 
@@ -168,9 +171,7 @@ def _remarks(name: str, spans: Sequence[float], assumed: int) -> list[str]:
     if not spans:
         return []
     times = "once" if len(spans) == 1 else f"{len(spans)} times"
-    return [
-        f"{name} {_mean(spans, assumed) / MINUTE:.1f} minutes (assumed {assumed / MINUTE:.1f}, measured {times})",
-    ]
+    return [f"{name} {_mean(spans, assumed) / MINUTE:.1f} minutes (assumed {assumed / MINUTE:.1f}, measured {times})"]
 
 
 def most_machines(spec: JobSpec) -> int | None:
