@@ -24,7 +24,7 @@ REAL = ("launch", "resume", "exec", "ssh", "stop", "down", "top", "logs", "night
 """Commands of the reference whose figures real processes decide, or that begin some."""
 UNORDERED = ("prices sql 'select market,",)
 """Those that print some of the rows that a query finds, in no order."""
-SLOW = 300.0
+SLOW = 600.0
 """Seconds for a command of the reference on a busy computer."""
 
 _SURFACE = """

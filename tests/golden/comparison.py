@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from fnmatch import fnmatchcase
@@ -22,13 +24,14 @@ class Reason:
 
     `commands` is a pattern of names as the shell has them, with `*`. With `lines`, a regular expression, the reason
     explains only the lines that it finds; with `now`, all differences of those commands whose present answer it finds;
-    without both, all differences of all these commands.
+    without both, all differences of all these commands. With `key`, it explains this key of the JSON that they print.
     """
 
     commands: str
     why: str
     lines: str = ""
     now: str = ""
+    key: str = ""
 
 
 @dataclass
@@ -73,6 +76,14 @@ def compared(before: Mapping[str, str], now: Mapping[str, str], known: Sequence[
             result.equal.append(name)
             continue
         matching = [one for one in known if fnmatchcase(name, one.commands) and re.search(one.now, new)]
+        for reason in [one for one in matching if one.key]:
+            matching.remove(reason)
+            if (without := _without_key(new, reason.key)) != _without_key(new, ""):
+                used.add(reason)
+                old, new = _without_key(old, reason.key), without
+                result.explained[name] = [*result.explained.get(name, ()), reason]
+        if old == new:
+            continue
         lines = list(unified_diff(old.splitlines(), new.splitlines(), "before", "now", lineterm=""))
         changed = [line for line in lines[2:] if line[0] in "+-"]
         helpful = [reason for reason in matching if any(_explains(reason, line) for line in changed)]
@@ -80,10 +91,33 @@ def compared(before: Mapping[str, str], now: Mapping[str, str], known: Sequence[
         left = [line for line in changed if not any(_explains(reason, line) for reason in helpful)]
         if left:
             result.differing[name] = "\n".join(_without(lines, helpful))
+            result.explained.pop(name, None)
         else:
-            result.explained[name] = helpful
+            result.explained[name] = [*result.explained.get(name, ()), *helpful]
     result.stale = [reason for reason in known if reason not in used]
     return result
+
+
+def _without_key(answer: str, key: str) -> str:
+    """An answer whose JSON lacks a key, at any depth."""
+    parts = re.split(r"(?m)^(--- \S+\n)", answer)
+    for number, part in enumerate(parts):
+        with suppress(ValueError):
+            parts[number] = json.dumps(_lacking(json.loads(part), key), indent=1) + "\n"
+    return "".join(parts)
+
+
+def _lacking(value: object, key: str) -> object:
+    match value:
+        case dict():
+            return {name: _lacking(one, key) for name, one in value.items() if name != key}
+        case list():
+            # Of figures that real processes decide, a list has each kind once, and two kinds may become one.
+            pairs = [(one, _lacking(one, key)) for one in value]
+            left = [lacking for _, lacking in pairs]
+            return [new for number, (old, new) in enumerate(pairs) if new == old or new not in left[:number]]
+        case _:
+            return value
 
 
 def _explains(reason: Reason, line: str) -> bool:

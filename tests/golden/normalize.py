@@ -25,6 +25,7 @@ _TAKEN = re.compile(
     re.MULTILINE,
 )
 """How long a command took, as it says."""
+_FREE = re.compile(r"[\d.,]+(?= GiB free in )")
 _NUMBER = re.compile(r"\d[\d,]*(\.\d+)?(e[+-]?\d+)?")
 
 
@@ -55,6 +56,7 @@ def normalized(text: str, record: Mapping[str, Any], at: int | None = None) -> s
     text = _PORT.sub(r"\1:<port>", text)
     text = _RANDOM.sub(r"\1-<run>", text)
     text = _TAKEN.sub("<taken>", _TEMPORARY.sub(r"\1<random>", text))
+    text = _FREE.sub("<free>", text)
     return text if at is None else _MOMENT.sub(lambda match: _moment(match, at), text)
 
 

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -39,6 +39,8 @@ LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure",
 LONGEST_TEXT = 400_000
 MAX_PAGES = 60
 KILLED = "killed after {:.0f} seconds"
+STATES, RUN_STATES = Path("/tmp"), "spotctl-????????"
+"""Where runs have their state on this computer, outside of their home."""
 
 Step = dict[str, Any]
 """A `Step` of scenario.py, as JSON has it."""
@@ -46,6 +48,10 @@ Step = dict[str, Any]
 _real_ns = time.time_ns
 _stands_at: int | None = None
 """The moment that the clock of this process shows, in nanoseconds; None for the real one."""
+
+
+def _no_sockets(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if Path(folder, name).is_socket()]
 
 
 def _time_ns() -> int:
@@ -117,6 +123,7 @@ class Sandbox:
     plots: str
     now: str
     command: Callable[[], None]
+    made: float = field(default_factory=time.time)
 
     @property
     def work(self) -> Path:
@@ -132,7 +139,12 @@ class Sandbox:
         for made in ("work", "bin", "tmp"):
             (self.folder / made).mkdir(parents=True)
         if scenario["home"]:
-            shutil.copytree(request["homes"][scenario["home"]], self.folder / "home", symlinks=True)
+            kept = Path(request["homes"][scenario["home"]])
+            shutil.copytree(kept, self.folder / "home", symlinks=True)
+            for state in kept.parent.glob(f"states/{RUN_STATES}"):
+                # The log says where a run has its state, and a run that was resumed before has taken that away.
+                shutil.rmtree(STATES / state.name, ignore_errors=True)
+                shutil.copytree(state, STATES / state.name, symlinks=True, ignore=_no_sockets)
         for name in scenario["folders"]:
             shutil.copytree(Path(request["base"], name), self.work / name)
         for name, text in scenario["files"].items():
@@ -205,6 +217,9 @@ def _recorded(scenario: dict[str, Any], sandbox: Sandbox) -> Iterator[dict[str, 
         for process in begun.values():
             _signal(process, signal.SIGSTOP)
         shutil.copytree(sandbox.folder / "home", sandbox.folder / "kept", symlinks=True)
+        for state in STATES.glob(RUN_STATES):
+            if state.stat().st_mtime >= sandbox.made:
+                shutil.copytree(state, sandbox.folder / "states" / state.name, symlinks=True, ignore=_no_sockets)
     for process in begun.values():
         _signal(process, signal.SIGKILL)
 

@@ -98,6 +98,16 @@ def test_the_file_of_reasons_is_read() -> None:
     assert all(reason.commands and reason.why for reason in reasons())
 
 
+def test_a_reason_for_a_key_explains_this_key_of_json_and_nothing_else() -> None:
+    key = Reason("plan *", "markets were added", key="markets")
+    before, now = texts([record()]), texts([record(out=PLAN.replace("{", '{"markets": [{"market": "a"}],', 1))])
+    (name,) = before
+    assert compared({"plan x": before[name]}, {"plan x": now[name]}, [key]).explained == {"plan x": [key]}
+    dearer = now[name].replace("0.0512", "0.0513")
+    assert compared({"plan x": before[name]}, {"plan x": dearer}, [key]).differing.keys() == {"plan x"}
+    assert compared({"plan x": before[name]}, {"plan x": before[name]}, [key]).stale == [key]
+
+
 @pytest.mark.parametrize(
     "line",
     [
