@@ -7,10 +7,10 @@ samples, or where something depends on other samples of the batch or on how ofte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,25 +18,61 @@ from agileml.checks import torch_module
 from agileml.errors import BadTrainer
 from agileml.params.commit import clip_factor, shrunk, square_of
 from agileml.params.layout import Array
-from agileml.torch.network import TorchNetwork, has_running_statistics, on_device
+from agileml.torch.network import BatchObjective, TorchNetwork, has_running_statistics, on_device
+from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
 from agileml.torch.surroundings import surroundings
 
 if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
-
-ComparedModule = Any
-"""A `TorchModule`. Its module imports this one, so that its type has no name here."""
+    from torch.optim.lr_scheduler import LRScheduler
 
 Gradients = dict[str, Array]
 
 
-def compare_first_clock(trainer: ComparedModule, seed: int, trained: frozenset[str], device: str) -> str:
+class ComparedModule(Protocol):
+    """The parts of a `TorchModule`, which imports this module, that the comparison needs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schedule(self) -> Callable[[Optimizer], LRScheduler] | None: ...
+
+    @property
+    def objective(self) -> BatchObjective: ...
+
+    @property
+    def loss_scale(self) -> float: ...
+
+    @property
+    def clip_norm(self) -> float | None: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def tolerance(self) -> float: ...
+
+    def build(self, seed: int) -> torch.nn.Module: ...
+
+    def build_optimizers(self, module: torch.nn.Module) -> Sequence[Optimizer]: ...
+
+    def pieces(self, seed: int) -> Sequence[tuple[float, object]]:
+        """The chunks of the first batch, with their weights in it."""
+        ...
+
+    def whole(self, seed: int) -> object:
+        """The samples of all these chunks as one batch."""
+        ...
+
+
+def compare_first_clock(trainer: ComparedModule, servers: RowOptimizers, seed: int, device: str) -> str:
     """How far the first clock differs from plain PyTorch, in words: gradient and step, as shares of their lengths.
 
     BadTrainer if one of them differs by more than the trainer's tolerance.
     """
-    module = trainer.build(seed).to(device)
+    module, trained = trainer.build(seed).to(device), servers.trained
     plain = _plain_gradients(trainer, module, trained, seed, device, seed)
     other = _plain_gradients(trainer, trainer.build(seed).to(device), trained, seed, device, seed + 1)
     parts, uncompared = [], "module or data draw random numbers, so only the step is compared"
@@ -50,7 +86,7 @@ def compare_first_clock(trainer: ComparedModule, seed: int, trained: frozenset[s
                 " its parts are computed one by one: the objective must return the mean over the samples of its batch,"
                 " and no sample may depend on the others; correct it, or use parts=1, or raise tolerance"
             )
-    step = _step(trainer, module, trained, plain)
+    step = _step(trainer, servers, module, plain)
     if not step <= trainer.tolerance:
         raise BadTrainer(
             f"{trainer.name}: the first step of the optimizer differs by {step:.1%} from plain PyTorch's; use an"
@@ -109,9 +145,9 @@ def _summed(trainer: ComparedModule, seed: int, trained: frozenset[str], device:
     return sums
 
 
-def _step(trainer: ComparedModule, module: torch.nn.Module, trained: frozenset[str], gradients: Gradients) -> float:
+def _step(trainer: ComparedModule, servers: RowOptimizers, module: torch.nn.Module, gradients: Gradients) -> float:
     """How far the step of the servers is from that of the optimizer, for the same gradient."""
-    named = {name: parameter for name, parameter in module.named_parameters() if name in trained}
+    named = {name: parameter for name, parameter in module.named_parameters() if name in servers.trained}
     before = {name: _array(parameter) for name, parameter in named.items()}
     ours = {name: values.copy() for name, values in before.items()}
     factor = clip_factor(sum(map(square_of, gradients.values())), trainer.clip_norm or 0.0)
@@ -119,22 +155,16 @@ def _step(trainer: ComparedModule, module: torch.nn.Module, trained: frozenset[s
         torch_module().nn.utils.clip_grad_norm_(named.values(), trainer.clip_norm)
     for name, gradient in gradients.items():
         values = ours[name]
-        slots = [np.zeros_like(values) for _ in range(trainer.slots)]
-        slots += [np.zeros(len(values)) for _ in range(trainer.row_slots)]
-        trainer.apply(name, values, shrunk(gradient.astype(values.dtype), factor), slots, 1)
-    for optimizer in _optimizers(trainer, module):
+        slots = [np.zeros_like(values) for _ in range(servers.slots)]
+        slots += [np.zeros(len(values)) for _ in range(servers.row_slots)]
+        servers.step([ParameterPart(name, values, shrunk(gradient.astype(values.dtype), factor), slots)], 1)
+    for optimizer in trainer.build_optimizers(module):
+        if trainer.schedule is not None:
+            # Its first step may be at another rate than the optimizer's own.
+            trainer.schedule(optimizer)
         optimizer.step()
     moved = {name: _array(parameter) - before[name] for name, parameter in named.items()}
     return _relative({name: ours[name] - before[name] for name in ours}, moved)
-
-
-def _optimizers(trainer: ComparedModule, module: torch.nn.Module) -> Iterator[Optimizer]:
-    """The optimizers of the module, at the first step of their schedules."""
-    given: Any = trainer.optimizer(module)
-    for optimizer in [given] if isinstance(given, torch_module().optim.Optimizer) else given:
-        if trainer.schedule is not None:
-            trainer.schedule(optimizer)
-        yield optimizer
 
 
 def _dense(gradient: torch.Tensor) -> Array:

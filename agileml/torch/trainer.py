@@ -247,7 +247,7 @@ class TorchModule:
         if isinf(self.tolerance):
             return ""
         drawn = int(init_rng(seed).integers(MAX_SEEDS))
-        return compare_first_clock(self, drawn, self._optimizers.trained, self._device)
+        return compare_first_clock(self, self._optimizers, drawn, self._device)
 
     def pieces(self, seed: int) -> list[tuple[float, Any]]:
         """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
@@ -335,6 +335,13 @@ class TorchModule:
             call(self.name, partial(check_hooks, made))
         return call(self.name, partial(check_module, made))
 
+    def build_optimizers(self, module: torch.nn.Module) -> list[Optimizer]:
+        """New optimizers of a module."""
+        from torch.optim import Optimizer
+
+        given = self.optimizer(module)
+        return [given] if isinstance(given, Optimizer) else list(given)
+
     def _copy_module(self, module: torch.nn.Module) -> torch.nn.Module:
         try:
             return copy.deepcopy(module)
@@ -346,14 +353,10 @@ class TorchModule:
 
     @cached_property
     def _optimizers(self) -> RowOptimizers:
-        from torch.optim import Optimizer
-
         module = self.build(0)
 
         def made() -> RowOptimizers:
-            given = self.optimizer(module)
-            each = [given] if isinstance(given, Optimizer) else list(given)
-            return RowOptimizers(module, each, self.schedule, sparse_names(module))
+            return RowOptimizers(module, self.build_optimizers(module), self.schedule, sparse_names(module))
 
         optimizers = call(f"{self.name}: optimizer", made)
         if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
