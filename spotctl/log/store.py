@@ -91,6 +91,8 @@ class EventLog(AbstractContextManager["EventLog"]):
 
         kind, body = type(event).__name__, to_json(event)
         content = checksum(run, at, kind, body)
+        # Computed before the transaction, for which other processes wait.
+        cost = self._cost_with(run, at, event) if isinstance(event, RunEnded) and self._has_chains else None
         with self._transaction() as cursor:
             # Without tables for chains, or after rows without a number, the row gets no number either.
             end = schema.chain_end(self._db, run) if self._has_chains else None
@@ -101,8 +103,9 @@ class EventLog(AbstractContextManager["EventLog"]):
                 values = (run, at, kind, body, content, end.rows, end.link)
                 position = cursor.execute(schema.INSERT, values).lastrowid
                 schema.put_ends(cursor, [end])
-                if isinstance(event, RunEnded):
-                    self._put_cost(cursor, end)
+                # Unless another process wrote to the run since: then a report computes its cost.
+                if cost is not None and cost[0] == end.rows:
+                    schema.put_final(cursor, "final_costs", [(end, cost[1])])
         assert position is not None
         if position == 1:
             self._mark_begun()
@@ -126,19 +129,21 @@ class EventLog(AbstractContextManager["EventLog"]):
             now = schema.chain_ends(self._db)
             schema.put_final(cursor, table, [(end, texts) for end, texts in entries if now.get(end.run) == end])
 
-    def _put_cost(self, cursor: sqlite3.Cursor, end: ChainEnd) -> None:
+    def _cost_with(self, run: str, at: int, end: RunEnded) -> tuple[int, tuple[str, str]] | None:
+        """How many rows a run has with its end, and what it has cost, as the log keeps it; None if that does not follow
+        from its rows. LogFailed: the disk fails."""
         try:
             from spotctl.log.ledger.final_cost import final_account
 
-            account = final_account(self.of_run(end.run))
-            costs = [] if account is None else [(end, account.stored())]
-        except Exception as error:
-            # Whatever the rows of the run say, its end is written: a report says what is wrong with them. But where the
-            # disk fails, nothing is written: SQLite may have ended the transaction.
-            if isinstance(error, LogFailed) or not self._db.in_transaction:
-                raise
-        else:
-            schema.put_final(cursor, "final_costs", costs)
+            rows = self.of_run(run)
+            # No figure depends on the position of a row.
+            account = final_account([*rows, LogRow(0, run, at, end)])
+            return None if account is None else (len(rows) + 1, account.stored())
+        except LogFailed:
+            raise
+        except Exception:
+            # Whatever the rows of the run say, its end is written: a report says what is wrong with them.
+            return None
 
     def _next_position(self) -> int:
         (last,) = self._db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import is_dataclass
@@ -22,7 +23,7 @@ import pytest
 from spotctl.home.config import Settings
 from spotctl.log import events as ev, schema, store
 from spotctl.log.ledger import final_cost
-from spotctl.log.ledger.account import RunTimeline, Sums
+from spotctl.log.ledger.account import RunPart, RunTimeline, Sums
 from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog, LogFailed
@@ -259,19 +260,12 @@ def test_the_end_of_a_run_is_written_whatever_its_rows_say(tmp_path: Path, monke
     assert report(tmp_path)["total_usd"] == 2.4
 
 
-@pytest.mark.parametrize("has_ended_the_transaction", [False, True])
-def test_the_end_of_a_run_is_not_written_where_the_disk_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ended_the_transaction: bool
-) -> None:
-    """SQLite ends the transaction at some errors: what is written later would be a transaction of its own."""
+def test_the_end_of_a_run_is_not_written_where_the_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, end = _with_run_to_end(tmp_path)
 
     def failing(_: object) -> None:
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorname = "SQLITE_IOERR_READ"
-        if has_ended_the_transaction:
-            log._db.execute("ROLLBACK")
-            raise error
         with log._failing():
             raise error
 
@@ -285,6 +279,31 @@ def test_the_end_of_a_run_is_not_written_where_the_disk_fails(
         log.append(end.run, end.at, end.event)
         log.check(NOW)
     assert report(tmp_path)["total_usd"] == 2.4
+
+
+@pytest.mark.parametrize("other_run", [OTHER, RUN])
+def test_other_processes_write_while_the_cost_of_a_run_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_run: str
+) -> None:
+    """The cost is kept only if the run has no row since."""
+    log, end = _with_run_to_end(tmp_path)
+    final_account = final_cost.final_account
+
+    def meanwhile(rows: Sequence[LogRow]) -> RunPart | None:
+        with EventLog(tmp_path / "log.sqlite") as other:
+            other._db.execute("PRAGMA busy_timeout = 0")
+            other.append(other_run, end.at, ev.RunBegan("tune", "aws", {}, "", NIGHT) if other_run == OTHER else ASKED)
+        return final_account(rows)
+
+    with log:
+        monkeypatch.setattr(final_cost, "final_account", meanwhile)
+        log.append(end.run, end.at, end.event)
+        assert log.final("final_costs", log.ends()).keys() == ({RUN} if other_run == OTHER else set())
+        log.check(NOW)
+    assert {group["run"]: group["total_usd"] for group in report(tmp_path)["groups"]}[RUN] == 2.4
+
+
+ASKED = ev.StopRequested("stopped", "")
 
 
 def _going_on(log: Path, db: sqlite3.Connection) -> None:
