@@ -1,7 +1,7 @@
 """The rows that a repair writes for those it drops, so that no sum passes for whole, and no run vanishes. Pure.
 
-The index of the log says of which run a row was, even if the row itself cannot be read. If the index does not say it,
-the row may be of any run that had begun and not ended, or of a run that left nothing else.
+The index of the log says which run a row belongs to, even if the row itself cannot be read. If it does not say so, the
+row may be of any run that had begun and not ended, or of a run that left nothing else.
 """
 
 import json

@@ -352,8 +352,7 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
 
 
 def checkpoints_of(job: Job, lives: Iterable[float] = ()) -> CheckpointInterval | None:
-    """The interval of a command for allocations with some mean lives, of which the shortest counts; None for a
-    training.
+    """The interval of a command for allocations with these mean lives (the shortest counts); None for a training.
 
     A checkpoint takes as long as in earlier runs. Without any, a program is assumed to save no more often than it can
     afford: an interval in the job file bounds the assumed cost.

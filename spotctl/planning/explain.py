@@ -228,7 +228,7 @@ def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
 
 def pace_points(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[PacePoint]:
     """The changes if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
-    cheaper and slower, or faster and more expensive; none if the job costs nothing, of which there are no shares."""
+    cheaper and slower, or faster and more expensive; none if the job costs nothing."""
     spec = plan.job.spec
     if spec.strategy not in (AUTO, DEADLINE) or plan.demand.work.assumed or plan.decider.roaming is not None:
         return []

@@ -196,7 +196,7 @@ class PriceCondition:
 
 
 def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now: int) -> Message:
-    """The message that a condition holds for these offers, of which the first is the best."""
+    """The message that a condition holds for these offers; the first is the best."""
     best = offers[0]
     lines = {
         "Condition": condition.text,

@@ -161,7 +161,7 @@ class RunPart:
 
     @classmethod
     def whole(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
-        """A run with all of its rows, of which each gets its part of the on-demand cost."""
+        """A run with all of its rows, each with its part of the on-demand cost."""
         return cls.of(run, shared(run, rows))
 
     def stored(self) -> tuple[str, str]:

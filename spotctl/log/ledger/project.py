@@ -299,12 +299,13 @@ def _job(state: RunState) -> str:
 # -- machines whose end is not known -----------------------------------------------------------------------------------
 #
 # They cost at most until their leases end, and at least as long as they are known to have run. A machine of an
-# interrupted run ends with its lease, unless it was evicted before; until then, no price is higher than its bid. Of a
-# machine whose end is in lost rows, only the time counts in which it is known to have run.
+# interrupted run ends with its lease, unless it was evicted before; until then, no price is higher than its bid. If
+# the end of a machine is in lost rows, only the time counts in which it is known to have run.
 
 
 def charged(state: RunState, now: int) -> RunState:
-    """The state with an end, at the latest now, for each machine of which the log has none."""
+    """The state by `now`, if machines without an end in the log ended with their leases, or, where rows are lost, when
+    they are last known to have run."""
     machines = dict(state.machines)
     for held in state.alive:
         end = known_until(state, held) if state.lost else max(held.lease_until, held.started)

@@ -194,7 +194,7 @@ class DataChanged(Exception):
 
 class KnownDigests:
     """The digests of one folder, in a file below `home`. A file counts as unchanged with the same size, number and
-    times, of which no program can set that of its last change."""
+    times; no program can set the time of its last change."""
 
     def __init__(self, home: Path, folder: Path, is_stopped: Callable[[], None]) -> None:
         key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:_KEY_DIGITS]

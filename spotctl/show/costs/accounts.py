@@ -32,12 +32,12 @@ def accounts(settings: Settings, jobs: Collection[str] = (), elsewhere: Collecti
         try:
             log.check(wall_us())
             return _read(log, {}, settings, jobs, elsewhere)
-        except BrokenLog as error:
+        except BrokenLog:
             from spotctl.log.salvage import lossy_runs
 
             lossy = lossy_runs(paths.log)
             if lossy is None:
-                raise BrokenLog(str(error)) from error
+                raise
             return _read(log, lossy, settings, jobs, elsewhere)
 
 

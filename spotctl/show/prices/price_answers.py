@@ -108,14 +108,17 @@ CORRECTION: tuple[Column[PriceCorrection], ...] = (
     Column("reason", "why"),
     Column("made", "when it was corrected", lambda made: format_time(made.made)),
 )
-IMPORTED: tuple[Column[FileReport], ...] = (
-    Column("file", "the file, or its address"),
-    Column("layout", "recognized layout of the file"),
-    Column("rows", "rows read"),
+_STORED: tuple[Column[Any], ...] = (
     Column("added", "price events that are new", lambda report: report.committed.added),
     Column("known", "price events that were stored already", lambda report: report.committed.known),
     Column("conflicts", "price events that contradict stored ones", lambda report: report.committed.conflicts),
     Column("facts", "on-demand prices and other facts stored"),
+)
+IMPORTED: tuple[Column[FileReport], ...] = (
+    Column("file", "the file, or its address"),
+    Column("layout", "recognized layout of the file"),
+    Column("rows", "rows read"),
+    *_STORED,
     Column("skipped", "rows that have nothing to import"),
     Column("bad", "rows that could not be read", each=(Column("where", "its place"), Column("why", "what is wrong"))),
     Column(
@@ -127,10 +130,7 @@ FETCHED: tuple[Column[TaskReport], ...] = (
     Column("cloud", "the cloud"),
     Column("region", "the region"),
     Column("what", "what was fetched"),
-    Column("added", "price events that are new", lambda report: report.committed.added),
-    Column("known", "price events that were stored already", lambda report: report.committed.known),
-    Column("conflicts", "price events that contradict stored ones", lambda report: report.committed.conflicts),
-    Column("facts", "on-demand prices and other facts stored"),
+    *_STORED,
     Column(
         "failure",
         "what went wrong; null if nothing did",

@@ -183,7 +183,7 @@ def test_a_copy_of_a_run_goes_on_where_the_log_ended_before_its_repair(log: Path
 
 
 def test_rows_of_unknown_runs_are_missing_in_every_figure_of_their_time(log: Path) -> None:
-    """Without numbers, as in logs of earlier versions, nothing says of which run a lost row was."""
+    """In logs of earlier versions, rows have no numbers, and nothing says which run a lost row belonged to."""
     to_old_form(log)
     changed(log, f"DELETE FROM events WHERE run = '{OTHER}' OR kind = 'RunEnded'")
     repaired()
