@@ -77,7 +77,7 @@ INSERT = "INSERT INTO events (run, at_us, kind, body, checksum, number, link) VA
 INSERT_UNNUMBERED = "INSERT INTO events (run, at_us, kind, body, checksum) VALUES (?, ?, ?, ?, ?)"
 _ENDS = "SELECT run, job, first, rows, link, checksum FROM runs"
 _PUT_END = "INSERT OR REPLACE INTO runs (run, job, first, rows, link, checksum) VALUES (?, ?, ?, ?, ?, ?)"
-_PORTION = 5000
+PORTION = 5000
 """Rows that are read at once."""
 
 
@@ -196,9 +196,7 @@ def final(db: sqlite3.Connection, table: str, ends: Mapping[str, ChainEnd]) -> d
 
 def must_be_upgraded(db: sqlite3.Connection | sqlite3.Cursor) -> bool:
     """Whether a log has rows without a number, or no room for numbers."""
-    if not has_chains(db) or "NULL" in added_columns(db):
-        return True
-    return db.execute("SELECT 1 FROM events WHERE number IS NULL LIMIT 1").fetchone() is not None
+    return not has_chains(db) or db.execute("SELECT 1 FROM events WHERE number IS NULL LIMIT 1").fetchone() is not None
 
 
 def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
@@ -239,7 +237,7 @@ def _unnumbered(db: sqlite3.Cursor) -> Iterator[list[StoredRow]]:
     """The rows without a number, in portions, which may get one while they are read."""
     chosen = "number IS NULL AND id > ?" if has_chains(db) else "id > ?"
     columns = f"{COLUMNS}, {added_columns(db)}"
-    statement = f"SELECT {columns} FROM events NOT INDEXED WHERE {chosen} ORDER BY id LIMIT {_PORTION}"  # noqa: S608 - of constants
+    statement = f"SELECT {columns} FROM events NOT INDEXED WHERE {chosen} ORDER BY id LIMIT {PORTION}"  # noqa: S608 - of constants
     last = 0
     while portion := db.execute(statement, (last,)).fetchall():
         last = portion[-1][0]

@@ -48,9 +48,6 @@ _ROWS_WRITTEN = "SELECT coalesce(max(rows), 0) FROM runs WHERE run = ?"
 
 _CHAINED = "SELECT (SELECT coalesce(sum(rows), 0) FROM runs) + (SELECT count(*) FROM events WHERE number IS NULL)"
 
-_PORTION = 5000
-"""Rows that are read at once."""
-
 _TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN")
 """Errors of the disk or of another process. Any other one means that the file is damaged."""
 
@@ -139,10 +136,10 @@ class EventLog(AbstractContextManager["EventLog"]):
             # No figure depends on the position of a row.
             account = final_account([*rows, LogRow(0, run, at, end)])
             return None if account is None else (len(rows) + 1, account.stored())
-        except LogFailed:
-            raise
-        except Exception:
+        except Exception as error:
             # Whatever the rows of the run say, its end is written: a report says what is wrong with them.
+            if isinstance(error, LogFailed):
+                raise
             return None
 
     def _next_position(self) -> int:
@@ -313,7 +310,7 @@ class EventLog(AbstractContextManager["EventLog"]):
             cursor = self._db.execute(statement, values)
         while True:
             with self._failing():
-                portion = cursor.fetchmany(_PORTION)
+                portion = cursor.fetchmany(schema.PORTION)
             if not portion:
                 return
             for row in portion:
