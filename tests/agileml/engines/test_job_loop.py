@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agileml.engines.base import Gone
+from agileml.engines.base import Gone, Joined
 from agileml.engines.chaos import Quiet
 from agileml.engines.job_loop import JobLoop
 from agileml.errors import Unrecoverable
@@ -53,6 +53,22 @@ def test_nodes_of_an_earlier_process_are_lost_and_keep_their_names() -> None:
     JobLoop(fleet, link, Quiet(), lambda _: None).run(1, 2, ("r0", "t9", "t10"))
     assert link.lost == ["r0", "t9", "t10"]
     assert fleet.started == ["r11", "t12", "t13"]
+
+
+@dataclass
+class EndingLink(RedoingLink):
+    """The last stable version was lost with the nodes: what is left is the initial model."""
+
+    def stop(self) -> None:
+        self.result = Result(0, (), 0, 2)
+
+
+def test_a_job_that_is_given_up_does_not_end_with_the_initial_model() -> None:
+    fleet = FailingFleet()
+    loop = JobLoop(fleet, EndingLink(), Quiet(), lambda _: None)
+    fleet.happened += [Joined("first", reliable=True), Gone("first", 9), Joined("r0", reliable=True), Gone("r0", 9)]
+    with pytest.raises(Unrecoverable, match="r0 is the last of 2 processes that ended: its replacement failed"):
+        loop.run(1, 0)
 
 
 def test_without_machines_a_job_has_failed() -> None:

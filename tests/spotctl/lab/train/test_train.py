@@ -239,7 +239,10 @@ def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Pa
 
 
 CRASHING = """
-import os, numpy as np
+import os, time, numpy as np
+from pathlib import Path
+
+LOG = Path(__file__).with_name("run.jsonl")
 
 class Crashing:
     def init(self, rng):
@@ -250,6 +253,9 @@ class Crashing:
 
     def step(self, shard, lo, hi, params, clock, rng):
         if clock == 4:
+            # The end of a process takes with it what it has not sent yet, such as its reports of earlier clocks.
+            while not (LOG.exists() and LOG.read_text().endswith("\\n")):
+                time.sleep(0.01)
             os._exit(9)
         params.update("w", None, np.ones(2, np.float32))
 
@@ -265,6 +271,9 @@ def test_a_training_whose_nodes_crash_again_and_again_saves_its_last_stable_mode
     assert ended.code == 1
     last = ended.err.splitlines()[-1]
     assert "failed in the same way" in last
-    clock = lines(log)[-1]["clock"]
-    assert last.endswith(f"; the model after clock {clock} is saved in {out}")
-    assert np.load(out)["w"].tolist() == [clock * 16.0] * 2
+    clock = re.search(r"; the model after clock (\d+) is saved in (.*)$", last)
+    assert clock is not None
+    assert clock[2] == str(out)
+    # The replacements may have crashed before they had reported as many clocks as their predecessors.
+    assert 1 <= int(clock[1]) <= lines(log)[-1]["clock"] == 3
+    assert np.load(out)["w"].tolist() == [int(clock[1]) * 16.0] * 2
