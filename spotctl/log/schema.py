@@ -203,9 +203,9 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
     """Makes room for checksums in a log of a very early version, whose rows have none; and, with `numbers`, numbers and
     chains rows that have no number. All within the transaction that is going on.
 
-    A log that lacks rows, or has rows that were changed, is left as it is: a repair writes it again.
+    A log that lacks rows, or whose rows or ends of chains were changed, is left as it is: a repair writes it again.
     """
-    if not any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)").fetchall()):
+    if "checksum" not in added_columns(db):
         db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
     if not numbers:
         return
@@ -215,11 +215,14 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
     if not is_whole:
         return
     is_new = not has_chains(db)
+    try:
+        ends = {} if is_new else chain_ends(db.connection)
+    except ValueError:
+        return
     if is_new:
         for name in ("number", "link"):
             db.execute(f"ALTER TABLE events ADD COLUMN {name} INTEGER")
         db.execute("DROP TRIGGER IF EXISTS no_update")
-    ends = {} if is_new else chain_ends(db.connection)
     for portion in _unnumbered(db):
         chained = []
         for position, run, at, kind, body, stored, *_ in portion:

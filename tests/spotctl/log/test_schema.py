@@ -181,13 +181,31 @@ def test_an_upgrade_waits_while_a_process_runs_a_job(log: Path) -> None:
     assert after["groups"][0] == before["groups"][0]
 
 
+GO_ON = (
+    "INSERT INTO events (run, at_us, kind, body, checksum) SELECT run, at_us, kind, body, checksum FROM events"
+    " WHERE kind = 'Progressed'"
+)
+"""The earlier version goes on writing to runs."""
+
+
+def test_the_damaged_end_of_one_chain_does_not_close_the_log_to_other_runs(log: Path) -> None:
+    EventLog(log).close()
+    with closing(sqlite3.connect(log)) as db, db:
+        db.execute(f"UPDATE runs SET rows = rows + 1 WHERE run = '{RUN}'")
+        db.execute(GO_ON)
+    with EventLog(log) as opened:
+        assert opened.of_run(OTHER)
+        with pytest.raises(BrokenLog, match=f"of run {RUN} is missing"):
+            opened.of_run(RUN)
+    assert spotctl("log", "check").code == 1
+    assert spotctl("log", "repair").code == 0
+    assert is_chained(log)
+
+
 def test_a_log_that_an_earlier_version_goes_on_writing_is_numbered_again(log: Path) -> None:
     EventLog(log).close()
     with closing(sqlite3.connect(log)) as db, db:
-        db.execute(
-            "INSERT INTO events (run, at_us, kind, body, checksum) SELECT run, at_us, kind, body, checksum FROM events"
-            " WHERE kind = 'Progressed'"
-        )
+        db.execute(GO_ON)
     assert not is_chained(log)
     EventLog(log).close()
     assert is_chained(log)
