@@ -123,8 +123,8 @@ def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
 
 
 def _speeds(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float) -> tuple[float, dict[str, TypeSpeed]]:
-    """The mean number of machines at work, and by type the clocks per hour of one among so many, by least squares: the
-    clocks of a run are the sum of hours times speed over its types."""
+    """The mean number of machines at work, and by type the clocks per hour of one among that many, by least squares:
+    the clocks of a run are the sum of hours times speed over its types."""
     used = [run for run in runs if sum(run.clocks.values()) >= 1]
     names = sorted({name for run in used for hours in run.hours.values() for name in hours})
     if not names:
