@@ -196,7 +196,9 @@ def final(db: sqlite3.Connection, table: str, ends: Mapping[str, ChainEnd]) -> d
 
 def must_be_upgraded(db: sqlite3.Connection | sqlite3.Cursor) -> bool:
     """Whether a log has rows without a number, or no room for numbers."""
-    return not has_chains(db) or db.execute("SELECT 1 FROM events WHERE number IS NULL LIMIT 1").fetchone() is not None
+    if not has_chains(db) or "NULL" in added_columns(db):
+        return True
+    return db.execute("SELECT 1 FROM events WHERE number IS NULL LIMIT 1").fetchone() is not None
 
 
 def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
@@ -205,7 +207,7 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
 
     A log that lacks rows, or whose rows or ends of chains were changed, is left as it is: a repair writes it again.
     """
-    if "checksum" not in added_columns(db):
+    if not any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)").fetchall()):
         db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
     if not numbers:
         return
