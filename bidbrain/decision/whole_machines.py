@@ -96,8 +96,8 @@ class IntegerProgram:
 
 _ROUNDING = 1e-6
 _LARGEST = 1e9
-"""The largest coefficient that the solver is given. It refuses larger ones, which only kinds have that no division could
-hold, or where one machine does far more than is needed."""
+"""The largest coefficient for the solver. It refuses larger ones, which only kinds have that no division could hold, or
+where one machine does far more than is needed."""
 _KEPT = 64
 """A plan divides the same quotas several times: in other orders of jobs, and again with forecasts."""
 _MAX_EXACT = 6

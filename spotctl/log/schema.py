@@ -211,15 +211,12 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
         db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
     if not numbers:
         return
-    counts = db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
-    written = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
-    is_whole = set(counts) == set(written) and all(map(is_as_written, chain.from_iterable(_unnumbered(db))))
-    if not is_whole:
-        return
     is_new = not has_chains(db)
     try:
         ends = {} if is_new else chain_ends(db.connection)
     except ValueError:
+        return
+    if not _is_whole(db):
         return
     if is_new:
         for name in ("number", "link"):
@@ -236,6 +233,13 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
         for statement in (_TRIGGER, *_ADDED):
             db.execute(statement)
     put_ends(db, ends.values())
+
+
+def _is_whole(db: sqlite3.Cursor) -> bool:
+    """Whether no row is lost, and none without a number was changed."""
+    counts = db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
+    written = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
+    return set(counts) == set(written) and all(map(is_as_written, chain.from_iterable(_unnumbered(db))))
 
 
 def _unnumbered(db: sqlite3.Cursor) -> Iterator[list[StoredRow]]:
