@@ -209,15 +209,10 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
     """
     if not any(column[1] == "checksum" for column in db.execute("PRAGMA table_info(events)").fetchall()):
         db.execute("ALTER TABLE events ADD COLUMN checksum INTEGER")
-    if not numbers:
+    if not numbers or not _is_whole(db):
         return
     is_new = not has_chains(db)
-    try:
-        ends = {} if is_new else chain_ends(db.connection)
-    except ValueError:
-        return
-    if not _is_whole(db):
-        return
+    ends = {} if is_new else chain_ends(db.connection)
     if is_new:
         for name in ("number", "link"):
             db.execute(f"ALTER TABLE events ADD COLUMN {name} INTEGER")
@@ -236,7 +231,12 @@ def upgrade(db: sqlite3.Cursor, *, numbers: bool) -> None:
 
 
 def _is_whole(db: sqlite3.Cursor) -> bool:
-    """Whether no row is lost, and none without a number was changed."""
+    """Whether no row is lost, and neither one without a number nor the end of a chain was changed."""
+    try:
+        if has_chains(db):
+            chain_ends(db.connection)
+    except ValueError:
+        return False
     counts = db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
     written = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
     return set(counts) == set(written) and all(map(is_as_written, chain.from_iterable(_unnumbered(db))))
