@@ -33,7 +33,7 @@ from agileml.transport import (
     UnixAddress,
     parse_address,
 )
-from agileml.transport.certificates import HOSTNAME, tls_of
+from agileml.transport.certificates import HOSTNAME, contexts_of
 from agileml.transport.codec import Codec
 from agileml.transport.framing import BufferPool, FrameReader, encode, scratch_for
 from agileml.transport.sockets import tune
@@ -42,7 +42,6 @@ from bench.harness import Row, shown, table
 
 FLOATS = 16 << 20
 ROUNDS = 15
-WITH_TLS, BARE_TLS = "ours with TLS", "bare with TLS"
 _SECRET = b"only for this benchmark, on loopback"
 
 Floats = NDArray[np.float32]
@@ -64,19 +63,13 @@ def run() -> str:
     """Measures everything in turns and returns the section."""
     contenders = [
         Contender(name, link, adds, client)
-        for link in ("Unix", "TCP")
-        for name, client in (("ours", _ours), ("bare", _bare), ("pyzmq", _zmq))
+        for link in ("Unix", "TLS")
+        for name, client in (("ours", _ours), ("bare", _bare))
         for adds in (False, True)
-        if name != "pyzmq" or (importlib.util.find_spec("zmq") and not adds)
     ]
-    contenders.append(Contender(WITH_TLS, "TCP", False, _ours_with_tls))
-    contenders.append(Contender(BARE_TLS, "TCP", False, _bare_with_tls))
-    if importlib.util.find_spec("torch"):
-        contenders.append(Contender("gloo", "TCP", False, _gloo))
+    if has_zmq := importlib.util.find_spec("zmq") is not None:
+        contenders.append(Contender("pyzmq", "Unix", False, _zmq))
     times = _in_turns(contenders)
-    absent = [
-        name for name, module in (("pyzmq", "zmq"), ("torch gloo", "torch")) if not importlib.util.find_spec(module)
-    ]
     return table(
         f"Parameters between two processes: push and pull of {FLOATS * 4 >> 20} MiB float32",
         "A push and a pull after each other, both counted, in GB per second of processor time, user and system, of both"
@@ -84,7 +77,7 @@ def run() -> str:
         " median of those within a round, in brackets that of the best rounds."
         " Next to it is a bare blocking socket that copies the same bytes into"
         " prepared memory, the limit; the ratio is of our speed to the other's. `+=`: the server adds what was pushed"
-        f" to what is pulled.{' Not installed here: ' + ', '.join(absent) + '.' if absent else ''}",
+        f" to what is pulled.{'' if has_zmq else ' Not installed here: pyzmq.'}",
         [*_rows(times), _small_messages()],
     )
 
@@ -92,12 +85,12 @@ def run() -> str:
 def _rows(times: dict[tuple[str, str, bool], list[float]]) -> list[Row]:
     rows = []
     for (name, link, adds), measured in times.items():
-        if name in {"ours", WITH_TLS}:
+        if name == "ours":
             continue
-        what = f"{link} socket{', with +=' if adds else ''}, against {'a bare socket' if name == 'bare' else name}"
+        other = {"bare": "a bare socket" if link == "Unix" else "a bare one with TLS"}.get(name, name)
+        on = "Unix socket" if link == "Unix" else "TCP socket with TLS 1.3"
+        what = f"{on}{', with +=' if adds else ''}, against {other}"
         ours, others = times["ours", link, adds], measured
-        if name == BARE_TLS:
-            what, ours = f"{link} socket with TLS 1.3, against a bare one with TLS", times[WITH_TLS, link, adds]
         ratio = statistics.median(other / own for own, other in zip(ours, others, strict=True))
         best = min(others) / min(ours)
         rows.append(Row(what, _speed(min(ours)), _speed(min(others)), f"{ratio:.2f} ({best:.2f})"))
@@ -151,21 +144,9 @@ def _start(stack: ExitStack, serve: Callable[..., None], *arguments: Any) -> str
 
 
 def _ours(stack: ExitStack, address: Address, adds: bool) -> Cycle:
-    return _pushed_by_us(stack, address, adds, tls=False)
-
-
-def _ours_with_tls(stack: ExitStack, address: Address, adds: bool) -> Cycle:
-    return _pushed_by_us(stack, address, adds, tls=True)
-
-
-def _settings(tls: bool) -> TransportSettings:
-    return TransportSettings(tls=tls_of(_SECRET)) if tls else TransportSettings()
-
-
-def _pushed_by_us(stack: ExitStack, address: Address, adds: bool, *, tls: bool) -> Cycle:
-    endpoint = Endpoint(Identity("client"), _SECRET, _settings(tls))
+    endpoint = Endpoint(Identity("client"), _SECRET)
     stack.callback(endpoint.close)
-    endpoint.connect("server", parse_address(_start(stack, _serve_ours, str(address), adds, tls)))
+    endpoint.connect("server", parse_address(_start(stack, _serve_ours, str(address), adds)))
     assert isinstance(endpoint.poll(10)[0], Connected)
     floats = np.ones(FLOATS, np.float32)
 
@@ -178,8 +159,8 @@ def _pushed_by_us(stack: ExitStack, address: Address, adds: bool, *, tls: bool) 
     return cycle
 
 
-def _serve_ours(ready: Connection, address: str, adds: bool, tls: bool) -> None:
-    endpoint = Endpoint(Identity("server"), _SECRET, _settings(tls))
+def _serve_ours(ready: Connection, address: str, adds: bool) -> None:
+    endpoint = Endpoint(Identity("server"), _SECRET)
     state = np.ones(FLOATS, np.float32)
     ready.send(str(endpoint.listen(parse_address(address))))
     while True:
@@ -197,22 +178,13 @@ def _serve_ours(ready: Connection, address: str, adds: bool, tls: bool) -> None:
 
 
 def _bare(stack: ExitStack, address: Address, adds: bool) -> Cycle:
-    return _pushed_by_socket(stack, address, adds, tls=False)
-
-
-def _bare_with_tls(stack: ExitStack, address: Address, adds: bool) -> Cycle:
-    return _pushed_by_socket(stack, address, adds, tls=True)
-
-
-def _pushed_by_socket(stack: ExitStack, address: Address, adds: bool, *, tls: bool) -> Cycle:
-    where = parse_address(_start(stack, _serve_bare, str(address), adds, tls))
+    where = parse_address(_start(stack, _serve_bare, str(address), adds))
     family, place = (socket.AF_UNIX, where.path) if isinstance(where, UnixAddress) else where.resolve()
     sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
     _as_ours(sock, where)
     sock.connect(place)
-    if tls:
-        context = tls_of(_SECRET).client
-        assert context is not None
+    if isinstance(where, TcpAddress):
+        _, context = contexts_of(_SECRET)
         sock = stack.enter_context(context.wrap_socket(sock, server_hostname=HOSTNAME))
     floats, memory = np.ones(FLOATS, np.float32), np.ones(FLOATS, np.float32)
 
@@ -223,7 +195,7 @@ def _pushed_by_socket(stack: ExitStack, address: Address, adds: bool, *, tls: bo
     return cycle
 
 
-def _serve_bare(ready: Connection, address: str, adds: bool, tls: bool) -> None:
+def _serve_bare(ready: Connection, address: str, adds: bool) -> None:
     where = parse_address(address)
     family, place = (socket.AF_UNIX, where.path) if isinstance(where, UnixAddress) else where.resolve()
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -232,9 +204,8 @@ def _serve_bare(ready: Connection, address: str, adds: bool, tls: bool) -> None:
         ready.send(str(where if isinstance(where, UnixAddress) else TcpAddress(where.host, listener.getsockname()[1])))
         sock, _ = listener.accept()
     _as_ours(sock, where)
-    if tls:
-        context = tls_of(_SECRET).server
-        assert context is not None
+    if isinstance(where, TcpAddress):
+        context, _ = contexts_of(_SECRET)
         sock = context.wrap_socket(sock, server_side=True)
     state, memory = np.ones(FLOATS, np.float32), np.ones(FLOATS, np.float32)
     with sock:
@@ -280,42 +251,13 @@ def _zmq(stack: ExitStack, address: Address, _: bool) -> Cycle:
 def _serve_zmq(ready: Connection, address: str) -> None:
     zmq = importlib.import_module("zmq")
 
-    where = parse_address(address)
     state = np.ones(FLOATS, np.float32)
     with zmq.Context() as context, context.socket(zmq.PAIR) as sock:
-        sock.bind(f"ipc://{where.path}" if isinstance(where, UnixAddress) else f"tcp://{where.host}:*")
+        sock.bind(f"ipc://{address.removeprefix('unix:')}")
         ready.send(sock.getsockopt_string(zmq.LAST_ENDPOINT))
         while True:
             sock.recv(copy=False)
             sock.send(state, copy=False)
-
-
-def _gloo(stack: ExitStack, _: Address, __: bool) -> Cycle:
-    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
-
-    store = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "store"
-    # The other process has to end first: it would complain about the end of this one.
-    stack.callback(distributed.destroy_process_group)
-    _start(stack, _serve_gloo, str(store))
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=2)
-    floats, memory = torch.ones(FLOATS), torch.ones(FLOATS)
-
-    def cycle() -> None:
-        distributed.send(floats, 1)
-        distributed.recv(memory, 1)
-
-    return cycle
-
-
-def _serve_gloo(ready: Connection, store: str) -> None:
-    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
-
-    ready.send(store)
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=1, world_size=2)
-    state, memory = torch.ones(FLOATS), torch.ones(FLOATS)
-    while True:
-        distributed.recv(memory, 0)
-        distributed.send(state, 0)
 
 
 # -- small messages ---------------------------------------------------------------------------------------------------

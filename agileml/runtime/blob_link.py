@@ -32,7 +32,6 @@ from agileml.transport import (
     TransportSettings,
 )
 from agileml.transport.buckets import BUCKET, Assembly, Encoded, split
-from agileml.transport.certificates import tls_of
 from agileml.transport.codec import Codec
 
 BLOB_CLIENT = "blobs/"
@@ -219,7 +218,7 @@ class _BlobLink:
     def __init__(self, secret: bytes, version: str, limits: FrameLimits) -> None:
         token = secrets.token_hex(8)
         identity = Identity(BLOB_CLIENT + token, token, version)
-        self._endpoint = Endpoint(identity, secret, TransportSettings(limits, tls=tls_of(secret)))
+        self._endpoint = Endpoint(identity, secret, TransportSettings(limits))
         self._limits, self._assembly = limits, Assembly(FrameLimits())
         self._codec = Codec(BLOB_MESSAGES)
         self._events: deque[LinkEvent] = deque()

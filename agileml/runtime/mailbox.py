@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, StopJob
 from agileml.errors import BrokenConnection
@@ -137,7 +137,7 @@ class Mailbox:
         """
         self.name = name
         self._rendezvous = rendezvous
-        settings = replace(settings or PATIENT, tls=rendezvous.tls)
+        settings = settings or PATIENT
         identity = Identity(name, instance or new_instance(), rendezvous.version)
         self._limits = settings.limits
         self._endpoint = Endpoint(identity, rendezvous.secret, settings, names=names)

@@ -14,8 +14,7 @@ from pathlib import Path
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_link import FRAME_BYTES, LinkedBlobStore
 from agileml.runtime.blob_store import FileBlobStore
-from agileml.transport import Address, TcpAddress, Tls, UnixAddress, parse_address
-from agileml.transport.certificates import tls_of
+from agileml.transport import Address, TcpAddress, UnixAddress, parse_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,6 @@ class FolderRendezvous:
     """The version of the code, which both ends of a link must have in common; empty if it cannot differ."""
     patience: float = inf
     """Seconds without a controller after which a node gives up."""
-
-    @property
-    def tls(self) -> Tls | None:
-        """Only if there are other computers."""
-        return None if self.listen is None else tls_of(self.secret)
 
     @property
     def blobs(self) -> FileBlobStore:
@@ -73,11 +67,6 @@ class LinkedRendezvous:
     listen: TcpAddress | None = None
     """Where this node listens; not known before it has fetched its role."""
     frame_bytes: int = FRAME_BYTES
-
-    @property
-    def tls(self) -> Tls:
-        """Derived from the secret."""
-        return tls_of(self.secret)
 
     @property
     def blobs(self) -> LinkedBlobStore:

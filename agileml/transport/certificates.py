@@ -11,7 +11,6 @@ import tempfile
 from functools import lru_cache
 
 from agileml.transport.handshake import check_secret
-from agileml.transport.settings import Tls
 
 HOSTNAME = "job.agileml"
 """The name in the certificate: members of a job are recognized by its secret, not by the names of their hosts."""
@@ -23,8 +22,11 @@ _BEGIN, _END = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (
 
 
 @lru_cache(maxsize=8)
-def tls_of(secret: bytes) -> Tls:
-    """TLS 1.3 that connects holders of the same secret only. Raises BadSecret if the secret is too short."""
+def contexts_of(secret: bytes) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """TLS 1.3 that connects holders of the same secret only: for servers, and for clients.
+
+    Raises BadSecret if the secret is too short.
+    """
     check_secret(secret)
     certificate, key = certificate_and_key(secret)
     server, client = (ssl.SSLContext(protocol) for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
@@ -39,7 +41,7 @@ def tls_of(secret: bytes) -> Tls:
             context.load_cert_chain(file.name)
     # Sessions are not resumed.
     server.num_tickets = 0
-    return Tls(server, client, HOSTNAME)
+    return server, client
 
 
 def certificate_and_key(secret: bytes) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Opens links: listening, connecting, TLS and the handshake. Links that pass are handed to the endpoint."""
+"""Opens links: listening, connecting, TLS over TCP, and the handshake. Links that pass are handed to the endpoint."""
 
 import errno
 import socket
@@ -9,6 +9,7 @@ from functools import partial
 
 from agileml.transport import sockets
 from agileml.transport.addresses import Address, TcpAddress
+from agileml.transport.certificates import contexts_of
 from agileml.transport.errors import BadAddress
 from agileml.transport.handshake import Failure, Handshake, Identity, Reason
 from agileml.transport.link import Link, Phase
@@ -63,9 +64,6 @@ class Connector:
 
     def listen(self, address: Address) -> Address:
         """Accepts connections at an address; returns it with the port that the system chose."""
-        tls = self._settings.tls
-        if isinstance(address, TcpAddress) and tls is not None and tls.server is None:
-            raise BadAddress(f"cannot listen at {address}: TLS is set without a server context")
         sock, address = sockets.listen(address)
         self._listeners[sock] = address
         self._loop.watch(sock.fileno(), READ, partial(self._on_listener, sock))
@@ -75,9 +73,6 @@ class Connector:
         """Starts connecting, unless an attempt is in progress."""
         if peer in self._attempts or peer in self._awaited:
             return
-        tls = self._settings.tls
-        if isinstance(address, TcpAddress) and tls is not None and tls.client is None:
-            raise BadAddress(f"cannot connect to {address}: TLS is set without a client context")
         try:
             sock = sockets.dial(address, self._settings.buffer_bytes(address))
         except (OSError, BadAddress) as error:
@@ -182,9 +177,8 @@ class Connector:
     def _go_on(self, link: Link, mask: int) -> None:
         if link.phase is Phase.CONNECTING:
             link.stream.establish()
-            tls = self._settings.tls
-            if tls is not None and isinstance(link.address, TcpAddress):
-                link.secure(tls)
+            if isinstance(link.address, TcpAddress):
+                link.secure(*contexts_of(self._secret))
             else:
                 link.prove()
         if link.phase is Phase.SECURING:

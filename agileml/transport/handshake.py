@@ -1,14 +1,15 @@
-"""Two processes prove to each other that they belong to the same job before anything else is read from them.
+"""The first words on a link: two processes say who they are before anything else is read from them.
 
-    initiator -> acceptor   HELLO      its nonce, name, instance, version of the code
-    acceptor  -> initiator  CHALLENGE  its nonce, name, instance, version; HMAC of the acceptor
-    initiator -> acceptor   PROOF      HMAC of the initiator
+    initiator -> acceptor   HELLO      key of an initiator, its name, instance and version of the code
+    acceptor  -> initiator  ANSWER     key of an acceptor, its name, instance and version
+    initiator -> acceptor   CONFIRM    the answer is that of the expected process
     acceptor  -> initiator  WELCOME    from here on, frames
     either    -> other      REFUSED    the reason
 
-Both HMACs (SHA-256, keyed by the job's secret) cover the sender's side, both nonces and both identities: a recording of
-another handshake does not match the fresh nonce, and a reflected answer names the wrong side. The handshake does not
-protect the following data from an attacker on the network: that takes TLS.
+Between computers all of this is under TLS, which has proven on both sides that they hold the job's secret, and keeps
+everything else from the network. On one computer, the file of a Unix socket is for its owner alone, and the keys, which
+follow from the secret, tell jobs apart. Each side has a key of its own: a process that was only called learns nothing
+with which to answer as one that was called.
 """
 
 import hmac
@@ -23,7 +24,7 @@ from typing import Protocol
 from agileml.errors import BadArgument, PeerRefused
 from agileml.transport.errors import BadSecret
 
-NONCE_BYTES = MAC_BYTES = 32
+KEY_BYTES = 32
 SHORTEST_SECRET = 16
 _MESSAGE = struct.Struct("<4sBH")
 _MAGIC = b"AgH1"
@@ -46,8 +47,8 @@ class Reason(IntEnum):
 
 class _Step(IntEnum):
     HELLO = 1
-    CHALLENGE = 2
-    PROOF = 3
+    ANSWER = 2
+    CONFIRM = 3
     WELCOME = 4
     REFUSED = 5
 
@@ -78,21 +79,16 @@ class Identity:
             if not _NAME.fullmatch(text):
                 raise BadArgument(f"{what} {text[:40]!r}: use 1 to 128 letters, digits and ._:@/+-")
 
-    def packed(self) -> bytes:
-        """The three strings, each preceded by its length."""
-        texts = [text.encode() for text in (self.name, self.instance, self.version)]
-        return b"".join(bytes([len(text)]) + text for text in texts)
-
 
 class Names(Protocol):
-    """Which processes own the names of a job. The first one that proves itself gets a name."""
+    """Which processes own the names of a job. The first one that is linked under a name gets it."""
 
     def taken(self, peer: Identity) -> bool:
         """Whether this name belongs to another process."""
         ...
 
     def give(self, peer: Identity) -> None:
-        """The process has proven that it belongs to the job, and its name is not taken."""
+        """The process belongs to the job, and its name is not taken."""
         ...
 
 
@@ -111,7 +107,7 @@ class Failure(PeerRefused):
 
 
 def check_secret(secret: bytes) -> None:
-    """Raises BadSecret for a secret that could be guessed from a recorded handshake."""
+    """Raises BadSecret for a secret that could be guessed from what follows from it."""
     if len(secret) < SHORTEST_SECRET:
         raise BadSecret(f"the job's secret has {len(secret)} bytes: use at least {SHORTEST_SECRET} random bytes")
 
@@ -128,18 +124,18 @@ class Handshake:
         refusal: Callable[[Identity], Reason | None] = lambda _: None,
     ) -> None:
         """An initiator knows the `expected` name of its peer; an acceptor may have a reason to refuse a process."""
-        self._me, self._secret, self._expected, self._refusal = me, secret, expected, refusal
-        self._nonce = secrets.token_bytes(NONCE_BYTES)
-        self._transcript = b""
+        self._me, self._expected, self._refusal = me, expected, refusal
+        keys = _key(secret, b"initiator"), _key(secret, b"acceptor")
+        self._own_key, self._their_key = keys if expected is not None else keys[::-1]
         self._step: _Step | None = None
         self.peer: Identity | None = None
-        """The identity that the peer claims; proven once `done`."""
+        """The identity that the peer claims; it belongs to the job once `done`."""
         self.done = False
         self.wanted = _MESSAGE.size
 
     def opening(self) -> bytes:
         """The initiator's HELLO; empty for an acceptor."""
-        return b"" if self._expected is None else _message(_Step.HELLO, self._nonce + self._me.packed())
+        return b"" if self._expected is None else self._introduction(_Step.HELLO)
 
     def receive(self, data: bytes) -> bytes:
         """The answer to exactly `wanted` bytes; empty if there is none."""
@@ -149,18 +145,26 @@ class Handshake:
                 return b""
             data = b""
         step, self._step, self.wanted = self._step, None, _MESSAGE.size
-        if step is _Step.REFUSED:
-            raise self._refused(data)
-        answers = {_Step.HELLO: self._challenge, _Step.CHALLENGE: self._prove, _Step.PROOF: self._welcome}
-        return answers[step](data) if step in answers else self._welcomed()
+        match step:
+            case _Step.HELLO:
+                return self._answer(data)
+            case _Step.ANSWER:
+                return self._confirm(data)
+            case _Step.CONFIRM:
+                return self._welcome()
+            case _Step.WELCOME:
+                self.done = True
+                return b""
+            case _Step.REFUSED:
+                raise self._refused(data)
 
     def _announced(self, data: bytes) -> tuple[_Step, int]:
         magic, code, length = _MESSAGE.unpack(data)
         if magic != _MAGIC or length > _MAX_BYTES:
             raise Failure("received data that is not a handshake", Reason.MALFORMED)
-        awaited = {_Step.HELLO} if self.peer is None else {_Step.PROOF}
+        awaited = {_Step.HELLO} if self.peer is None else {_Step.CONFIRM}
         if self._expected is not None:
-            awaited = {_Step.CHALLENGE} if self.peer is None else {_Step.WELCOME}
+            awaited = {_Step.ANSWER} if self.peer is None else {_Step.WELCOME}
         if code not in awaited | {_Step.REFUSED}:
             raise Failure("the handshake's messages are out of order", Reason.MALFORMED)
         return _Step(code), length
@@ -173,42 +177,50 @@ class Handshake:
         name = f" {self.peer.name!r}" if self.peer else ""
         return Failure(f"the peer{name} refused: {_EXPLANATIONS[reason]}{both}", reason, inform=False)
 
-    def _challenge(self, data: bytes) -> bytes:
-        nonce, self.peer, _ = _introduction(data, mac=False)
+    def _introduction(self, step: _Step) -> bytes:
+        # No newline is in a name.
+        about = "\n".join((self._me.name, self._me.instance, self._me.version))
+        return _message(step, self._own_key + about.encode())
+
+    def _answer(self, data: bytes) -> bytes:
+        self._meet(data)
+        assert self.peer is not None
         if self.peer.name == self._me.name:
             raise Failure(f"the peer claims the name {self.peer.name!r}, which is ours", Reason.NAME)
         self._refuse()
-        self._transcript = _transcript(nonce, self._nonce, self.peer, self._me)
-        return _message(_Step.CHALLENGE, self._nonce + self._me.packed() + self._mac(b"acceptor"))
+        return self._introduction(_Step.ANSWER)
 
-    def _prove(self, data: bytes) -> bytes:
-        nonce, self.peer, mac = _introduction(data, mac=True)
-        self._transcript = _transcript(self._nonce, nonce, self._me, self.peer)
-        self._check(mac, b"acceptor")
+    def _confirm(self, data: bytes) -> bytes:
+        self._meet(data)
+        assert self.peer is not None
+        self._check_version(self.peer)
         if self.peer.name != self._expected:
             raise Failure(f"{self.peer.name!r} answered where {self._expected!r} was expected", Reason.NAME)
-        return _message(_Step.PROOF, self._mac(b"initiator"))
+        return _message(_Step.CONFIRM, b"")
 
-    def _welcome(self, data: bytes) -> bytes:
-        self._check(data, b"initiator")
+    def _welcome(self) -> bytes:
+        assert self.peer is not None
+        self._check_version(self.peer)
+        # The link may cross another one that has been begun since the answer.
         self._refuse()
         self.done = True
         return _message(_Step.WELCOME, b"")
 
-    def _welcomed(self) -> bytes:
-        self.done = True
-        return b""
-
-    def _mac(self, side: bytes) -> bytes:
-        return hmac.digest(self._secret, b"agileml link, " + side + b"\0" + self._transcript, "sha256")
-
-    def _check(self, mac: bytes, side: bytes) -> None:
-        assert self.peer is not None
-        if not hmac.compare_digest(mac, self._mac(side)):
+    def _meet(self, data: bytes) -> None:
+        """Reads who the peer is, which must hold the job's secret."""
+        key, about = data[:KEY_BYTES], data[KEY_BYTES:]
+        try:
+            name, instance, version = about.decode("ascii").split("\n")
+            self.peer = Identity(name, instance, version)
+        except ValueError as error:
+            raise Failure("the peer introduces itself as another version of the code does", Reason.VERSION) from error
+        if not hmac.compare_digest(key, self._their_key):
             raise Failure(f"the process named {self.peer.name!r} does not hold this job's secret", Reason.SECRET)
-        if self.peer.version != self._me.version:
+
+    def _check_version(self, peer: Identity) -> None:
+        if peer.version != self._me.version:
             raise Failure(
-                f"{self.peer.name!r} runs version {self.peer.version!r} of the code, we run {self._me.version!r}:"
+                f"{peer.name!r} runs version {peer.version!r} of the code, we run {self._me.version!r}:"
                 " install the same version everywhere",
                 Reason.VERSION,
             )
@@ -224,24 +236,5 @@ def _message(step: _Step, payload: bytes) -> bytes:
     return _MESSAGE.pack(_MAGIC, step, len(payload)) + payload
 
 
-def _transcript(initiator_nonce: bytes, acceptor_nonce: bytes, initiator: Identity, acceptor: Identity) -> bytes:
-    return initiator_nonce + acceptor_nonce + initiator.packed() + acceptor.packed()
-
-
-def _introduction(data: bytes, *, mac: bool) -> tuple[bytes, Identity, bytes]:
-    """Nonce, identity and, if `mac`, the HMAC."""
-    nonce, rest = data[:NONCE_BYTES], data[NONCE_BYTES:]
-    rest, proof = (rest[:-MAC_BYTES], rest[-MAC_BYTES:]) if mac else (rest, b"")
-    try:
-        texts = []
-        for _ in range(3):
-            length = rest[0]
-            texts.append(rest[1 : 1 + length].decode("ascii"))
-            rest = rest[1 + length :]
-        identity = Identity(*texts)
-        # Truncated or extended data would not be repacked to the same bytes.
-        if rest or nonce + identity.packed() + proof != data:
-            raise Failure("an introduction of the wrong length", Reason.MALFORMED)
-    except (IndexError, UnicodeDecodeError, BadArgument) as error:
-        raise Failure("received an invalid introduction", Reason.MALFORMED) from error
-    return nonce, identity, proof
+def _key(secret: bytes, side: bytes) -> bytes:
+    return hmac.digest(secret, b"agileml link, " + side, "sha256")

@@ -1,15 +1,16 @@
 """One connection of an endpoint, and its data in flight."""
 
 import contextlib
+import ssl
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 from itertools import islice
 
-from agileml.transport.addresses import Address, TcpAddress
+from agileml.transport.addresses import Address
+from agileml.transport.certificates import HOSTNAME
 from agileml.transport.framing import Frame, FrameReader
 from agileml.transport.handshake import Handshake
-from agileml.transport.settings import Tls
 from agileml.transport.sockets import Loop, PlainStream, Stream
 
 _GATHERED = 64
@@ -90,14 +91,11 @@ class Link:
         self._partial = bytearray()
         self._checked = (began, 0)
 
-    def secure(self, tls: Tls) -> None:
+    def secure(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
         """Starts the TLS handshake."""
         assert isinstance(self.stream, PlainStream)
-        context = tls.client if self.initiated else tls.server
-        assert context is not None
-        assert isinstance(self.address, TcpAddress)
         self.phase = Phase.SECURING
-        self.stream = self.stream.secured(context, (tls.hostname or self.address.host) if self.initiated else None)
+        self.stream = self.stream.secured(client, HOSTNAME) if self.initiated else self.stream.secured(server, None)
 
     def prove(self) -> None:
         """Starts the job's handshake."""

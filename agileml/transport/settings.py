@@ -1,23 +1,9 @@
 """Settings of an endpoint, and what it reports."""
 
-import ssl
 from dataclasses import dataclass, field
 
 from agileml.transport.addresses import Address, UnixAddress
 from agileml.transport.framing import Array, FrameLimits
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """TLS for every TCP link of an endpoint.
-
-    `client` must verify certificates (and `server` must, to verify clients): the following handshake proves knowledge
-    of the job's secret, but does not rule out a man in the middle. `hostname` is checked instead of the address's host.
-    """
-
-    server: ssl.SSLContext | None = None
-    client: ssl.SSLContext | None = None
-    hostname: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +26,6 @@ class TransportSettings:
     """Kernel buffers of a Unix socket; None means the system's default, which is a fifth slower."""
     tcp_buffer_bytes: int | None = None
     """Kernel buffers of a TCP socket; None lets the system adapt them to the path."""
-    tls: Tls | None = None
 
     def buffer_bytes(self, address: Address) -> int | None:
         """The size of the kernel buffers for a link to an address."""

@@ -17,7 +17,6 @@ from agileml.runtime.blob_server import BlobServer
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces
 from agileml.transport import Endpoint, Identity, Lost, Received, TcpAddress, TransportSettings, new_instance
 from agileml.transport.buckets import BUCKET, Assembly, split
-from agileml.transport.certificates import tls_of
 from agileml.transport.codec import Codec
 from agileml.transport.framing import FrameLimits
 from spotctl.agent.interval import CHECKPOINT_VARIABLE
@@ -82,7 +81,7 @@ class PeerServer:
     def __init__(self, store: BlobStore, secret: bytes, listen: TcpAddress) -> None:
         """Starts serving. Raises BadAddress if the address cannot be used."""
         self._limits = FrameLimits()
-        settings = TransportSettings(self._limits, tls=tls_of(secret))
+        settings = TransportSettings(self._limits)
         self._endpoint = Endpoint(Identity(CONTROLLER, new_instance(), VERSION), secret, settings)
         self._blobs = BlobServer(store, self._endpoint.wake)
         self._codec, self._parts = Codec(BLOB_MESSAGES), dict[str, Assembly]()

@@ -1,4 +1,4 @@
-"""The handshake by itself: who is let in, and that nothing recorded or thrown back passes for knowing the secret."""
+"""The handshake by itself: who is let in, and what someone without the job's secret learns."""
 
 from __future__ import annotations
 
@@ -101,44 +101,25 @@ def test_a_version_is_compared_only_after_the_secret() -> None:
     assert reason(one) is Reason.SECRET
 
 
-def test_a_replayed_handshake_is_refused() -> None:
-    hello, challenge, proof, welcome = converse(initiator(), acceptor())
-    fresh = acceptor()
-    fresh.hear(hello)
-    fresh.hear(proof)
-    assert reason(fresh) is Reason.SECRET
-    fresh = initiator()
-    fresh.handshake.opening()
-    fresh.hear(challenge + welcome)
-    assert reason(fresh) is Reason.SECRET
+def test_a_stranger_learns_nothing_that_the_secret_is_needed_for() -> None:
+    """It is refused before the acceptor has shown its own key or name."""
+    stranger, victim = initiator(secret=OTHER), acceptor()
+    answer = victim.hear(stranger.handshake.opening())
+    assert reason(victim) is Reason.SECRET
+    assert b"worker" not in answer
+    assert len(answer) == 8
 
 
-def test_a_reflected_message_is_refused() -> None:
-    """Someone without the secret answers each message with what the victim itself said, as either side."""
-    hello, challenge, *_ = converse(initiator(), acceptor())
+def test_an_initiators_key_does_not_answer() -> None:
+    """Someone without the secret is called, and answers with what it has heard, as either side."""
     victim = initiator()
     own = victim.handshake.opening()
     victim.hear(own)
     assert reason(victim) is Reason.MALFORMED
-    # The attacker opens with a HELLO and has the acceptor's own HMAC come back as the PROOF.
-    victim = acceptor()
-    answer = victim.hear(hello)
-    proof = hello[:4] + bytes([3]) + (32).to_bytes(2, "little") + answer[-32:]
-    victim.hear(proof)
+    victim = initiator()
+    own = victim.handshake.opening()
+    victim.hear(own[:4] + bytes([2]) + own[5:].replace(b"a\nserver", b"b\nworker"))
     assert reason(victim) is Reason.SECRET
-    # Two handshakes with the same process, each answered out of the other.
-    first, second = initiator(), acceptor(A)
-    challenge = second.hear(Side(Handshake(B, OTHER, expected="a")).handshake.opening())
-    first.handshake.opening()
-    first.hear(challenge)
-    assert reason(first) is Reason.SECRET
-
-
-def test_a_man_in_the_middle_cannot_change_a_name() -> None:
-    one, two = initiator(), acceptor()
-    hello = one.handshake.opening().replace(b"\x01a\x06server", b"\x01c\x06server")
-    one.hear(two.hear(hello))
-    assert reason(one) is Reason.SECRET
 
 
 @pytest.mark.parametrize("step", [2, 3, 4, 5, 0, 77])
@@ -148,7 +129,7 @@ def test_a_message_out_of_order_is_refused(step: int) -> None:
     assert reason(side) is Reason.MALFORMED
 
 
-def test_a_welcome_without_a_challenge_is_refused() -> None:
+def test_a_welcome_without_an_answer_is_refused() -> None:
     side = initiator()
     side.hear(b"AgH1" + bytes([4]) + (0).to_bytes(2, "little"))
     assert reason(side) is Reason.MALFORMED
@@ -161,19 +142,16 @@ def test_wanted_is_never_more_than_one_message() -> None:
     assert reason(side) is Reason.MALFORMED
 
 
-@given(st.integers(0, 3), st.data())
-def test_a_changed_byte_is_always_noticed(which: int, data: st.DataObject) -> None:
-    """Whatever byte of the conversation is changed: both are let in only if both saw the same identities."""
+@given(st.integers(0, 1), st.integers(0, 31), st.integers(1, 255))
+def test_a_changed_key_is_refused(which: int, position: int, change: int) -> None:
     one, two = initiator(), acceptor()
-    said, speaker = one.handshake.opening(), 0
-    while said:
-        if speaker == which:
-            position = data.draw(st.integers(0, len(said) - 1))
-            said = said[:position] + bytes([said[position] ^ data.draw(st.integers(1, 255))]) + said[position + 1 :]
-        said = (two, one)[speaker % 2].hear(said)
-        speaker += 1
-    assert not one.handshake.done
-    assert two.handshake.done == (which == 3)
+    said = one.handshake.opening()
+    if which:
+        said = two.hear(said)
+    changed = said[: 7 + position] + bytes([said[7 + position] ^ change]) + said[8 + position :]
+    asked = one if which else two
+    asked.hear(changed)
+    assert reason(asked) is Reason.SECRET
 
 
 @given(st.binary(max_size=300))
@@ -182,6 +160,16 @@ def test_garbage_is_refused_or_incomplete(garbage: bytes) -> None:
         side.hear(garbage)
         side.hear(b"AgH1" + bytes([1]) + len(garbage).to_bytes(2, "little") + garbage)
         assert not side.handshake.done
+
+
+def test_a_process_of_before_is_told_that_its_version_differs() -> None:
+    """Introductions were packed in another way; it does not try again."""
+    packed = b"".join(bytes([len(text)]) + text for text in (b"t1", b"0123456789abcdef", b"0.0.9-abcd"))
+    content = bytes(32) + packed
+    side = acceptor()
+    refusal = side.hear(b"AgH1" + bytes([1]) + len(content).to_bytes(2, "little") + content)
+    assert reason(side) is Reason.VERSION
+    assert refusal == b"AgH1" + bytes([5, 1, 0, Reason.VERSION])
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "ä", "x" * 129, "a'"])

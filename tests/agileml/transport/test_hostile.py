@@ -131,12 +131,9 @@ def test_another_secret_is_refused_with_one_event_on_each_side(watched: Meeting)
     x.connect("a", watched.address("a"))
     watched.first("x", Rejected)
     watched.first("a", Rejected)
-    assert watched.events["x"] == [
-        Rejected(
-            "a", str(watched.address("a")), "the process named 'a' does not hold this job's secret", permanent=True
-        )
-    ]
-    assert said(watched) == ["the peer 'x' refused: the two processes have different job secrets"]
+    refused = "the peer refused: the two processes have different job secrets"
+    assert watched.events["x"] == [Rejected("a", str(watched.address("a")), refused, permanent=True)]
+    assert said(watched) == ["the process named 'x' does not hold this job's secret"]
 
 
 def test_another_version_is_refused_and_both_are_named(watched: Meeting) -> None:

@@ -8,16 +8,13 @@ import ssl
 import numpy as np
 import pytest
 
-from agileml.transport import BadAddress, BadSecret, Connected, Received, Rejected, TcpAddress, Tls, TransportSettings
-from agileml.transport.certificates import certificate_and_key, tls_of
+from agileml.transport import BadSecret, Connected, Identity, Received, Rejected, TcpAddress
+from agileml.transport.certificates import certificate_and_key, contexts_of
+from agileml.transport.handshake import Handshake
 from tests.agileml.transport.links import SECRET, Meeting
 
 OTHER = b"another secret of another job's nodes"
 HERE = TcpAddress("127.0.0.1", 0)
-
-
-def tls(secret: bytes = SECRET) -> TransportSettings:
-    return TransportSettings(tls=tls_of(secret))
 
 
 def test_every_process_derives_the_same_certificate_from_the_secret() -> None:
@@ -30,12 +27,11 @@ def test_every_process_derives_the_same_certificate_from_the_secret() -> None:
 
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(BadSecret, match="use at least 16"):
-        tls_of(b"short")
+        contexts_of(b"short")
 
 
 def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting) -> None:
-    settings = tls()
-    a, b = meeting.add("a", settings), meeting.add("b", settings)
+    a, b = meeting.add("a"), meeting.add("b")
     b.connect("a", a.listen(HERE))
     meeting.until(lambda: "b" in a.peers and "a" in b.peers)
     arrays = [np.arange(size, dtype=np.float32) for size in (0, 1, 1000, 100_000, 3_000_000)]
@@ -52,8 +48,7 @@ def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting) -> None:
 
 def test_nothing_is_left_in_the_tls_layer(meeting: Meeting) -> None:
     """A burst of small messages arrives in few records, of which the selector knows nothing once they are read."""
-    settings = tls()
-    a, b = meeting.add("a", settings), meeting.add("b", settings)
+    a, b = meeting.add("a"), meeting.add("b")
     b.connect("a", a.listen(HERE))
     meeting.until(lambda: "b" in a.peers and "a" in b.peers)
     for number in range(5000):
@@ -65,8 +60,8 @@ def test_nothing_is_left_in_the_tls_layer(meeting: Meeting) -> None:
 @pytest.mark.parametrize("listener", [SECRET, OTHER])
 def test_another_secret_is_refused_for_good_before_the_jobs_own_handshake(meeting: Meeting, listener: bytes) -> None:
     """The connecting side learns it from the certificate, and sends nothing about itself."""
-    place = meeting.add("a", tls(listener)).listen(HERE)
-    meeting.add("b", tls(OTHER if listener == SECRET else SECRET)).connect("a", place)
+    place = meeting.add("a", secret=listener).listen(HERE)
+    meeting.add("b", secret=OTHER if listener == SECRET else SECRET).connect("a", place)
     rejected = meeting.first("b", Rejected)
     assert rejected.permanent
     assert "does not hold this job's secret" in rejected.reason
@@ -74,7 +69,7 @@ def test_another_secret_is_refused_for_good_before_the_jobs_own_handshake(meetin
 
 
 def test_a_client_without_a_certificate_is_refused(meeting: Meeting) -> None:
-    place = meeting.add("a", tls()).listen(HERE)
+    place = meeting.add("a").listen(HERE)
     assert isinstance(place, TcpAddress)
     anonymous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anonymous.check_hostname, anonymous.verify_mode = False, ssl.CERT_NONE
@@ -96,34 +91,42 @@ def refused(client: ssl.SSLSocket) -> bool:
     raise AssertionError("a client without a certificate was served")
 
 
-def test_tls_and_plain_endpoints_do_not_connect(meeting: Meeting) -> None:
-    secure, plain = meeting.add("a", tls()), meeting.add("b")
-    plain.connect("a", secure.listen(HERE))
-    meeting.first("b", Rejected)
-    secure.connect("b", plain.listen(HERE))
-    rejected = meeting.first("a", Rejected)
+def test_what_does_not_speak_tls_is_not_tried_again(meeting: Meeting) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        meeting.add("a").connect("b", TcpAddress("127.0.0.1", server.getsockname()[1]))
+        meeting.turn()
+        with server.accept()[0] as plain:
+            plain.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            rejected = meeting.first("a", Rejected)
     assert (rejected.permanent, "does not speak TLS" in rejected.reason) == (True, True)
     assert not meeting.of("a", Connected)
-    assert not meeting.of("b", Connected)
+
+
+def test_who_does_not_speak_tls_is_refused(meeting: Meeting) -> None:
+    """Over TCP the job's own handshake is not read without it, however right its key is."""
+    place = meeting.add("a").listen(HERE)
+    assert isinstance(place, TcpAddress)
+    with socket.create_connection((place.host, place.port)) as plain:
+        plain.sendall(Handshake(Identity("b", "node", "1"), SECRET, expected="a").opening())
+        plain.setblocking(False)
+        meeting.until(lambda: closed(plain))
+    assert not meeting.of("a", Connected)
+
+
+def closed(plain: socket.socket) -> bool:
+    try:
+        while plain.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def test_a_silent_client_does_not_block_others(meeting: Meeting) -> None:
-    settings = tls()
-    place = meeting.add("a", settings).listen(HERE)
+    place = meeting.add("a").listen(HERE)
     assert isinstance(place, TcpAddress)
     with socket.create_connection((place.host, place.port)):
-        meeting.add("b", settings).connect("a", place)
+        meeting.add("b").connect("a", place)
         meeting.first("b", Connected)
-
-
-def test_a_missing_tls_context_is_reported_at_once(meeting: Meeting) -> None:
-    a = meeting.add("a", TransportSettings(tls=Tls()))
-    with pytest.raises(BadAddress, match="without a server context"):
-        a.listen(HERE)
-    with pytest.raises(BadAddress, match="without a client context"):
-        a.connect("b", HERE)
-
-
-def test_unix_links_need_no_tls(meeting: Meeting) -> None:
-    a, _ = meeting.pair(TransportSettings(tls=Tls()))
-    assert a.peers == {"b"}
