@@ -76,9 +76,10 @@ ray: ## What every fleet must do, and random faults, on Ray clusters of this com
 trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '.[lightning,transformers]')
 	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations
 
-# ONLY=plans compares only commands whose names have this word; BASE is recorded once, in ~/.cache/spotctl-golden.
+# ONLY=plans compares only commands whose names have this word, and ONLY='plans*' those of this group. Recordings are kept in
+# ~/.cache/spotctl-golden: BASE is recorded once, and the present tree once for each content, or with AGAIN=1 once more.
 golden: ## Compare what commands and plans print with what they print at another commit: make golden BASE=commit ONLY=plans
-	$(PYTHON) -m tests.golden $(BASE) $(if $(ONLY),--only '$(ONLY)')
+	$(PYTHON) -m tests.golden $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again)
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis

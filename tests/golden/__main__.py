@@ -1,18 +1,19 @@
-"""`python -m tests.golden BASE [--only PATTERN]`: compares the commands of the present tree with those of BASE."""
+"""`python -m tests.golden BASE [--only PATTERN]`: compares the commands of the present tree with those of BASE.
+
+What both print is kept, so a comparison that was killed goes on where it was, and one after a new reason only compares.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections import Counter
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from tests.golden.catalogue import scenarios_of
 from tests.golden.comparison import compared, reasons, summary, texts
 from tests.golden.homes import recorded_homes
-from tests.golden.trees import CACHE, WORK, commit_of, locked, present_tree, recorded, tree_of_commit
+from tests.golden.trees import CACHE, commit_of, locked, present_recordings, present_tree, recorded, tree_of_commit
 
 LEAST = 500
 """Fewer commands show that the catalogue no longer finds what it collects from the commit."""
@@ -24,6 +25,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("base", help="the commit to compare with")
     parser.add_argument("--only", default="", help="names of commands, with *; a plain word is looked for in them")
     parser.add_argument("--most", type=int, default=20, help="how many differences to print")
+    parser.add_argument("--again", action="store_true", help="record the present tree again, though it did not change")
     parser.add_argument("--list", action="store_true", help="print the names of all commands, and record nothing")
     given = parser.parse_args(words)
     base = tree_of_commit(commit_of(given.base))
@@ -43,9 +45,9 @@ def main(words: list[str]) -> int:
         homes = recorded_homes(base, {one.home for one in chosen if one.home})
         before = recorded(base, base, chosen, homes, CACHE / "recordings" / base.name)
     now = present_tree()
-    WORK.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=WORK) as kept:
-        after = recorded(now, base, chosen, homes, Path(kept))
+    with locked(f"{now.name}.recordings"):
+        kept = present_recordings(now)
+        after = recorded(now, base, chosen, homes, kept, [one["seconds"] for one in before], given.again)
     old, new = ({name: one for name, one in texts(of).items() if fnmatchcase(name, pattern)} for of in (before, after))
     result = compared(old, new, reasons())
     if given.only:

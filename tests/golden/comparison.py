@@ -147,9 +147,19 @@ def summary(result: Comparison, most: int) -> str:
         parts.append(f"explained in {count} commands ({reason.commands}): {reason.why}\n")
     for reason in result.stale:
         parts.append(f"this reason explains nothing, remove it ({reason.commands}): {reason.why}\n")
-    total = len(result.equal) + len(result.explained) + len(result.differing)
-    parts.append(
-        f"{total} commands: {len(result.equal)} equal, {len(result.explained)} explained,"
-        f" {len(result.differing)} differing\n"
-    )
+    names = (result.equal, result.explained, result.differing)
+    groups = sorted({_group(name) for kind in names for name in kind})
+    for group in groups if len(groups) > 1 else ():
+        parts.append(f"{group}: {_counts([sum(_group(name) == group for name in kind) for kind in names])}")
+    parts.append(_counts([len(kind) for kind in names]))
     return "".join(parts)
+
+
+def _group(name: str) -> str:
+    """The first word of the scenario that a command is in, such as `home` or `plans`."""
+    return re.split(r"\W", name, maxsplit=1)[0]
+
+
+def _counts(numbers: Sequence[int]) -> str:
+    equal, explained, differing = numbers
+    return f"{sum(numbers)} commands: {equal} equal, {explained} explained, {differing} differing\n"

@@ -3,13 +3,15 @@ by its command.
 
 `python -P record.py REQUEST`: REQUEST is a file of JSON with scenarios. Each command runs in a process that is forked
 from this one, which has loaded the product before: that takes hundredths of a second where a start takes half a second.
-Only the standard library is used; what is recorded is raw.
+Only the standard library is used; what is recorded is raw. Each scenario is kept as soon as it is recorded, and how far
+it is stands on standard error.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import hashlib
 import json
@@ -22,8 +24,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -39,8 +41,11 @@ LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure",
 LONGEST_TEXT = 400_000
 MAX_PAGES = 60
 KILLED = "killed after {:.0f} seconds"
-STATES, RUN_STATES = Path("/tmp"), "spotctl-????????"
+STATES = Path("/tmp")
 """Where runs have their state on this computer, outside of their home."""
+_STATE = re.compile(rb"/tmp/(spotctl-[0-9a-f]{8})\b")
+PAUSE = 10.0
+"""Seconds between two lines that say how far it is."""
 
 Step = dict[str, Any]
 """A `Step` of scenario.py, as JSON has it."""
@@ -60,19 +65,21 @@ def _time_ns() -> int:
 
 def main(request: dict[str, Any]) -> None:
     """Records all scenarios of a request."""
+    _end_with(request["parent"])
     time.time_ns, time.time = _time_ns, lambda: _time_ns() / 1e9
     environment = Path(request["environment"])
     command = _loaded(environment)
     out, work = Path(request["out"]), Path(request["work"])
-    total = len(request["scenarios"])
+    started = said = time.monotonic()
     for number, scenario in enumerate(request["scenarios"], 1):
         # What is kept stays where it was made: the log has the paths of its job files.
         folder = (out if scenario["keep"] else work) / scenario["digest"][:8]
         began = time.monotonic()
         now = scenario["now"] or request["moments"][scenario["home"]]
         sandbox = Sandbox(folder, environment, request["checkout"], request["plots"], now, command)
-        sandbox.furnish(scenario, request)
-        answers = list(_recorded(scenario, sandbox))
+        with _states(scenario, request) as states:
+            sandbox.furnish(scenario, request, states)
+            answers = list(_recorded(scenario, sandbox))
         if not scenario["keep"]:
             shutil.rmtree(folder, ignore_errors=True)
         record = {
@@ -87,8 +94,43 @@ def main(request: dict[str, Any]) -> None:
         written = out / f".{scenario['digest']}.{os.getpid()}"
         written.write_text(json.dumps(record), encoding="utf-8")
         written.replace(out / f"{scenario['digest']}.json")
-        if number % 200 == 0 or number == total:
-            sys.stderr.write(f"{number} of {total} scenarios recorded\n")
+        if time.monotonic() >= said + PAUSE or number == len(request["scenarios"]):
+            said = time.monotonic()
+            sys.stderr.write(progress(request, number, said - started))
+
+
+def progress(request: dict[str, Any], done: int, taken: float) -> str:
+    """How many scenarios are recorded, the last one, and how long the rest takes if it takes as long as in the base."""
+    scenarios = request["scenarios"]
+    before, left = (sum(one["takes"] for one in part) for part in (scenarios[:done], scenarios[done:]))
+    rest = f", about {taken * left / before / 60:.0f} min left" if before and left else ""
+    name = f"{scenarios[done - 1]['name']}: {scenarios[done - 1]['steps'][0]['title']}"
+    line = f"{request['label']}: {done} of {len(scenarios)} scenarios recorded in {taken / 60:.0f} min{rest} ({name}"
+    return f"{line[:150]})\n"
+
+
+def _end_with(parent: int) -> None:
+    """Lets this process end as soon as its parent has ended."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        raise SystemExit("the process that asked for recordings has ended")
+
+
+@contextmanager
+def _states(scenario: dict[str, Any], request: dict[str, Any]) -> Iterator[list[Path]]:
+    """The states of the runs of a scenario's home, which belong to one scenario at a time: their place is fixed."""
+    kept = Path(request["homes"][scenario["home"]]).parent if scenario["home"] else None
+    states = sorted(kept.glob("states/*")) if kept else []
+    if not states:
+        yield []
+        return
+    with Path(f"{kept}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield states
+        finally:
+            for state in states:
+                shutil.rmtree(STATES / state.name, ignore_errors=True)
 
 
 def _loaded(environment: Path) -> Callable[[], None]:
@@ -123,7 +165,6 @@ class Sandbox:
     plots: str
     now: str
     command: Callable[[], None]
-    made: float = field(default_factory=time.time)
 
     @property
     def work(self) -> Path:
@@ -133,18 +174,17 @@ class Sandbox:
     def script(self) -> Path:
         return self.environment / "bin" / "spotctl"
 
-    def furnish(self, scenario: dict[str, Any], request: dict[str, Any]) -> None:
+    def furnish(self, scenario: dict[str, Any], request: dict[str, Any], states: list[Path]) -> None:
         """Makes the folder, with the scenario's files."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for made in ("work", "bin", "tmp"):
             (self.folder / made).mkdir(parents=True)
         if scenario["home"]:
-            kept = Path(request["homes"][scenario["home"]])
-            shutil.copytree(kept, self.folder / "home", symlinks=True)
-            for state in kept.parent.glob(f"states/{RUN_STATES}"):
-                # The log says where a run has its state, and a run that was resumed before has taken that away.
-                shutil.rmtree(STATES / state.name, ignore_errors=True)
-                shutil.copytree(state, STATES / state.name, symlinks=True, ignore=_no_sockets)
+            shutil.copytree(request["homes"][scenario["home"]], self.folder / "home", symlinks=True)
+        for state in states:
+            # The log says where a run has its state, and a run that was resumed before has taken that away.
+            shutil.rmtree(STATES / state.name, ignore_errors=True)
+            shutil.copytree(state, STATES / state.name, symlinks=True, ignore=_no_sockets)
         for name in scenario["folders"]:
             shutil.copytree(Path(request["base"], name), self.work / name)
         for name, text in scenario["files"].items():
@@ -217,9 +257,10 @@ def _recorded(scenario: dict[str, Any], sandbox: Sandbox) -> Iterator[dict[str, 
         for process in begun.values():
             _signal(process, signal.SIGSTOP)
         shutil.copytree(sandbox.folder / "home", sandbox.folder / "kept", symlinks=True)
-        for state in STATES.glob(RUN_STATES):
-            if state.stat().st_mtime >= sandbox.made:
-                shutil.copytree(state, sandbox.folder / "states" / state.name, symlinks=True, ignore=_no_sockets)
+        log = b"".join(path.read_bytes() for path in sorted(sandbox.folder.glob("kept/log.sqlite*")))
+        for name in sorted({found.decode() for found in _STATE.findall(log)}):
+            if (state := STATES / name).is_dir():
+                shutil.copytree(state, sandbox.folder / "states" / name, symlinks=True, ignore=_no_sockets)
     for process in begun.values():
         _signal(process, signal.SIGKILL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.golden import trees
 from tests.golden.comparison import Reason, compared, reasons, summary, texts
 from tests.golden.plans import PLANS, plan_scenarios
+from tests.golden.record import progress
 from tests.golden.scenario import Scenario, Step
 
 PLAN = '{\n  "cost_usd": 0.0512,\n  "market": "local/sim-east/sim-east-b/m3",\n  "at": "2026-01-20T12:00:00Z"\n}\n'
@@ -94,6 +97,43 @@ def test_the_summary_counts_and_names_reasons_that_explain_nothing() -> None:
     assert said.endswith("1 commands: 0 equal, 0 explained, 1 differing\n")
 
 
+def test_the_summary_counts_each_group_and_ends_with_all_of_them() -> None:
+    same = {"home, gc --yes: gc --yes": "x", "home: status": "y", "plans 1: plan job.yaml": "z"}
+    said = summary(compared(same, {**same, "home: status": "w"}, []), 5)
+    assert "\nhome: 2 commands: 1 equal, 0 explained, 1 differing\nplans: 1 commands: 1 equal, 0 ex" in said
+    assert said.endswith("\n3 commands: 2 equal, 0 explained, 1 differing\n")
+
+
+def test_a_comparison_that_was_killed_records_only_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def record_one(_tree: trees.Tree, request: dict[str, Any]) -> None:
+        asked.append([one["name"] for one in request["scenarios"]])
+        for one in request["scenarios"][: 1 if len(asked) == 1 else None]:
+            Path(request["out"], f"{one['digest']}.json").write_text(json.dumps({"scenario": one["name"]}))
+
+    monkeypatch.setattr(trees, "_run_recorder", record_one)
+    tree = trees.Tree("0" * 12, tmp_path, tmp_path)
+    scenarios = [Scenario(name, [Step(("status",))]) for name in ("a", "b", "c")]
+    with pytest.raises(FileNotFoundError):
+        trees.recorded(tree, tree, scenarios, {}, tmp_path)
+    for again in (False, False, True):
+        recorded = trees.recorded(tree, tree, scenarios, {}, tmp_path, again=again)
+        assert [one["scenario"] for one in recorded] == ["a", "b", "c"]
+    assert asked == [["a", "b", "c"], ["b", "c"], ["a", "b", "c"]]
+
+
+def test_progress_says_how_long_the_rest_takes_if_it_takes_as_long_as_before() -> None:
+    scenarios = [{"name": "home", "takes": takes, "steps": [{"title": "status"}]} for takes in (60, 60, 240)]
+    request = {"label": "this tree", "scenarios": scenarios}
+    assert progress(request, 2, 120.0) == (
+        "this tree: 2 of 3 scenarios recorded in 2 min, about 4 min left (home: status)\n"
+    )
+    assert "left" not in progress(request, 3, 120.0)
+
+
 def test_the_file_of_reasons_is_read() -> None:
     assert all(reason.commands and reason.why for reason in reasons())
 
@@ -134,6 +174,8 @@ def test_the_recorder_runs_commands_of_its_environment_only(tmp_path: Path) -> N
     steps = [Step(("plan", "job.yaml")), Step(("--version",), process=True), Step(("--no-such-option",))]
     scenario = Scenario("small", steps, files={"job.yaml": "name: A\n"})
     request = {
+        "label": "this tree",
+        "parent": os.getpid(),
         "environment": str(tmp_path),
         "checkout": str(tmp_path),
         "base": str(tmp_path),

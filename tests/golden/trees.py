@@ -6,6 +6,7 @@ which a second comparison finds, and the environment of the present tree, which 
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import hashlib
 import io
@@ -19,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,7 @@ def tree_of_commit(commit: str) -> Tree:
             with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
                 archive.extractall(tree.checkout, filter="data")
             _install(tree)
+        _take_libraries(tree)
     return tree
 
 
@@ -75,6 +78,24 @@ def present_tree() -> Tree:
     tree = Tree(name, ROOT, CACHE / "environments" / name)
     _install(tree)
     return tree
+
+
+def present_recordings(tree: Tree) -> Path:
+    """A folder for what the present tree prints, of its own for each content: older ones are deleted."""
+    kept = CACHE / "recordings" / tree.name / _content()
+    for path in kept.parent.glob("*"):
+        if path != kept:
+            shutil.rmtree(path)
+    return kept
+
+
+def _content() -> str:
+    """The name that git gives to all files of this checkout as they are now, except for these tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = {**os.environ, "GIT_INDEX_FILE": f"{folder}/index"}
+        subprocess.run(["git", "add", "--all", "--", ".", ":!tests/golden"], cwd=ROOT, check=True, env=index)
+        written = subprocess.run(["git", "write-tree"], cwd=ROOT, check=True, env=index, stdout=subprocess.PIPE)
+    return written.stdout.decode().strip()
 
 
 @contextmanager
@@ -92,12 +113,12 @@ def _git(*words: str) -> bytes:
 
 def _install(tree: Tree) -> None:
     """Makes a light environment: the tree's own packages and command, with the libraries of the running environment."""
+    sys.stderr.write(f"{tree.checkout} is installed into an environment of its own\n")
     python = tree.environment / "bin" / "python"
     if not python.exists():
         shutil.rmtree(tree.environment, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", tree.environment], check=True)
     (packages,) = tree.environment.glob("lib/python*/site-packages")
-    libraries = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "-q"]
     (packages / "zz_libraries.pth").unlink(missing_ok=True)
     ended = subprocess.run(
@@ -108,39 +129,75 @@ def _install(tree: Tree) -> None:
     )
     if ended.returncode:
         raise SystemExit(f"{tree.checkout} cannot be installed:\n{ended.stderr}")
-    (packages / "zz_libraries.pth").write_text("".join(f"{path}\n" for path in libraries), encoding="utf-8")
+    _take_libraries(tree)
     (tree.environment / "installed").touch()
 
 
+def _take_libraries(tree: Tree) -> None:
+    """Gives a tree the libraries of the running environment; those that it had before may be gone."""
+    libraries = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (packages,) = tree.environment.glob("lib/python*/site-packages")
+    (packages / "zz_libraries.pth").write_text("".join(f"{path}\n" for path in libraries), encoding="utf-8")
+
+
 def recorded(
-    tree: Tree, base: Tree, scenarios: Sequence[Scenario], homes: Mapping[str, Home], kept: Path
+    tree: Tree,
+    base: Tree,
+    scenarios: Sequence[Scenario],
+    homes: Mapping[str, Home],
+    kept: Path,
+    took: Sequence[float] = (),
+    again: bool = False,
 ) -> list[dict[str, Any]]:
-    """The output of the commands of each scenario; what is kept already is not recorded again."""
+    """The output of the commands of each scenario; what is kept already is recorded `again` only.
+
+    `took` has the seconds that each took in another tree.
+    """
     kept.mkdir(parents=True, exist_ok=True)
-    recorder = hashlib.sha256(RECORDER.read_bytes()).hexdigest()
     digests = [
-        scenario.digest(recorder, str(WORK), str(homes[scenario.home]) if scenario.home else "")
+        scenario.digest(_recorder(), str(WORK), str(homes[scenario.home]) if scenario.home else "")
         for scenario in scenarios
     ]
     paths = [kept / f"{digest}.json" for digest in digests]
-    missing = [one for one in zip(scenarios, digests, paths, strict=True) if not one[-1].exists()]
+    for path in paths if again else ():
+        path.unlink(missing_ok=True)
+    expected = took or [0.0] * len(scenarios)
+    missing = [one for one in zip(scenarios, digests, expected, paths, strict=True) if not one[-1].exists()]
+    label = "the base" if tree is base else "this tree"
+    sys.stderr.write(f"{label}: {len(missing)} of {len(scenarios)} scenarios have to be recorded\n")
     if missing:
         request = {
+            "label": label,
+            "parent": os.getpid(),
             "environment": str(tree.environment),
             "checkout": str(tree.checkout),
             "base": str(base.checkout),
             "homes": {name: str(home.folder) for name, home in homes.items()},
             "moments": {name: home.later for name, home in homes.items()},
             "out": str(kept),
-            "scenarios": [_as_request(scenario, digest) for scenario, digest, _ in missing],
+            "scenarios": [_as_request(scenario, digest, takes) for scenario, digest, takes, _ in missing],
         }
         _run_recorder(tree, request)
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
-def _as_request(scenario: Scenario, digest: str) -> dict[str, Any]:
+@cache
+def _recorder() -> str:
+    """A hash of what the recorder does: its code without what documents it."""
+    code = ast.parse(RECORDER.read_text(encoding="utf-8"))
+    for node in ast.walk(code):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [one for one in node.body if not _is_text(one)] or [ast.Pass()]
+    return hashlib.sha256(ast.unparse(code).encode()).hexdigest()
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _as_request(scenario: Scenario, digest: str, takes: float) -> dict[str, Any]:
     steps = [{**asdict(step), "title": step.title} for step in scenario.steps]
-    return {**asdict(scenario), "digest": digest, "steps": steps}
+    return {**asdict(scenario), "digest": digest, "takes": takes, "steps": steps}
 
 
 def _run_recorder(tree: Tree, request: dict[str, Any]) -> None:
