@@ -79,7 +79,7 @@ trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '
 # ONLY=plans compares only commands whose names have this word, and ONLY='plans*' those of this group. Recordings are kept in
 # ~/.cache/spotctl-golden: BASE is recorded once, and the present tree once for each content, or with AGAIN=1 once more.
 golden: ## Compare what commands and plans print with what they print at another commit: make golden BASE=commit ONLY=plans
-	$(PYTHON) -m tests.golden $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(AGAIN),--again)
+	$(PYTHON) -m tests.golden $(BASE) $(if $(ONLY),--only $(foreach one,$(ONLY),'$(one)')) $(if $(AGAIN),--again)
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis

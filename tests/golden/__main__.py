@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
     """Prints the differences; 0 if reasons explain them all."""
     parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
     parser.add_argument("base", help="the commit to compare with")
-    parser.add_argument("--only", default="", help="names of commands, with *; a plain word is looked for in them")
+    parser.add_argument("--only", nargs="+", default=[], help="names of commands, with *, or words in them")
     parser.add_argument("--most", type=int, default=20, help="how many differences to print")
     parser.add_argument("--again", action="store_true", help="record the present tree again, though it did not change")
     parser.add_argument("--list", action="store_true", help="print the names of all commands, and record nothing")
@@ -34,13 +34,13 @@ def main(words: list[str]) -> int:
     if len(set(titles)) < max(LEAST, len(titles)):
         twice = [title for title, count in Counter(titles).items() if count > 1]
         raise SystemExit(f"{len(titles)} commands, not {LEAST} or more with different names; repeated: {twice}")
-    pattern = given.only if "*" in given.only else f"*{given.only}*"
-    chosen = [one for one in scenarios if any(fnmatchcase(title, pattern) for title in one.titles())]
+    patterns = [one if "*" in one else f"*{one}*" for one in given.only or ["*"]]
+    chosen = [one for one in scenarios if any(_matches(title, patterns) for title in one.titles())]
     if given.list:
-        print("\n".join(title for title in titles if fnmatchcase(title, pattern)))
+        print("\n".join(title for title in titles if _matches(title, patterns)))
         return 0
     if not chosen:
-        raise SystemExit(f"no command has a name like {given.only!r}; --list prints all names")
+        raise SystemExit(f"no command has a name like {given.only}; --list prints all names")
     with locked(f"{base.name}.recordings"):
         homes = recorded_homes(base, {one.home for one in chosen if one.home})
         before = recorded(base, base, chosen, homes, CACHE / "recordings" / base.name)
@@ -48,12 +48,16 @@ def main(words: list[str]) -> int:
     with locked(f"{now.name}.recordings"):
         kept = present_recordings(now)
         after = recorded(now, base, chosen, homes, kept, [one["seconds"] for one in before], given.again)
-    old, new = ({name: one for name, one in texts(of).items() if fnmatchcase(name, pattern)} for of in (before, after))
+    old, new = ({name: one for name, one in texts(of).items() if _matches(name, patterns)} for of in (before, after))
     result = compared(old, new, reasons())
     if given.only:
         result.stale.clear()
     print(summary(result, given.most), end="")
     return 1 if result.differing else 0
+
+
+def _matches(title: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(title, pattern) for pattern in patterns)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,6 @@ REAL = ("launch", "resume", "exec", "ssh", "stop", "down", "top", "logs", "night
 """Commands of the reference whose figures real processes decide, or that begin some."""
 UNORDERED = ("prices sql 'select market,",)
 """Those that print some of the rows that a query finds, in no order."""
-SLOW = 600.0
-"""Seconds for a command of the reference on a busy computer."""
 
 _SURFACE = """
 import importlib.metadata, json, sys
@@ -84,7 +82,7 @@ def reference_scenarios(base: Tree) -> Iterator[Scenario]:
     texts = [shlex.split(command) for command in commands if not command.startswith("init ")]
     yield Scenario(
         "reference as texts",
-        [Step(words, exact=not _begins(shlex.join(words), MEASURED), seconds=SLOW) for words in texts],
+        [Step(words, exact=not _begins(shlex.join(words), MEASURED)) for words in texts],
         files=defined["files"](1_781_136_000.0),
         folders=("examples",),
         programs={"crontab": defined["CRONTAB"]},
@@ -98,7 +96,7 @@ def fault_scenarios() -> Iterator[Scenario]:
     for kind, count in {"trainings": 200, "pipelines": 100}.items():
         for first in range(0, count, 50):
             words = ("-c", code, kind, str(first), str(first + 50))
-            step = Step(words, name=f"{kind} {first} to {first + 49}", script=True, seconds=900.0)
+            step = Step(words, name=f"{kind} {first} to {first + 49}", script=True)
             yield Scenario("faults", [step])
 
 
@@ -106,7 +104,7 @@ def _json_steps(commands: Iterable[str]) -> Iterator[Step]:
     for command in commands:
         words = shlex.split(command)
         kept = f"{words[2]}.json" if words[:2] == ["lab", "parallel"] and words[2] in ("profile", "plan") else ""
-        yield Step((*words, "--json"), exact=not _begins(command, MEASURED), keep_output=kept, seconds=SLOW)
+        yield Step((*words, "--json"), exact=not _begins(command, MEASURED), keep_output=kept)
 
 
 def _begins(command: str, beginnings: Iterable[str]) -> bool:

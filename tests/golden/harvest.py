@@ -36,7 +36,7 @@ def called_by_tests(checkout: Path) -> Iterator[Scenario]:
     programs = {"crontab": SCHEDULER, "systemctl": NONE, "loginctl": NONE}
     commands = sorted(set(_commands(checkout)))
     for first in range(0, len(commands), 25):
-        steps = [Step(words, seconds=60.0) for words in commands[first : first + 25]]
+        steps = [Step(words, seconds=300.0) for words in commands[first : first + 25]]
         yield Scenario("tests", steps, files=files, home="runs", now="", programs=programs, folders=("examples",))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import product
 
 from tests.golden.homes import JOBS
@@ -112,8 +111,7 @@ def home_scenarios() -> Iterator[Scenario]:
         )
     for number, command in enumerate(RESUMED):
         after = ["status --json", "report cost --by run --json", "logs killed", "log check"]
-        resumed = replace(next(_steps([command], process=True)), seconds=600.0)
-        steps = [resumed, *_steps(after, exact=False)]
+        steps = [*_steps([command], process=True), *_steps(after, exact=False)]
         yield Scenario(f"resumed {number}", steps, files=files, home="runs", now="")
     for command in LIVE:
         yield Scenario("live", list(_steps([command], process=True)), files=files)

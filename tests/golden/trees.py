@@ -35,6 +35,9 @@ CACHE = Path(
 WORK = Path(tempfile.gettempdir(), "spotctl-golden")
 """Where commands run. Every path below has the same length in all recordings: tables and wrapped lines depend on it."""
 
+LIBRARIES = "zz_libraries.pth"
+"""The file of an environment that names the folders of its libraries."""
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -68,28 +71,34 @@ def tree_of_commit(commit: str) -> Tree:
             with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
                 archive.extractall(tree.checkout, filter="data")
             _install(tree)
+            (tree.environment / "installed").touch()
         _take_libraries(tree)
     return tree
 
 
 def present_tree() -> Tree:
-    """The files of this checkout as they are now, installed again."""
+    """The files of this checkout as they are now, installed."""
     name = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
     tree = Tree(name, ROOT, CACHE / "environments" / name)
-    _install(tree)
+    installed, content = tree.environment / "installed", present_content()
+    if not installed.exists() or installed.read_text(encoding="utf-8") != content:
+        _install(tree)
+        installed.write_text(content, encoding="utf-8")
+    _take_libraries(tree)
     return tree
 
 
 def present_recordings(tree: Tree) -> Path:
     """A folder for what the present tree prints, of its own for each content: older ones are deleted."""
-    kept = CACHE / "recordings" / tree.name / _content()
+    kept = CACHE / "recordings" / tree.name / present_content()
     for path in kept.parent.glob("*"):
         if path != kept:
             shutil.rmtree(path)
     return kept
 
 
-def _content() -> str:
+@cache
+def present_content() -> str:
     """The name that git gives to all files of this checkout as they are now, except for these tests."""
     with tempfile.TemporaryDirectory() as folder:
         index = {**os.environ, "GIT_INDEX_FILE": f"{folder}/index"}
@@ -120,7 +129,8 @@ def _install(tree: Tree) -> None:
         subprocess.run([sys.executable, "-m", "venv", tree.environment], check=True)
     (packages,) = tree.environment.glob("lib/python*/site-packages")
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "-q"]
-    (packages / "zz_libraries.pth").unlink(missing_ok=True)
+    for path in (packages / LIBRARIES, tree.environment / "installed"):
+        path.unlink(missing_ok=True)
     ended = subprocess.run(
         [*pip, "install", "--no-deps", "--force-reinstall", str(tree.checkout)],
         check=False,
@@ -129,15 +139,15 @@ def _install(tree: Tree) -> None:
     )
     if ended.returncode:
         raise SystemExit(f"{tree.checkout} cannot be installed:\n{ended.stderr}")
-    _take_libraries(tree)
-    (tree.environment / "installed").touch()
 
 
 def _take_libraries(tree: Tree) -> None:
     """Gives a tree the libraries of the running environment; those that it had before may be gone."""
     libraries = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (packages,) = tree.environment.glob("lib/python*/site-packages")
-    (packages / "zz_libraries.pth").write_text("".join(f"{path}\n" for path in libraries), encoding="utf-8")
+    named, text = packages / LIBRARIES, "".join(f"{path}\n" for path in libraries)
+    if not named.exists() or named.read_text(encoding="utf-8") != text:
+        named.write_text(text, encoding="utf-8")
 
 
 def recorded(
