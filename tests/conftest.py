@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -21,6 +22,24 @@ for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+# What the import and the collection of all tests allocate stays to the end: looking through it for garbage again and
+# again takes as long as the collection itself.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected as usual, among what the tests themselves allocate."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spares a part of the tests the import of files that have none of it."""
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return True if collection_path.match("test_*.py") and samples.is_elsewhere(name) else None
 
 
 _SLOW_FILES_END = 0.6

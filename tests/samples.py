@@ -10,6 +10,7 @@ import ast
 import os
 import random
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def wanted() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
+@cache
 def long_tests() -> frozenset[str]:
     """The listed tests: files, functions with all their parameters, or single cases."""
     lines = (line.strip() for line in LONG_TESTS.read_text(encoding="utf-8").splitlines())
@@ -84,6 +86,14 @@ def part_of(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytes
         return items, []
     chosen = {item for item in items if is_long(item.nodeid, listed) == (part == LONG)}
     return [item for item in items if item in chosen], [item for item in items if item not in chosen]
+
+
+def is_elsewhere(file: str) -> bool:
+    """Whether no test of a file is of the part that the environment names; of files with tests of both, none is."""
+    listed = long_tests()
+    if os.environ.get(PART) == SHORT:
+        return file in listed
+    return os.environ.get(PART) == LONG and not any(name.partition("::")[0] == file for name in listed)
 
 
 def is_defined(name: str) -> bool:

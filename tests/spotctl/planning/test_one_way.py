@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,6 @@ from spotctl.run.start.launch_plans import JobPlans
 from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment
 
 ROOT = Path(__file__).parents[3]
-TREES = {
-    str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
-    for path in (ROOT / "spotctl").rglob("*.py")
-}
 STEPS = {
     "read_facts": ("spotctl.run.start.stored_facts", "spotctl/run/start/launch_plans.py"),
     "plan_jobs": ("spotctl.planning.plan", "spotctl/run/start/launch_plans.py"),
@@ -45,11 +42,20 @@ READERS = {
 }
 
 
+@cache
+def trees() -> Mapping[str, ast.Module]:
+    """The modules of spotctl by their path; a worker that imports this file need not parse them."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in (ROOT / "spotctl").rglob("*.py")
+    }
+
+
 def imports(module: str, name: str) -> list[str]:
     """The files of the product that import a name from a module; aliases would hide calls."""
     folder, _, last = module.rpartition(".")
     importing = []
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom):
                 continue
@@ -62,7 +68,7 @@ def imports(module: str, name: str) -> list[str]:
 
 
 def calls(file: str, name: str) -> Iterator[ast.Call]:
-    for node in ast.walk(TREES[file]):
+    for node in ast.walk(trees()[file]):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             yield node
 
@@ -84,7 +90,7 @@ def test_the_facts_are_read_in_one_module(reader: str) -> None:
 @pytest.mark.parametrize("step", [step for step, (module, _) in STEPS.items() if ".planning." in module])
 def test_a_module_begins_with_its_steps(step: str) -> None:
     module, _ = STEPS[step]
-    statements = TREES[module.replace(".", "/") + ".py"].body
+    statements = trees()[module.replace(".", "/") + ".py"].body
     functions = [statement.name for statement in statements if isinstance(statement, ast.FunctionDef)]
     steps = [name for name, (place, _) in STEPS.items() if place == module]
     assert functions[: len(steps)] == steps
