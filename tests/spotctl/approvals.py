@@ -18,8 +18,11 @@ from tests.spotctl.command_line import Ended
 FOLDER = Path(__file__).with_name("approved")
 APPROVE = "SPOTCTL_APPROVE"
 
-_DRAWN = re.compile(r"(?<=\bprocess )\d+|(?<=/tmp/spotctl-)\w+|\b(?=[0-9]*[a-f])[0-9a-f]{16,}|(?<=[a-z]-)[0-9a-f]{6}\b")
-"""Numbers of processes, ids of runs and machines, and hashes, which are others in each run."""
+_DRAWN = re.compile(
+    r"(?<=\bprocess )\d+|(?<=/tmp/spotctl-)\w+|\b(?=[0-9]*[a-f])[0-9a-f]{16,}|(?<=[a-z]-)[0-9a-f]{6}\b"
+    r"|(?<=the newest stored ones, )\d+"
+)
+"""Numbers of processes, ids of runs and machines, hashes, and days since a fixed one, which are others in each run."""
 
 
 class Approved:
