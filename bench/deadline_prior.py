@@ -18,8 +18,8 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from bidbrain.arrays import Bools, Floats
-from bidbrain.backtest.deadline import AvailabilityHistory
 from bidbrain.forecast.windows import drawn_capacity
+from bidbrain.lab.backtest.deadline import AvailabilityHistory
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, spell_ages, spell_ends
 from bidbrain.strategies.known_spells import UNSEEN
 from pricing_data.units import HOUR

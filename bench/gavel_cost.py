@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.pricing.tables import SPEEDUPS
-from bidbrain.gavel.problem import Cluster
-from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
-from bidbrain.gavel.simulator.engine import simulate
-from bidbrain.gavel.simulator.results import SimulationSummary, job_results, summarize
-from bidbrain.gavel.workload import ClusterSimulation, ClusterWorkload, JobKind, Throughputs
+from bidbrain.lab.gavel.policies import policy_named
+from bidbrain.lab.gavel.pricing.analysis import SPEEDUPS
+from bidbrain.lab.gavel.problem import Cluster
+from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
+from bidbrain.lab.gavel.simulator.engine import simulate
+from bidbrain.lab.gavel.simulator.results import SimulationSummary, job_results, summarize
+from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, JobKind, Throughputs
 from spotctl.lab.gavel.throughputs_file import read_throughputs
 
 TYPES = ("v100", "p100", "k80")

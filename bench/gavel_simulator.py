@@ -19,13 +19,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bench.harness import Row, shown, table, times_faster
-from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.problem import Cluster
-from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
-from bidbrain.gavel.simulator.engine import SimulationOutcome, simulate
-from bidbrain.gavel.simulator.queue import InOrder
-from bidbrain.gavel.simulator.results import SimulationSummary, summarize
-from bidbrain.gavel.workload import (
+from bidbrain.lab.gavel.policies import policy_named
+from bidbrain.lab.gavel.problem import Cluster
+from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder
+from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, simulate
+from bidbrain.lab.gavel.simulator.results import SimulationSummary, summarize
+from bidbrain.lab.gavel.workload import (
     Arrivals,
     ClusterSimulation,
     ClusterWorkload,

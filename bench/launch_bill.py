@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bidbrain.backtest.run import set_up_in
-from bidbrain.backtest.scenario import PRICE_ALONE, Scenario
 from bidbrain.billing import End, Life, rule_of_cloud, usd
+from bidbrain.lab.backtest.run import set_up_in
+from bidbrain.lab.backtest.scenario import PRICE_ALONE, Scenario
 from bidbrain.replay.job import run_job
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Offer, Rent

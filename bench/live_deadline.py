@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from bidbrain.backtest.deadline import (
+from bidbrain.eviction.hazard import PRIOR
+from bidbrain.lab.backtest.deadline import (
     ON_DEMAND,
     SPOT,
     AvailabilityHistory,
@@ -30,8 +31,7 @@ from bidbrain.backtest.deadline import (
     replay,
     uniform_progress,
 )
-from bidbrain.backtest.deadline_decided import DecidedJob, decided, decider_of
-from bidbrain.eviction.hazard import PRIOR
+from bidbrain.lab.backtest.deadline_decided import DecidedJob, decided, decider_of
 from bidbrain.strategies.base import Decision, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook

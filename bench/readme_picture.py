@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from bidbrain.backtest.run import backtest
-from bidbrain.backtest.scenario import Scenario
+from bidbrain.lab.backtest.run import backtest
+from bidbrain.lab.backtest.scenario import Scenario
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from spotctl.lab.backtest.scenario import load

@@ -19,8 +19,8 @@ import numpy as np
 import yaml
 
 from bidbrain.arrays import Floats
-from bidbrain.backtest.regions.policies import ONE_ZONE, played
-from bidbrain.backtest.regions.replay import RegionJob, Window
+from bidbrain.lab.regions.policies import ONE_ZONE, played
+from bidbrain.lab.regions.replay import RegionJob, Window
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.regions_scenario import load
 

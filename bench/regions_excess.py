@@ -18,8 +18,8 @@ import numpy as np
 
 from bench.regions import ALL_ZONES, published_windows, random_windows
 from bidbrain.arrays import Floats
-from bidbrain.backtest.regions.decided import DecidedRegions
-from bidbrain.backtest.regions.replay import Field, Whereabouts, Window
+from bidbrain.lab.regions.decided import DecidedRegions
+from bidbrain.lab.regions.replay import Field, Whereabouts, Window
 from pricing_data.units import HOUR
 
 

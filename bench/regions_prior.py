@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bidbrain.backtest.deadline import AvailabilityHistory
+from bidbrain.lab.backtest.deadline import AvailabilityHistory
 from bidbrain.strategies.deadline_spells import outlook
 from bidbrain.strategies.regions_knowledge import REGIONS_PRIOR, Floats
 from pricing_data.units import HOUR

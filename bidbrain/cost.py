@@ -7,6 +7,9 @@
 
 omega_i is the time left in the paid hour, or until an eviction if one comes first: left (1 - beta) + eviction beta,
 less the start-up of machines that are new.
+
+The effective price of a machine is its price per hour of lasting work: the price divided by the share of time that
+evictions do not waste, plus data transfers (section 6.3.2 of Gavel's dissertation).
 """
 
 import math
@@ -28,10 +31,15 @@ do in an hour without losses (the sum of k nu, so vCPUs where nu is vCPUs)."""
 
 # The largest floating-point probability below 1: keeps the hazard of a certain eviction finite.
 _ALMOST_SURE = float(np.nextafter(1.0, 0.0))
+_NEGLIGIBLE_RATE = 1e-15
 
 
 class ImpossibleAllocation(BidBrainError, ValueError):
     """An invalid figure of an allocation or a job: a probability above 1, no machines, a price of 0."""
+
+
+class BadEffectivePrice(BidBrainError):
+    """An input of an effective price is invalid or unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +230,60 @@ def _largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int,
 def cumulative_hazard(beta: Floats | np.float64) -> Floats:
     """-log(1 - beta), finite for a certain eviction."""
     return np.asarray(-np.log1p(-np.minimum(beta, _ALMOST_SURE)))
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionLoss:
+    """The eviction rate of a machine, and the time that evictions waste.
+
+    Lifetimes are exponential with `per_hour` evictions. A life begins with `startup_hours` without progress; then every
+    `checkpoint_every_hours` of work are followed by `checkpoint_hours` of writing. With a warning long enough for a
+    checkpoint only the writing is lost; without one, the work since the last checkpoint as well.
+    """
+
+    per_hour: float
+    startup_hours: float = 0.0
+    checkpoint_every_hours: float = 0.25
+    checkpoint_hours: float = 0.0
+    warned: bool = True
+
+    def __post_init__(self) -> None:
+        spans = (self.per_hour, self.startup_hours, self.checkpoint_hours)
+        if not all(math.isfinite(span) and span >= 0 for span in spans):
+            raise BadEffectivePrice(f"evictions {self}: rates and spans must be finite and at least 0")
+        if not (math.isfinite(self.checkpoint_every_hours) and self.checkpoint_every_hours > 0):
+            raise BadEffectivePrice(
+                f"checkpoint every {self.checkpoint_every_hours:g} hours: the interval must be above 0"
+            )
+
+    @property
+    def useful_share(self) -> float:
+        """The share of paid time that is lasting work, over many lives.
+
+        Of a life X, `k` whole cycles c + w last if X reaches startup + k (c + w), so that the mean work of an unwarned
+        life is c * sum_k math.exp(-rate (startup + k (c + w))); 1 / rate is the mean life.
+        """
+        rate, every, writing = self.per_hour, self.checkpoint_every_hours, self.checkpoint_hours
+        if self.warned:
+            # Periodic checkpoints are not needed: only the one at the warning is written.
+            return math.exp(-rate * (self.startup_hours + writing))
+        cycle = every + writing
+        if rate * cycle < _NEGLIGIBLE_RATE:
+            # The loss is below rounding error; the formula would overflow for rates near the smallest float.
+            return every / cycle
+        return (
+            every * rate * math.exp(-rate * self.startup_hours) / math.expm1(rate * cycle)
+            if rate * cycle < 700
+            else 0.0
+        )
+
+
+def effective_usd_per_hour(
+    usd_per_hour: float, useful_share: float, moved_usd: float = 0.0, hours: float = 1.0
+) -> float:
+    """Dollars per hour of lasting work over `hours` of it: price over the useful share, plus data transfers."""
+    if not 0 < useful_share <= 1:
+        raise BadEffectivePrice(f"useful share {useful_share:g}: a price per hour of work needs a share above 0")
+    if not hours > 0:
+        raise BadEffectivePrice(f"{hours:g} hours of work: a price per hour of work needs more than 0")
+    return usd_per_hour / useful_share + moved_usd / hours

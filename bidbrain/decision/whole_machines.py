@@ -16,7 +16,7 @@ from highspy import HighsModelStatus, HighsVarType
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.decision.mixture_solver import SharedQuota
-from bidbrain.gavel.lp import SolverFailed
+from bidbrain.lp import SolverFailed
 
 _MAX_NODES = (2_000, 20_000)
 """More only if nothing was found. Plans are made again by other processes, and must be the same: a limit of time would

@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
+from bidbrain.cost import EvictionLoss, effective_usd_per_hour
 from bidbrain.decision.mixture_solver import (
     KindOption,
     MixtureTerms,
@@ -18,7 +19,6 @@ from bidbrain.decision.mixture_solver import (
 from bidbrain.decision.mixture_strategy import Aim, Mixing
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.hazard import Hazard, family_of, in_force
-from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.inputs import mean_time_to_failure
 from bidbrain.strategies.names import ON_DEMAND, REGIONS

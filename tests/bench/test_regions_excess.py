@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.regions_excess import costs_to_go, play_steps
-from bidbrain.backtest.regions import policies
-from tests.bidbrain.backtest.regions.worlds import flapping, window
+from bidbrain.lab.regions import policies
+from tests.bidbrain.lab.regions.worlds import flapping, window
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -16,9 +16,9 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, require_plots
 
 if TYPE_CHECKING:
-    from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome
-    from bidbrain.backtest.results import JobResult, PairedDifference, Variant
-    from bidbrain.backtest.run import BacktestPortion
+    from bidbrain.lab.backtest.deadline import DeadlineJobs, DeadlineOutcome
+    from bidbrain.lab.backtest.results import JobResult, PairedDifference, Variant
+    from bidbrain.lab.backtest.run import BacktestPortion
     from spotctl.lab.backtest.deadline import ReplayRequest
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
@@ -74,8 +74,8 @@ def run(
 
     Example: spotctl lab backtest run examples/backtest_today.yaml --frontier --starts 20 --out pictures
     """
-    from bidbrain.backtest.frontier import settings_of
-    from bidbrain.backtest.results import variants
+    from bidbrain.lab.backtest.frontier import settings_of
+    from bidbrain.lab.backtest.results import variants
     from spotctl.lab.backtest.scenario import load
     from spotctl.lab.option_values import names
 
@@ -111,7 +111,7 @@ def _answer_results(
     *,
     json_: bool,
 ) -> None:
-    from bidbrain.backtest.results import notes, summarize
+    from bidbrain.lab.backtest.results import notes, summarize
     from spotctl.lab.backtest import strategies
     from spotctl.show.columns import as_json, table
 
@@ -142,7 +142,7 @@ def _differences(
 ) -> list[PairedDifference]:
     import numpy as np
 
-    from bidbrain.backtest.results import differences
+    from bidbrain.lab.backtest.results import differences
 
     compared = []
     for window, results in zip(windows, played, strict=True):
@@ -160,8 +160,8 @@ def _answer_frontier(
     *,
     json_: bool,
 ) -> None:
-    from bidbrain.backtest.frontier import points
-    from bidbrain.backtest.results import notes
+    from bidbrain.lab.backtest.frontier import points
+    from bidbrain.lab.backtest.results import notes
     from spotctl.lab.backtest import frontier as shown
 
     frontiers = [points(window.scenario, results) for window, results in zip(windows, played, strict=True)]
@@ -183,7 +183,7 @@ def _answer_frontier(
 
 def _play(session: Session, windows: Sequence[Variant], schemes: Sequence[str], workers: int) -> list[list[JobResult]]:
     """The jobs of each window under each strategy, replayed in several processes with a progress bar."""
-    from bidbrain.backtest.run import portions
+    from bidbrain.lab.backtest.run import portions
 
     by_window = [portions(window.scenario, schemes) for window in windows]
     played = iter(_replayed(session, [part for parts in by_window for part in parts], workers))
@@ -196,7 +196,7 @@ def _replayed(session: Session, parts: Sequence[BacktestPortion], workers: int) 
     from multiprocessing import get_context
 
     from agileml.engines.interrupts import ignored_by_children
-    from bidbrain.backtest.run import run_portion
+    from bidbrain.lab.backtest.run import run_portion
     from spotctl.cli.progress import counting
 
     results = []
@@ -275,8 +275,8 @@ def deadline(
 
 
 def _replay_deadlines(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
-    from bidbrain.backtest.deadline import BASELINES, optimal, replay
-    from bidbrain.backtest.deadline_decided import decided
+    from bidbrain.lab.backtest.deadline import BASELINES, optimal, replay
+    from bidbrain.lab.backtest.deadline_decided import decided
     from spotctl.cli.progress import counting
 
     outcomes = {name: replay(jobs, scheme) for name, scheme in BASELINES.items()}

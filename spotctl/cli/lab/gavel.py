@@ -15,7 +15,7 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import require_plots
 
 if TYPE_CHECKING:
-    from bidbrain.gavel.simulator.engine import ReportFinished
+    from bidbrain.lab.gavel.simulator.engine import ReportFinished
 
 app = typer.Typer(
     help="Allocate machine types to jobs under cost, deadline and fairness objectives.", no_args_is_help=True
@@ -58,7 +58,7 @@ def solve(
 
     Example: spotctl lab gavel solve problem.json --policy min-cost-slo
     """
-    from bidbrain.gavel.policies import policy_named
+    from bidbrain.lab.gavel.policies import policy_named
     from spotctl.lab.gavel import problem_file as gavel_problem, solution
 
     session: Session = context.obj
@@ -135,8 +135,8 @@ def simulate(
     Example: spotctl lab gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz
     --cluster v100=36,p100=36,k80=36 --policy max-min-fairness
     """
-    from bidbrain.gavel.simulator.engine import simulate as play
-    from bidbrain.gavel.simulator.results import summarize
+    from bidbrain.lab.gavel.simulator.engine import simulate as play
+    from bidbrain.lab.gavel.simulator.results import summarize
     from spotctl.lab.gavel import simulate as gavel_simulation, simulation_results
     from spotctl.show.columns import as_json
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.backtest.deadline import (
+from bidbrain.lab.backtest.deadline import (
     BASELINES,
     ON_DEMAND,
     SPOT,
@@ -23,7 +23,7 @@ from bidbrain.backtest.deadline import (
     replay,
     summarize,
 )
-from bidbrain.backtest.deadline_decided import decided
+from bidbrain.lab.backtest.deadline_decided import decided
 from bidbrain.strategies.deadline import DeadlineTerms
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.sources.observations import read_availability

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
+from bidbrain.lab.backtest.frontier import BoundPoint, FrontierPoint
 from bidbrain.strategies.registry import default_for
 from spotctl.show import columns
 from spotctl.show.columns import UNKNOWN, WALL_SECONDS, Column, as_json, chosen

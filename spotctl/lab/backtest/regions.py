@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.backtest.regions.policies import ONE_ZONE, PlayedWindow, played
+from bidbrain.lab.regions.policies import ONE_ZONE, PlayedWindow, played
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.regions_scenario import RegionsScenario
 from spotctl.show.columns import WALL_SECONDS, Column

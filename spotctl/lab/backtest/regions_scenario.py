@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field
 
 from bidbrain.arrays import Floats
-from bidbrain.backtest.regions.policies import ELASTIC_NAMES, NAMES
-from bidbrain.backtest.regions.replay import Moving, RegionJob, Rules, Window, ZonesRecord
+from bidbrain.lab.regions.policies import ELASTIC_NAMES, NAMES
+from bidbrain.lab.regions.replay import Moving, RegionJob, Rules, Window, ZonesRecord
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.series import Ints, PriceSeries

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from bidbrain.backtest.scenario import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, Scenario, deal
 from bidbrain.billing import billing_rule
 from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile
+from bidbrain.lab.backtest.scenario import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, Scenario, deal
 from bidbrain.replay.market import Mortality
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.inputs import Checkpointing

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.backtest.results import BOUND, BacktestSummary, ConfidenceInterval, JobResult, PairedDifference, cheapest
-from bidbrain.backtest.run import run_of
 from bidbrain.billing import End
+from bidbrain.lab.backtest.results import (
+    BOUND,
+    BacktestSummary,
+    ConfidenceInterval,
+    JobResult,
+    PairedDifference,
+    cheapest,
+)
+from bidbrain.lab.backtest.run import run_of
 from bidbrain.strategies.registry import default_for
 from pricing_data.units import HOUR, MINUTE, format_time
 from spotctl.show.columns import UNKNOWN, WALL_SECONDS, Column, as_json, save_csv
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from bidbrain.backtest.scenario import Scenario
+    from bidbrain.lab.backtest.scenario import Scenario
     from bidbrain.replay.run import Run, Tenure
 
 SUMMARIES: tuple[Column[BacktestSummary], ...] = (

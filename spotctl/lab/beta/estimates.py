@@ -8,10 +8,10 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.eviction.calibration import Calibration, CalibrationPlan, calibrate
 from bidbrain.eviction.crossing import Bid, BidAbove, CrossingHistory, FixedBid
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Hazard, evidence_of_spans, hazard_of, in_force
+from bidbrain.lab.calibration import Calibration, CalibrationPlan, calibrate
 from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownPrice
 from pricing_data.library import Library, Selection

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from bidbrain.eviction.calibration import Bin, Calibration, Skill
 from bidbrain.eviction.crossing import BidAbove
+from bidbrain.lab.calibration import Bin, Calibration, Skill
 from pricing_data.units import NANOS_PER_DOLLAR, age, format_time
 from spotctl.home.errors import BadRequest
 from spotctl.lab.beta.estimates import BidEstimate

@@ -9,10 +9,21 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from bidbrain.gavel.effective_price import EvictionLoss, Movement
-from bidbrain.gavel.pricing.analysis import JobType, PriceComparison, PricedJob, priced
-from bidbrain.gavel.pricing.strategies import AcceleratorOffer, PriceBoard, board_of, ladder, left_out
-from bidbrain.gavel.pricing.tables import LIST_TARIFFS_2020, Figure, claims, speedups, spot_discounts, transfers
+from bidbrain.cost import EvictionLoss
+from bidbrain.lab.gavel.movement import Movement
+from bidbrain.lab.gavel.pricing.analysis import (
+    LIST_TARIFFS_2020,
+    Figure,
+    JobType,
+    PriceComparison,
+    PricedJob,
+    claims,
+    priced,
+    speedups,
+    spot_discounts,
+    transfers,
+)
+from bidbrain.lab.gavel.pricing.strategies import AcceleratorOffer, PriceBoard, board_of, ladder, left_out
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows

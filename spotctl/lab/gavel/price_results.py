@@ -14,8 +14,13 @@ from rich.console import Console, Group
 from rich.measure import Measurement
 from rich.text import Text
 
-from bidbrain.gavel.pricing.analysis import PricedJob
-from bidbrain.gavel.pricing.tables import LENGTH_OF_FIGURE_6_5, Effective, Figure as PaperFigure, effective_prices
+from bidbrain.lab.gavel.pricing.analysis import (
+    LENGTH_OF_FIGURE_6_5,
+    Effective,
+    Figure as PaperFigure,
+    PricedJob,
+    effective_prices,
+)
 from pricing_data.units import format_time
 from spotctl.lab.gavel.analyze import Analysis
 from spotctl.show.columns import WALL_SECONDS, Column, as_json, save_csv, table

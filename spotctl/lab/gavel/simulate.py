@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bidbrain.gavel.estimator import BadFingerprint, with_estimated_pairs
-from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.problem import ENTITY_POLICIES, Cluster, Entity
-from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
-from bidbrain.gavel.simulator.queue import InOrder, WithinBudget
-from bidbrain.gavel.workload import (
+from bidbrain.lab.gavel.estimator import BadFingerprint, with_estimated_pairs
+from bidbrain.lab.gavel.policies import policy_named
+from bidbrain.lab.gavel.problem import ENTITY_POLICIES, Cluster, Entity
+from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
+from bidbrain.lab.gavel.workload import (
     Arrivals,
     ClusterSimulation,
     ClusterWorkload,

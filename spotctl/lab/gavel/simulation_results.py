@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.simulator.results import JobGroup, SimulationSummary, job_results
+from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, job_results
 from pricing_data.units import usd_text
 from spotctl.show.columns import WALL_SECONDS, Column, chosen, figures, save_csv
 from spotctl.show.plots import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, output_folder, panels, save_plot
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from bidbrain.gavel.simulator.engine import SimulationOutcome
+    from bidbrain.lab.gavel.simulator.engine import SimulationOutcome
 
 _HOUR = 3600.0
 _COLORS = (BLUE, GREEN, ORANGE, PURPLE, INK, GOLD)

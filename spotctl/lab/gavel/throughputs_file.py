@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
+from bidbrain.lab.gavel.workload import ClusterWorkload, JobKind, Throughputs
 from spotctl.home.errors import BadRequest
 
 _ALONE = "null"

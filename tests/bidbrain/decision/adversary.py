@@ -14,14 +14,14 @@ from zlib import crc32
 
 import numpy as np
 
-from bidbrain.backtest.deadline import AvailabilityHistory, lay_out
-from bidbrain.backtest.deadline_decided import decided
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
+from bidbrain.lab.backtest.deadline import AvailabilityHistory, lay_out
+from bidbrain.lab.backtest.deadline_decided import decided
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.pace import PastJobs

@@ -19,7 +19,7 @@ from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
-from tests.bidbrain.backtest.worlds import BASELINE, job, offer, restless
+from tests.bidbrain.lab.backtest.worlds import BASELINE, job, offer, restless
 
 OVERHEADS = Overheads(startup=300 * SECOND, eviction=60 * SECOND, resize=30 * SECOND)
 

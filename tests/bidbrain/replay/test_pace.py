@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.backtest.run import inputs_of, run_strategy, set_up_in
-from bidbrain.backtest.scenario import BadScenario, Scenario
+from bidbrain.lab.backtest.run import inputs_of, run_strategy, set_up_in
+from bidbrain.lab.backtest.scenario import BadScenario, Scenario
 from bidbrain.replay import pace
 from bidbrain.replay.pace import PastJobs
 from bidbrain.strategies.base import Decision, Situation, Strategy
@@ -17,7 +17,7 @@ from bidbrain.strategies.registry import USUAL_SHARE, lookahead_of, usual_price_
 from bidbrain.strategies.standard import Standard
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, Span
-from tests.bidbrain.backtest.test_run import HISTORIES, scenario
+from tests.bidbrain.lab.backtest.test_run import HISTORIES, scenario
 
 ZONE = "us-east-1a"
 BASELINE_USD = 4 * 1000 / NANOS_PER_DOLLAR

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from bench.deadline_prior import counted, fit_rates, likelihood
 from bidbrain.arrays import Bools
-from bidbrain.backtest.deadline import ON_DEMAND, SPOT, WAIT, DeadlineState
+from bidbrain.lab.backtest.deadline import ON_DEMAND, SPOT, WAIT, DeadlineState
 from bidbrain.strategies.deadline import (
     HOPE_MARGIN,
     NET_DELAYS,
@@ -31,7 +31,7 @@ from bidbrain.strategies.deadline_spells import (
     outlook,
 )
 from pricing_data.units import DAY, HOUR, MINUTE
-from tests.bidbrain.backtest.batch_deadline import BatchDeadline
+from tests.bidbrain.lab.backtest.batch_deadline import BatchDeadline
 
 availability = st.lists(st.tuples(st.booleans(), st.integers(1, 40)), min_size=1, max_size=12).map(
     lambda spells: np.repeat([up for up, _ in spells], [length for _, length in spells])

@@ -21,7 +21,7 @@ from bidbrain.strategies.proteus import LOWEST_DELTA, RENEW_BEFORE, JobCosts
 from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
-from tests.bidbrain.backtest.worlds import job, offer, restless
+from tests.bidbrain.lab.backtest.worlds import job, offer, restless
 from tests.pricing_data.histories import START, market, series
 
 PRICE = 20_000_000

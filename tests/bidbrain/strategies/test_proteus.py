@@ -19,7 +19,7 @@ from bidbrain.strategies.proteus import (
 )
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
-from tests.bidbrain.backtest.worlds import BASELINE, offer, restless
+from tests.bidbrain.lab.backtest.worlds import BASELINE, offer, restless
 from tests.pricing_data.histories import START, market
 
 PRICE = 20_000_000

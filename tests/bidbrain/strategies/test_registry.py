@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bidbrain.backtest.run import inputs_of
+from bidbrain.lab.backtest.run import inputs_of
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, NEEDS_ARGUMENT, known
 from bidbrain.strategies.registry import BadStrategy, set_up
-from tests.bidbrain.backtest.test_run import scenario
+from tests.bidbrain.lab.backtest.test_run import scenario
 
 ARGUMENTS = {"fixed-bid": "0.0001", "price-capacity": "3", "lookahead": "12.5"}
 INPUTS = inputs_of(scenario(), "us-east-1a")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.eviction.calibration import Calibration, Skill
+from bidbrain.lab.calibration import Calibration, Skill
 from pricing_data.list_prices import EgressPrice
 from pricing_data.query import QueryResult
 from spotctl.cli.session import Session

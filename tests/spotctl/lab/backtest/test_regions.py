@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from bench.regions import published_windows
-from bidbrain.backtest.regions.policies import NAMES, played
-from tests.bidbrain.backtest.regions.worlds import ZONES, flapping
+from bidbrain.lab.regions.policies import NAMES, played
+from tests.bidbrain.lab.regions.worlds import ZONES, flapping
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 

@@ -9,7 +9,7 @@ import pytest
 
 from pricing_data.export import export
 from pricing_data.store.table import PriceTable
-from tests.bidbrain.backtest.worlds import restless
+from tests.bidbrain.lab.backtest.worlds import restless
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 

@@ -1,0 +1,276 @@
+"""Results of a backtest: one row per job, summaries per strategy and job length, and how robust a comparison is.
+
+A comparison is repeated in other windows of the history, and with other overheads. A variant is the scenario with one
+change. In each variant all strategies get the same jobs at the same prices, so they are compared job by job; jobs of
+the same days share their market and are resampled together (block bootstrap).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.arrays import Floats
+from bidbrain.lab.backtest.scenario import BadScenario, Scenario
+from pricing_data.series import Ints
+from pricing_data.units import DAY, HOUR, Span, format_time
+
+BOUND = "bound"
+"""Name of the clairvoyant lower bound, which scenarios list among the strategies: see `backtest.bound`."""
+
+SLOWEST_RATIO = 1.0
+"""The default strategy must not take longer than the on-demand baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """One job under one strategy: amounts in dollars, and machine-hours on demand, paid on spot, and free on spot.
+
+    `scheme` is the strategy's name. `cost` and `refunds` go up to the limit if the job was not finished by then. `note`
+    is what a reader must know about how the strategy was set up.
+    """
+
+    scheme: str
+    zone: str
+    hours: float
+    start: int
+    end: int | None
+    cost: float
+    refunds: float
+    on_demand_cost: float
+    evictions: int
+    on_demand_hours: float
+    spot_hours: float
+    free_hours: float
+    runtime_hours: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestSummary:
+    """A strategy over all jobs of one length: costs as percent of on-demand, run time as a share of the baseline's."""
+
+    scheme: str
+    """Name of the strategy."""
+    hours: float
+    """Length of the jobs on the baseline's machines."""
+    jobs: int
+    """Number of jobs."""
+    cost_pct: float
+    """Mean cost in percent of on-demand."""
+    cost_p50: float
+    """Median of that cost."""
+    cost_p95: float
+    """95th percentile of that cost."""
+    runtime_ratio: float
+    """Mean run time as a share of the baseline's."""
+    evictions_per_job: float
+    """Mean number of evictions."""
+    free_pct: float
+    """Percentage of machine-hours that were refunded or not billed."""
+    unfinished: int
+    """Number of these that did not finish; the other figures leave them out."""
+    on_demand_hours: float
+    """Mean machine-hours on demand."""
+    spot_hours: float
+    """Mean machine-hours on spot that were paid."""
+    free_hours: float
+    """Mean machine-hours that were not paid."""
+
+
+def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
+    """One summary per strategy and length, in order of first appearance."""
+    groups: dict[tuple[str, float], list[JobResult]] = {}
+    for result in results:
+        groups.setdefault((result.scheme, result.hours), []).append(result)
+    return [_summary(name, hours, rows) for (name, hours), rows in groups.items()]
+
+
+def notes(results: Iterable[JobResult]) -> list[str]:
+    """The notes on strategies, once each."""
+    return list(dict.fromkeys(f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note))
+
+
+def _summary(name: str, hours: float, rows: list[JobResult]) -> BacktestSummary:
+    finished = [row for row in rows if row.end is not None]
+    shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+    machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
+    free = sum(row.free_hours for row in finished)
+    count = max(len(finished), 1)
+    return BacktestSummary(
+        scheme=name,
+        hours=hours,
+        jobs=len(rows),
+        cost_pct=float(shares.mean()),
+        cost_p50=float(np.quantile(shares, 0.5)),
+        cost_p95=float(np.quantile(shares, 0.95)),
+        runtime_ratio=float(np.mean([row.runtime_hours / hours for row in finished] or [np.nan])),
+        evictions_per_job=sum(row.evictions for row in finished) / count,
+        free_pct=100 * free / machine_hours if machine_hours else 0.0,
+        unfinished=len(rows) - len(finished),
+        on_demand_hours=sum(row.on_demand_hours for row in finished) / count,
+        spot_hours=sum(row.spot_hours for row in finished) / count,
+        free_hours=free / count,
+    )
+
+
+def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
+    """The strategy that qualifies as the default: least mean cost over all job lengths, finishing every job and, on
+    average, in no more than the baseline's time. None if no strategy qualifies."""
+    rows: dict[str, list[BacktestSummary]] = {}
+    for summary in summaries:
+        if summary.scheme != BOUND:
+            rows.setdefault(summary.scheme, []).append(summary)
+    fit = {
+        name: fmean(row.cost_pct for row in of_strategy)
+        for name, of_strategy in rows.items()
+        if not any(row.unfinished for row in of_strategy)
+        and fmean(row.runtime_ratio for row in of_strategy) <= SLOWEST_RATIO
+    }
+    return min(fit, key=lambda name: fit[name], default=None)
+
+
+OVERHEADS = {"lambda": "eviction", "startup": "startup", "sigma": "resize"}
+"""Overheads that can be varied: the pause after an eviction, start-up, and the pause at joins and returns."""
+
+_FEWEST_BLOCKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A scenario with one change, and the change's name."""
+
+    name: str
+    scenario: Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceInterval:
+    """A mean difference and its 95% interval; the ends are None where there are too few days to resample."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """A strategy minus another over the jobs that both finished: points of cost as percent of on-demand, and run time
+    as a share of the baseline's. `unpaired` counts the jobs that either left unfinished."""
+
+    variant: str
+    scheme: str
+    against: str
+    hours: float
+    jobs: int
+    unpaired: int
+    cost: ConfidenceInterval
+    runtime: ConfidenceInterval
+
+
+def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Variant]:
+    """The original scenario, other windows of its history, and the named overheads doubled and halved."""
+    unknown = [name for name in varied if name not in OVERHEADS]
+    if unknown:
+        raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
+    listed = [Variant("as it is", scenario), *_windows(scenario, cuts)]
+    now = scenario.overheads
+    for name, factor in product(varied, (0.5, 2.0)):
+        part = OVERHEADS[name]
+        overheads = replace(now, **{part: round(getattr(now, part) * factor)})
+        listed.append(Variant(f"{name} x {factor:g}", replace(scenario, overheads=overheads)))
+    return listed
+
+
+def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
+    """Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the first only for
+    training."""
+    begin, end = scenario.train.start, scenario.test.end
+    edges = [begin + (end - begin) * part // (cuts + 1) for part in range(cuts + 2)]
+    windows = []
+    for cut, after in pairwise(edges[1:]):
+        name = f"test {format_time(cut)[:10]} to {format_time(after)[:10]}"
+        try:
+            windows.append(Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after))))
+        except BadScenario as error:
+            raise BadScenario(f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs") from None
+    return windows
+
+
+def differences(
+    variant: str, results: Iterable[JobResult], against: str, rng: np.random.Generator
+) -> list[PairedDifference]:
+    """Every other strategy minus `against`, by job length."""
+    groups: dict[tuple[str, float], dict[tuple[str, int], JobResult]] = {}
+    for result in results:
+        groups.setdefault((result.scheme, result.hours), {})[result.zone, result.start] = result
+    theirs = {hours: jobs for (name, hours), jobs in groups.items() if name == against}
+    return [
+        _difference(variant, against, [(job, theirs[hours][key]) for key, job in jobs.items()], rng)
+        for (name, hours), jobs in groups.items()
+        if name != against
+    ]
+
+
+def _difference(
+    variant: str, against: str, pairs: Sequence[tuple[JobResult, JobResult]], rng: np.random.Generator
+) -> PairedDifference:
+    first, _ = pairs[0]
+    finished = [(mine, theirs) for mine, theirs in pairs if mine.end is not None and theirs.end is not None]
+    cost = [100 * (mine.cost / mine.on_demand_cost - theirs.cost / theirs.on_demand_cost) for mine, theirs in finished]
+    runtime = [(mine.runtime_hours - theirs.runtime_hours) / mine.hours for mine, theirs in finished]
+    blocks = blocks_of([mine.start for mine, _ in finished], first.hours)
+    return PairedDifference(
+        variant,
+        first.scheme,
+        against,
+        first.hours,
+        len(finished),
+        len(pairs) - len(finished),
+        mean_interval(np.array(cost), blocks, rng),
+        mean_interval(np.array(runtime), blocks, rng),
+    )
+
+
+def blocks_of(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
+    """The block of time that a job belongs to: whole days, at least twice as long as the job."""
+    days = max(1, int(np.ceil(2 * hours * HOUR / DAY)))
+    return np.array(starts, dtype=np.int64) // (days * DAY)
+
+
+def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> ConfidenceInterval:
+    """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
+    if not values.size:
+        return ConfidenceInterval(float("nan"), None, None)
+    _, which = np.unique(blocks, return_inverse=True)
+    count = int(which.max()) + 1
+    if count < _FEWEST_BLOCKS:
+        return ConfidenceInterval(float(values.mean()), None, None)
+    return ConfidenceInterval(
+        float(values.mean()), *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng))
+    )
+
+
+RESAMPLES = 2000
+_LEVELS = (0.025, 0.975)
+
+
+def drawn_blocks(blocks: int, rng: np.random.Generator) -> Ints:
+    """Resamples of the numbers 0 to `blocks` - 1, one per row; use the same draws to compare on the same blocks."""
+    drawn: Ints = rng.integers(0, blocks, (RESAMPLES, blocks))
+    return drawn
+
+
+def ratio_interval(
+    above: NDArray[np.float64], below: NDArray[np.float64], block: Ints, drawn: Ints
+) -> tuple[float, float]:
+    """The 95% percentile interval of sum(above) / sum(below), for observations in numbered blocks.
+
+    Leaves out resamples in which `below` sums to 0.
+    """
+    top, base = (np.bincount(block, values)[drawn].sum(axis=1) for values in (above, below))
+    low, high = np.quantile(top[base > 0] / base[base > 0], _LEVELS)
+    return float(low), float(high)

@@ -1,0 +1,184 @@
+"""Calibration of eviction estimates: walk-forward predictions of later starts, compared with two plain shares.
+
+At each origin the model is fitted to the history before it; the starts of the following horizon are then predicted and
+compared with their outcomes (Brier score: the mean squared difference). Starts of one day are correlated across all
+markets, so intervals come from resampling whole days, for both sides of a comparison alike (paired).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bidbrain.arrays import Bools, Floats
+from bidbrain.errors import TooLittleHistory
+from bidbrain.eviction.conditional import CrossingMethod, fit
+from bidbrain.eviction.crossing import Bid
+from bidbrain.eviction.panel import CrossingPanel
+from bidbrain.lab.backtest.results import drawn_blocks, ratio_interval
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import DAY, format_time
+
+_BINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPlan:
+    """The spans of a calibration, in microseconds: those learned from and predicted at each origin, and its step."""
+
+    window: int
+    history: int
+    horizon: int
+    step: int
+
+    def origins(self, markets: Sequence[tuple[PriceSeries, Bid]]) -> list[int]:
+        """Origins with the whole history before them and the whole horizon, with its outcomes, after them."""
+        first = min(series.first for series, _ in markets)
+        last = max(series.last for series, _ in markets)
+        origins = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
+        if not origins:
+            raise TooLittleHistory(
+                f"calibrate: {format_time(first)} to {format_time(last)} cannot hold {self.history / DAY:g} days of"
+                f" history and {self.horizon / DAY:g} days to predict; use shorter spans, or import a longer history"
+            )
+        return origins
+
+
+class Predicted(NamedTuple):
+    """Predicted starts: their times, the predictions of the model and of both plain shares, and the outcomes."""
+
+    times: Ints
+    model: Floats
+    own: Floats
+    pooled: Floats
+    crossed: Bools
+
+
+class Skill(NamedTuple):
+    """Relative improvement of a Brier score over a baseline's, with its 95% interval."""
+
+    skill: float
+    low: float
+    high: float
+
+
+class Bin(NamedTuple):
+    """Starts whose prediction is in a band: their number, mean prediction, and share of crossings."""
+
+    low: float
+    """Lower end of the band."""
+    high: float
+    """Upper end of the band."""
+    starts: int
+    """Number of windows with a prediction in the band."""
+    predicted: float
+    """Mean prediction."""
+    observed: float
+    """Share of these windows in which the price rose above the bid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Scores over all origins. `methods` counts the method that the model used, origin by origin."""
+
+    origins: int
+    starts: int
+    crossed: float
+    brier: float
+    brier_own: float
+    brier_pooled: float
+    against_own: Skill
+    against_pooled: Skill
+    methods: dict[CrossingMethod, int]
+    reliability: tuple[Bin, ...]
+
+    @property
+    def beats_both(self) -> bool:
+        """Whether the model beats both baselines: both intervals are above 0."""
+        return self.against_own.low > 0 and self.against_pooled.low > 0
+
+
+def calibrate(
+    markets: Sequence[tuple[PriceSeries, Bid]],
+    plan: CalibrationPlan,
+    rng: np.random.Generator,
+) -> Calibration:
+    """Scores predictions over all origins of a plan."""
+    methods: dict[CrossingMethod, int] = {"present": 0, "own share": 0, "pooled share": 0}
+    parts = []
+    for origin in plan.origins(markets):
+        for method, part in _predicted(markets, plan, origin, rng):
+            methods[method] += 1
+            parts.append(part)
+    if not parts:
+        raise TooLittleHistory("calibrate: no origin has a market with history before it and starts after it")
+    joined = Predicted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return score(joined, methods, len(parts), rng)
+
+
+def _predicted(
+    markets: Sequence[tuple[PriceSeries, Bid]],
+    plan: CalibrationPlan,
+    origin: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[CrossingMethod, Predicted]]:
+    """One origin's horizon, if any market spans it. Rows after the origin know their own past, but no outcome."""
+    begin, end = origin - plan.history, origin + plan.horizon + plan.window
+    spanning = [
+        (series.window(max(series.first, begin), min(series.last, end)), bid)
+        for series, bid in markets
+        if series.first + plan.window < origin < series.last - plan.window
+    ]
+    if not spanning:
+        return
+    panel = CrossingPanel(spanning, plan.window)
+    market, times = panel.starts_between(origin, origin + plan.horizon - 1)
+    if not times.size:
+        return
+    own, pooled = panel.shares(origin)
+    model = fit(panel, origin, rng)
+    rows = panel.rows(market, times)
+    everybody = np.full(len(rows), pooled)
+    yield model.method, Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed)
+
+
+def score(starts: Predicted, methods: dict[CrossingMethod, int], origins: int, rng: np.random.Generator) -> Calibration:
+    """Scores of predictions, with intervals over resampled days."""
+    model, own, pooled = ((side - starts.crossed) ** 2 for side in (starts.model, starts.own, starts.pooled))
+    _, day = np.unique(starts.times // DAY, return_inverse=True)
+    drawn = drawn_blocks(int(day.max()) + 1, rng)
+    return Calibration(
+        origins=origins,
+        starts=int(starts.times.size),
+        crossed=float(starts.crossed.mean()),
+        brier=float(model.mean()),
+        brier_own=float(own.mean()),
+        brier_pooled=float(pooled.mean()),
+        against_own=_skill(model, own, day, drawn),
+        against_pooled=_skill(model, pooled, day, drawn),
+        methods=methods,
+        reliability=tuple(_reliability(starts.model, starts.crossed)),
+    )
+
+
+def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
+    """1 - Brier / Brier of the baseline, and its percentile interval over resampled days."""
+    if not baseline.any():
+        # The baseline was never wrong, so there is nothing to improve.
+        return Skill(0.0, 0.0, 0.0)
+    low, high = ratio_interval(model, baseline, day, drawn)
+    return Skill(float(1 - model.sum() / baseline.sum()), 1 - high, 1 - low)
+
+
+def _reliability(predicted: Floats, crossed: Bools) -> Iterator[Bin]:
+    which = np.clip(np.searchsorted(_BINS, predicted, side="right") - 1, 0, len(_BINS) - 2)
+    for i in np.unique(which):
+        inside = which == i
+        yield Bin(
+            _BINS[i],
+            _BINS[i + 1],
+            int(inside.sum()),
+            float(predicted[inside].mean()),
+            float(crossed[inside].mean()),
+        )

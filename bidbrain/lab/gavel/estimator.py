@@ -1,0 +1,210 @@
+"""Estimates unmeasured throughputs from a few measured ones and from reference jobs (section 5.3.3 of the
+dissertation).
+
+A job's *fingerprint* is a row: its measured performance under many conditions (each worker type with each other job).
+Rows of jobs vary in few directions, so a row with gaps is completed by the low-rank model fitted to the reference rows
+(probabilistic PCA, Tipping and Bishop 1999): `x = mean + W z + noise`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidbrain.arrays import Bools, Floats
+from bidbrain.errors import BidBrainError
+from bidbrain.lab.gavel.workload import Throughputs
+
+_MAX_RANKS = 8
+_ROUNDS = 200
+_CONVERGED = 1e-7
+# Unexplained variance below this share counts as rounding; keeps the solves from being singular.
+_MIN_NOISE = 1e-9
+
+
+class BadFingerprint(BidBrainError):
+    """Throughputs from which nothing can be estimated."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LowRankModel:
+    """The low-rank model of some rows: their mean, the directions in which they differ (columns of W), the noise."""
+
+    mean: Floats
+    directions: Floats
+    noise: float
+
+    def completed(self, row: Floats) -> Floats:
+        """The row with its gaps (NaN) filled by their expectation given its other entries."""
+        known = ~np.isnan(row)
+        filled = row.copy()
+        filled[~known] = self.mean[~known]
+        if self.directions.shape[1] and known.any():
+            seen = self.directions[known]
+            precision = seen.T @ seen + self.noise * np.eye(seen.shape[1])
+            latent = np.linalg.solve(precision, seen.T @ (row[known] - self.mean[known]))
+            filled[~known] += self.directions[~known] @ latent
+        return filled
+
+
+def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
+    """A new job's row, completed from the references' rows, and the rank of the model; NaN marks unmeasured entries.
+
+    Measured entries stay unchanged. The rank is the one with the lowest error on the references themselves, each left
+    out in turn with the same gaps. Rank 0 is their mean. Estimates stay within the references' range in each column.
+    """
+    references = _checked(references, measured)
+    gaps = np.isnan(measured)
+    ranks = range(min(_MAX_RANKS, references.shape[0] - 2) + 1)
+    errors = _left_out_errors(references, ~gaps, ranks)
+    rank = int(errors.argmin())
+    values = _model(references, rank).completed(measured)
+    values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
+    return values, rank
+
+
+def filled(rows: Floats, rank: int) -> Floats:
+    """Rows with their gaps filled from each other, alternating between fitting the model and filling until it
+    converges."""
+    gaps = np.isnan(rows)
+    if not gaps.any():
+        return rows
+    if gaps.all(axis=0).any():
+        raise BadFingerprint(f"column {int(gaps.all(axis=0).argmax())}: no reference was measured there; leave it out")
+    current = np.where(gaps, np.nanmean(rows, axis=0), rows)
+    for _ in range(_ROUNDS):
+        model = _model(current, rank)
+        following = np.array([model.completed(row) for row in rows])
+        change = float(np.abs(following - current).max())
+        current = following
+        if change <= _CONVERGED * float(np.abs(current).max()):
+            break
+    return current
+
+
+def _checked(references: Floats, measured: Floats) -> Floats:
+    if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
+        raise BadFingerprint(
+            f"references of shape {references.shape} and a row of {measured.shape}: at least three references"
+            " with as many columns as the row are needed"
+        )
+    if np.isinf(references).any() or np.isinf(measured).any():
+        raise BadFingerprint("a throughput is infinite: use numbers, or NaN for unmeasured entries")
+    return filled(references, min(2, references.shape[0] - 2))
+
+
+def _model(rows: Floats, rank: int) -> LowRankModel:
+    """Maximum likelihood: the leading directions, and the mean of the other variances as noise."""
+    mean = rows.mean(axis=0)
+    return _truncated(mean, *_spectrum(rows - mean), rank)
+
+
+def _spectrum(centered: Floats) -> tuple[Floats, Floats]:
+    """Variances and directions (rows) of centered rows, the largest first."""
+    _, singular, directions = np.linalg.svd(centered, full_matrices=False)
+    return singular**2 / centered.shape[0], directions
+
+
+def _truncated(mean: Floats, variances: Floats, directions: Floats, rank: int) -> LowRankModel:
+    total = float(variances.sum())
+    noise = float(variances[rank:].sum()) / max(1, mean.size - rank)
+    noise = max(noise, _MIN_NOISE * total)
+    kept = np.sqrt(np.maximum(variances[:rank] - noise, 0.0))
+    return LowRankModel(mean, directions[:rank].T * kept, noise)
+
+
+def _left_out_errors(references: Floats, known: Bools, ranks: Sequence[int]) -> Floats:
+    """Root mean square error by rank on the gaps, with each reference in turn as the new job."""
+    squares = np.zeros(len(ranks))
+    for i, row in enumerate(references):
+        others = np.delete(references, i, axis=0)
+        mean = others.mean(axis=0)
+        spectrum = _spectrum(others - mean)
+        seen = np.where(known, row, np.nan)
+        for at, rank in enumerate(ranks):
+            guess = _truncated(mean, *spectrum, rank).completed(seen)
+            squares[at] += float(((guess - row)[~known] ** 2).sum())
+    gaps = max(1, int((~known).sum()) * references.shape[0])
+    return np.asarray(np.sqrt(squares / gaps), dtype=np.float64)
+
+
+def shares_of(alone: Floats, others_alone: Floats, together: Floats) -> Floats:
+    """A job's row from its pairs (other job, type, 2) with the references; NaN where nothing was measured.
+
+    First its own share of its throughput alone with each other job on each type, then the other job's share: 1 means
+    that the other job does not slow it down.
+    """
+    own = _ratio(together[:, :, 0], np.broadcast_to(alone, others_alone.shape))
+    other = _ratio(together[:, :, 1], others_alone)
+    return np.concatenate((own.ravel(), other.ravel()))
+
+
+def pairs_of_new(others: Floats, together: Floats, alone: Floats, measured: Floats) -> Floats:
+    """A new job's throughputs in pairs with every reference (other job, type, 2), from a few measured pairs.
+
+    The references were profiled alone (`others`: job, type) and `together` in pairs (job, other job, type, 2), in steps
+    per second. `measured` has that shape, with NaN for unmeasured pairs. The new job's throughputs alone help too,
+    because jobs with similar throughputs share alike. A job that cannot run alone on a type cannot run there in a pair.
+    """
+    shares = np.array([shares_of(others[i], others, together[i]) for i in range(len(others))])
+    # Throughputs alone are further columns: logarithms, each with the average weight of a share.
+    logs, weight = _logs(others), float(np.nanmean(np.nanstd(shares, axis=0)))
+    mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
+    scale = np.divide(weight, spread, out=np.zeros_like(spread), where=spread > 0)
+    row = np.concatenate((shares_of(alone, others, measured), (_logs(alone) - mean) * scale))
+    completed, _ = estimate(np.hstack((shares, (logs - mean) * scale)), row)
+    own, other = completed[: shares.shape[1]].reshape(2, *others.shape)
+    pairs = np.stack((own * alone, other * others), axis=-1)
+    return np.where(np.isnan(measured), pairs, measured)
+
+
+def _logs(throughputs: Floats) -> Floats:
+    """Logarithms; NaN where nothing was measured, or where a job cannot run."""
+    return np.log(throughputs, out=np.full(throughputs.shape, np.nan), where=throughputs > 0)
+
+
+def _ratio(together: Floats, alone: Floats) -> Floats:
+    """Shares; 0 where a job cannot run alone either, NaN where it was not measured."""
+    shares = np.divide(together, alone, out=np.zeros(together.shape), where=alone > 0)
+    return np.where(np.isnan(together) | np.isnan(alone), np.nan, shares)
+
+
+def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> Throughputs:
+    """The throughputs as a scheduler believes them that measures only `measured` pairs of each kind of job.
+
+    Each single-worker kind that runs on every type is new in turn: its pairs are estimated from the measured ones, with
+    the other kinds as references. A pair that neither side measured gets the mean of both estimates. Whether two jobs
+    fit on a worker together is known for all pairs.
+    """
+    single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
+    cells = np.ix_(single, single)
+    alone, truth = throughputs.alone[single], throughputs.together[cells]
+    seen = _measured_cells(truth.shape[:3], measured, seed)
+    estimates = truth.copy()
+    for new in range(len(single)):
+        kept = np.delete(np.arange(len(single)), new)
+        known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
+        estimates[new, kept] = pairs_of_new(alone[kept], truth[np.ix_(kept, kept)], alone[new], known)
+    either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
+    believed = throughputs.together.copy()
+    # The other side's estimate has the two jobs in the opposite order.
+    believed[cells] = np.where(either, truth, (estimates + estimates.swapaxes(0, 1)[..., ::-1]) / 2)
+    return replace(throughputs, together=believed)
+
+
+def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bools:
+    """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and jobs of one kind."""
+    kinds, _, types = shape
+    if kinds < 4 or not 0 < measured <= (kinds - 1) * types:
+        raise BadFingerprint(
+            f"{measured} measured pairs per kind of job: estimates need at least four kinds that run on every type, and"
+            f" from 1 to {max(kinds - 1, 0) * types} pairs of each"
+        )
+    seen = np.zeros(shape, dtype=np.bool_)
+    for new in range(kinds):
+        drawn = np.random.default_rng([seed, new]).choice((kinds - 1) * types, size=measured, replace=False)
+        others = np.zeros((kinds - 1) * types, dtype=np.bool_)
+        others[drawn] = True
+        seen[new, np.delete(np.arange(kinds), new)] = others.reshape(kinds - 1, types)
+        seen[new, new] = True
+    return seen

@@ -1,0 +1,92 @@
+"""The interface of a policy: problem in, allocation out."""
+
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from bidbrain.arrays import Floats
+from bidbrain.errors import BidBrainError
+from bidbrain.lab.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
+from bidbrain.lab.gavel.shares import effective_throughput, equal_throughput, nowhere, runnable, scale_of_rows
+
+Kept = TypeVar("Kept")
+
+
+class UnknownPolicy(BidBrainError):
+    """No policy has this name."""
+
+
+class Warm:
+    """State that a caller keeps between calls of one policy, so that the next, similar problem is solved faster.
+
+    The state changes how an optimum is found, never its value; among several optimal X another may be returned.
+    Use one `Warm` per policy and caller.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[type, object] = {}
+
+    def keep(self, make: type[Kept]) -> Kept:
+        """The stored object of this class, created on first use."""
+        kept = self._kept.get(make)
+        if not isinstance(kept, make):
+            kept = self._kept[make] = make()
+        return kept
+
+
+class Policy(Protocol):
+    """A way of dividing a cluster among jobs."""
+
+    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+        """The best shares of time under this policy, and the constraints that could not be kept."""
+
+
+def allocation(
+    problem: AllocationProblem,
+    shares: Floats,
+    objective: float,
+    infeasible: tuple[str, ...] = (),
+    notes: dict[str, float] | None = None,
+) -> ClusterAllocation:
+    """Builds an allocation from shares; names jobs that run nowhere."""
+    stuck = () if runnable(problem).any(axis=1).all() else nowhere(problem)
+    return ClusterAllocation(
+        shares, effective_throughput(problem, shares), objective, (*stuck, *infeasible), notes=notes or {}
+    )
+
+
+def with_least_throughput(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
+    """Builds an allocation whose objective is the least weighted normalized throughput, as in max-min fairness."""
+    equal = problem.jobs.weight * equal_throughput(problem)
+    runs = equal > 0
+    level = effective_throughput(problem, shares)[runs] / equal[runs] * problem.jobs.scale[runs]
+    return allocation(problem, shares, float(level.min()) if runs.any() else 0.0)
+
+
+def require_steps(problem: AllocationProblem, policy: str) -> None:
+    """Refuses a problem in which any job's remaining steps are unknown."""
+    unknown = np.flatnonzero(~np.isfinite(problem.jobs.steps))
+    if len(unknown):
+        name = problem.jobs.ids[unknown[0]]
+        raise BadProblem(f"job {name!r}: steps: missing: {policy} needs the remaining steps of every job")
+
+
+def require_prices(problem: AllocationProblem, policy: str) -> Floats:
+    """The prices of all types; refuses missing ones."""
+    price = problem.cluster.usd_per_hour
+    if price is None:
+        raise BadProblem(f"prices: missing: {policy} needs the price of every worker type")
+    free = np.flatnonzero(~(price > 0))
+    if len(free):
+        name = problem.cluster.types[free[0]]
+        raise BadProblem(f"prices.{name}: {price[free[0]]:g} is not a price: {policy} needs prices above 0")
+    return price
+
+
+def usd_per_hour(problem: AllocationProblem, shares: Floats) -> float | None:
+    """Cost per hour of the workers held under X; None without prices."""
+    if problem.cluster.usd_per_hour is None:
+        return None
+    held = (scale_of_rows(problem)[:, None] * shares).sum(axis=0)
+    used = held > 0
+    return float(np.dot(held[used], problem.cluster.usd_per_hour[used]))

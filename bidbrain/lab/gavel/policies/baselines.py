@@ -1,0 +1,163 @@
+"""Baselines: `isolated`, `proportional`, `random-packing`, and any policy that assumes that all workers are alike."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidbrain.arrays import Bools, Floats
+from bidbrain.lab.gavel.policies.base import Policy, Warm, allocation, with_least_throughput
+from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs, Pieces
+from bidbrain.lab.gavel.shares import equal_throughput, nowhere, performing, rows_of, runnable, runnable_pairs
+
+_ROUNDS = 64
+
+
+def isolated_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section 5.4.1).
+
+    The objective is the least normalized throughput, as in max-min fairness.
+    """
+    return _of_jobs(problem, isolated_shares(problem))
+
+
+def proportional_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """`proportional`: each job's time is spread over the types like the workers; worker-time is shared by weight.
+
+    The objective is the least normalized throughput, as in max-min fairness.
+    """
+    workers, jobs = problem.cluster.workers, problem.jobs
+    total = workers.sum()
+    if not total > 0:
+        return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
+    time = _filled(jobs.weight / jobs.scale, jobs.scale.astype(np.float64), total)
+    return _of_jobs(problem, time[:, None] * (workers / total) * runnable(problem))
+
+
+def isolated_shares(problem: AllocationProblem) -> Floats:
+    """X_isolated of the jobs: 1/n of each type's workers, divided by the workers that a job holds at once."""
+    jobs = problem.jobs
+    part = problem.cluster.workers / max(1, len(jobs.ids)) / jobs.scale[:, None] * runnable(problem)
+    return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)))
+
+
+def _of_jobs(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
+    every = np.zeros((rows_of(problem), shares.shape[1]))
+    every[: len(shares)] = shares
+    return with_least_throughput(problem, every)
+
+
+def _filled(rate: Floats, scale: Floats, total: float) -> Floats:
+    """min(1, level rate) for the level at which all workers are held, or all jobs run all the time."""
+    order = np.argsort(-rate, kind="stable")
+    # Jobs with the highest rates are full first: the workers they hold, and what the rest take per unit of level.
+    full = np.concatenate([[0.0], np.cumsum(scale[order])[:-1]])
+    rest = np.cumsum((scale * rate)[order][::-1])[::-1]
+    level = (total - full) / rest
+    enough = np.flatnonzero(level * rate[order] <= 1.0)
+    reached = level[enough[0]] if len(enough) else np.inf
+    return np.asarray(np.minimum(1.0, reached * rate))
+
+
+def random_packing_policy(problem: AllocationProblem, _warm: Warm | None = None, /, seed: int = 0) -> ClusterAllocation:
+    """The mean of many random rounds, drawn from the seed; it ignores speeds and waiting times.
+
+    In a round jobs come in random order. Each takes a random type that it fits on; if none is free, it joins a random
+    job that it can share workers with; if there is none, it waits.
+
+    The objective is the least weighted normalized throughput, as in max-min fairness.
+    """
+    rng = np.random.default_rng(seed)
+    shares = np.zeros((rows_of(problem), len(problem.cluster.types)))
+    round_ = _Round(problem)
+    for _ in range(_ROUNDS):
+        round_.draw(rng, shares)
+    return with_least_throughput(problem, shares / _ROUNDS)
+
+
+class _Round:
+    """The constants of all rounds: where jobs fit, and which jobs they can join."""
+
+    def __init__(self, problem: AllocationProblem) -> None:
+        self._jobs, self._workers = len(problem.jobs.ids), problem.cluster.workers
+        self._scale, self._can = problem.jobs.scale, runnable(problem)
+        self._partners: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        if problem.pairs is None:
+            return
+        members = problem.pairs.members.tolist()
+        for pair, kind in np.argwhere(performing(problem)).tolist():
+            for job, partner in (members[pair], members[pair][::-1]):
+                self._partners.setdefault((job, kind), []).append((partner, pair))
+
+    def draw(self, rng: np.random.Generator, shares: Floats) -> None:
+        """Adds one round to the shares."""
+        free, alone = self._workers.copy(), np.full(self._jobs, -1)
+        for m in rng.permutation(self._jobs).tolist():
+            fitting = np.flatnonzero(self._can[m] & (free >= self._scale[m]))
+            if len(fitting):
+                alone[m] = rng.choice(fitting)
+                free[alone[m]] -= self._scale[m]
+                continue
+            joins = [
+                (other, pair, kind)
+                for kind in range(len(free))
+                for other, pair in self._partners.get((m, kind), [])
+                if alone[other] == kind
+            ]
+            if joins:
+                other, pair, kind = joins[rng.integers(len(joins))]
+                alone[other] = -1
+                shares[self._jobs + pair, kind] += 1.0
+        placed = np.flatnonzero(alone >= 0)
+        shares[placed, alone[placed]] += 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Agnostic:
+    """A policy over one worker type, the mean of all; each job's time is then spread over the types like the workers.
+
+    Time on types that a job cannot run on is wasted: the baseline does not know better.
+    """
+
+    policy: Policy
+
+    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+        """The objective is the policy's belief; throughputs and costs are the true ones."""
+        workers = problem.cluster.workers
+        total = workers.sum()
+        part = workers / total if total > 0 else np.zeros(len(workers))
+        alike = _alike(problem, part)
+        believed = self.policy(alike, warm)
+        can = np.concatenate([runnable(problem), runnable_pairs(problem)])
+        stuck = nowhere(alike)
+        others = tuple(line for line in believed.infeasible if line not in stuck)
+        actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
+        hours = None if believed.hours is None else believed.hours * part * can
+        spread = None if believed.pieces is None else _spread(believed.pieces, part, can)
+        return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact)
+
+
+def _spread(pieces: Pieces, part: Floats, can: Bools) -> Pieces:
+    """Each piece on every type that its row can run on, for the type's part of the time."""
+    kinds = [
+        replace(pieces, type=0 * pieces.type + kind, share=pieces.share * share * can[pieces.row, kind])
+        for kind, share in enumerate(part)
+    ]
+    return Pieces.joined(kinds)
+
+
+def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
+    cluster, jobs, pairs = problem.cluster, problem.jobs, problem.pairs
+    # Without any workers nothing is bought, but the mean price must still be positive.
+    shared = part if part.any() else np.full(len(part), 1 / len(part))
+    price = None if cluster.usd_per_hour is None else np.array([cluster.usd_per_hour @ shared])
+    together = None
+    if pairs is not None:
+        usable = np.where(runnable_pairs(problem)[:, :, None], pairs.throughputs, 0.0)
+        together = Pairs(pairs.members, np.asarray(np.einsum("pji,j->pi", usable, part)[:, None]))
+    blind: ClusterJobs = replace(jobs, throughputs=equal_throughput(problem)[:, None])
+    return replace(
+        problem,
+        cluster=Cluster(("any",), np.array([cluster.workers.sum()]), price),
+        jobs=blind,
+        pairs=together,
+    )

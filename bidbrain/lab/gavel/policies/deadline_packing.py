@@ -1,0 +1,256 @@
+"""Which of many colliding deadlines to keep, and when and where each job runs.
+
+A program in which giving up a deadline has a price says which to give up, and what a second on each type is worth. Its
+columns are the seconds of each job on each type, and whether its deadline is given up. For each of some deadlines, the
+jobs that are due by then must not use more worker-seconds of a type than there are until then. That is what every plan
+fulfills, so the program's number of kept deadlines is a bound. Giving up one costs more than all work together.
+
+Jobs then take free workers one by one at these prices, by deadline, and last those that the program gives up, the
+cheapest first. Of the jobs that do not fit, some fit after a few others were taken out and put back. At last each job
+is put again where it costs the fewest dollars.
+"""
+
+import numpy as np
+
+from bidbrain.arrays import Floats, Ints
+from bidbrain.lab.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
+from bidbrain.lab.gavel.policies.sifting import Groups, LevelObjective, sift
+from bidbrain.lab.gavel.problem import Pieces
+
+# Deadlines whose workers are counted: evenly spread among all.
+_STAGES = 96
+# Bounds the intervals of a plan, and what is tried for jobs that do not fit.
+_INTERVALS, _TRIES, _TAKEN_OUT = 512, 2000, 12
+_LATE_TOLERANCE = 1e-9
+_NO_WORK, _ROUNDING = 1e-12, 1e-9
+
+
+def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats]:
+    """The program's optimum: the share of each deadline that is given up, and the price of a second of each job on each
+    type, in dollars over all work, with what the workers are worth to other jobs.
+
+    Each job must have enough time for its work on some type.
+    """
+    count, types = batch.alone.shape
+    ends = np.unique(np.quantile(batch.left, np.linspace(0, 1, _STAGES + 1)[1:], method="higher"))
+    stage, lengths = np.searchsorted(ends, batch.left), np.diff(ends, prepend=0.0)
+    usd = batch.scale[:, None] * batch.usd_per_second
+    all_work = np.where(np.isfinite(batch.alone), batch.alone * usd, 0.0).max(axis=1).sum()
+    # In units of the mean worker-seconds per job; giving up needs no workers.
+    unit = batch.workers.sum() * ends[-1] / count
+    workers = np.column_stack([lengths[:, None] * batch.workers / unit, np.full(len(ends), np.inf)])
+    own = usd * batch.left[:, None] / all_work
+    groups = Groups(
+        np.column_stack([batch.left[:, None] / batch.alone, np.ones(count)]),
+        batch.scale * batch.left / unit,
+        workers,
+        stage,
+        np.column_stack([own, np.ones(count)]),
+    )
+    nothing = np.zeros(count)
+    sifted = sift(groups, LevelObjective(np.ones(count), nothing, nothing, 0.0))
+    shared = groups.at_stages(sifted.prices)[:, :types] * groups.held[:, None]
+    return sifted.shares[:, -1], (own + shared) / batch.left[:, None]
+
+
+class FreeTime:
+    """Free workers of each type in each of some intervals (types by intervals).
+
+    A job whose deadline lies within an interval runs there evenly until then, and its workers count as used until the
+    end of the interval.
+    """
+
+    def __init__(self, batch: DeadlineBatch, ends: Floats) -> None:
+        self._batch, self.lengths = batch, np.diff(ends, prepend=0.0)
+        self.starts = ends - self.lengths
+        self.free = np.repeat(batch.workers[:, None], len(ends), axis=1)
+        self._rate = 1 / batch.alone
+        self._reaches: list[int] = np.searchsorted(self.starts, batch.left).tolist()
+
+    def spans(self, jobs: Ints) -> Floats:
+        """Seconds of each interval before the jobs' deadlines (jobs by intervals)."""
+        return np.clip(self._batch.left[jobs, None] - self.starts, 0.0, self.lengths)
+
+    def most_done(self, jobs: Ints) -> Floats:
+        """The share of each job's work that fits into the free workers, if only this job is added."""
+        batch, spans = self._batch, self.spans(jobs)
+        idle, done, order = np.ones(spans.shape), np.zeros(len(jobs)), np.argsort(batch.alone[jobs], axis=1)
+        for kind in order.T:
+            part = np.minimum(idle, self.free[kind] / batch.scale[jobs, None])
+            idle -= part
+            done += self._rate[jobs, kind] * (part * spans).sum(axis=1)
+        return done
+
+    def put(self, m: int, price: Floats) -> Floats | None:
+        """Seconds of a job (types by intervals) that do all its work where a second is cheap, as late as possible; None
+        if it does not fit. Those workers are no longer free."""
+        spans = self._spans(m)
+        job = _Fitting(self.free[:, : len(spans)] / self._batch.scale[m], spans, self._rate[m], price)
+        if not job.fits():
+            return None
+        self._use(m, job.part)
+        return job.part * spans
+
+    def take_out(self, m: int, seconds: Floats) -> None:
+        """Frees the workers of a job."""
+        self._use(m, -seconds / self._spans(m))
+
+    def _spans(self, m: int) -> Floats:
+        """Seconds of each interval before one job's deadline, up to its last interval."""
+        reaches = self._reaches[m]
+        spans = self.lengths[:reaches].copy()
+        spans[-1] = min(spans[-1], self._batch.left[m] - self.starts[reaches - 1])
+        return spans
+
+    def _use(self, m: int, part: Floats) -> None:
+        free = self.free[:, : part.shape[1]]
+        free -= self._batch.scale[m] * part
+        np.maximum(free, 0.0, out=free)
+
+
+class _Fitting:
+    """One job: `part` is its share of time on each type in each interval."""
+
+    def __init__(self, free: Floats, spans: Floats, rate: Floats, price: Floats) -> None:
+        self._free, self._spans, self._rate, self._price = free, spans, rate, price
+        self.part, self._left = np.zeros(free.shape), 1.0
+
+    def fits(self) -> bool:
+        """Fills idle time with the cheapest types, then moves to faster ones, the cheapest moves first."""
+        rate, price = self._rate, self._price
+        # Most jobs that do not fit would not even if they could use several types at the same time.
+        if float(rate @ np.minimum(self._free, 1.0) @ self._spans) < 1 - 2 * _ROUNDING:
+            return False
+        runs = [j for j in range(len(rate)) if rate[j] > 0]
+        idle = np.ones(len(self._spans))
+        for j in sorted(runs, key=lambda j: float(price[j] / rate[j])):
+            taken = self._taken(np.minimum(idle, self._free[j]), float(rate[j]))
+            self.part[j] += taken
+            idle -= taken
+            if self._left <= _NO_WORK:
+                return True
+        moves = [(slow, fast) for slow in runs for fast in runs if rate[fast] > rate[slow]]
+        moves.sort(key=lambda move: float((price[move[1]] - price[move[0]]) / (rate[move[1]] - rate[move[0]])))
+        for slow, fast in moves:
+            room = np.maximum(self._free[fast] - self.part[fast], 0.0)
+            taken = self._taken(np.minimum(self.part[slow], room), float(rate[fast] - rate[slow]))
+            self.part[slow] -= taken
+            self.part[fast] += taken
+            if self._left <= _NO_WORK:
+                return True
+        return self._left <= _ROUNDING
+
+    def _taken(self, most: Floats, gain: float) -> Floats:
+        """The part of `most` that the job still needs, the last intervals first."""
+        done = most * self._spans * gain
+        reached = done[::-1].cumsum()
+        if reached[-1] <= self._left:
+            self._left -= float(reached[-1])
+            return most
+        after = int(reached.searchsorted(self._left))
+        first, before = len(done) - 1 - after, reached[after - 1] if after else 0.0
+        part = np.zeros(len(done))
+        part[first + 1 :] = most[first + 1 :]
+        part[first] = most[first] * (self._left - before) / done[first]
+        self._left = 0.0
+        return part
+
+
+def packed(batch: DeadlineBatch, late: Floats, price: Floats) -> tuple[Ints, DeadlinePlan, Floats]:
+    """The kept jobs, their plan, and the share of each job's work that fits (1 for the kept)."""
+    packing = _Packing(batch, late, price)
+    packing.fill()
+    packing.exchange()
+    packing.cheapen()
+    kept = np.array(sorted(packing.seconds), dtype=np.int64)
+    done, out = np.ones(len(batch.left)), np.setdiff1d(np.arange(len(batch.left)), kept)
+    done[out] = packing.time.most_done(out)
+    return kept, packing.plan(kept), done
+
+
+class _Packing:
+    """Jobs with their seconds (types by intervals), and those that are out."""
+
+    def __init__(self, batch: DeadlineBatch, late: Floats, price: Floats) -> None:
+        self._batch, self._price, self._late = batch, price, late
+        possible = batch.left[late < 1 - _LATE_TOLERANCE]
+        ends = np.unique(np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher"))
+        self.time = FreeTime(batch, ends)
+        self.seconds: dict[int, Floats] = {}
+        self._out: list[int] = []
+
+    def fill(self) -> None:
+        """Puts the jobs that the program keeps, then the others if they fit."""
+        batch, cheapest = self._batch, (self._price * self._batch.alone).min(axis=1)
+        keeps = self._late < _LATE_TOLERANCE
+        for m in np.lexsort((np.where(keeps, batch.left, cheapest), self._late, ~keeps)).tolist():
+            if not self._put(m):
+                self._out.append(m)
+
+    def _put(self, m: int) -> bool:
+        seconds = self.time.put(m, self._price[m])
+        if seconds is not None:
+            self.seconds[m] = seconds
+        return seconds is not None
+
+    def exchange(self) -> None:
+        """Tries jobs that are out in place of a few others, which are put back: fewer must be out then, or others."""
+        rng, tries = np.random.default_rng(0), _TRIES if len(self._batch.left) <= _INTERVALS else 0
+        while tries > 0 and self._out and self.seconds:
+            out, there = np.array(self._out), np.array(list(self.seconds))
+            m = int(out[(self.time.most_done(out) * rng.uniform(0.7, 1, len(out))).argmax()])
+            far = np.abs(np.log(self._batch.left[there] / self._batch.left[m])) + rng.exponential(0.5, len(there))
+            tries -= _TAKEN_OUT
+            self._replace(m, there[np.argsort(far)[:_TAKEN_OUT]].tolist())
+
+    def _replace(self, m: int, others: list[int]) -> None:
+        """Puts a job before others, unless more than one of these would be out."""
+        free, before = self.time.free.copy(), {u: self.seconds.pop(u) for u in others}
+        for u, seconds in before.items():
+            self.time.take_out(u, seconds)
+        lost = [u for u in [m, *sorted(others, key=lambda u: float(self._batch.left[u]))] if not self._put(u)]
+        if m in lost or len(lost) > 1:
+            self.time.free = free
+            self.seconds.pop(m, None)
+            self.seconds |= before
+        else:
+            self._out = [u for u in self._out if u != m] + lost
+
+    def cheapen(self) -> None:
+        """Puts each job again where it costs the fewest dollars."""
+        for m in sorted(self.seconds, key=lambda m: float(self._batch.left[m])):
+            before = self.seconds[m]
+            free = self.time.free[:, : before.shape[1]]
+            there = free.copy()
+            self.time.take_out(m, before)
+            seconds = self.time.put(m, self._batch.usd_per_second)
+            if seconds is None or (seconds - before).sum(axis=1) @ self._batch.usd_per_second > 0:
+                free[...] = there
+            else:
+                self.seconds[m] = seconds
+
+    def plan(self, kept: Ints) -> DeadlinePlan:
+        """The plan of the kept jobs. Workers that are idle at first begin with the most urgent of later work."""
+        batch = self._batch
+        seconds = np.array([self.seconds[m].sum(axis=1) for m in kept.tolist()]).reshape(len(kept), -1)
+        opening = np.array([self.seconds[m][:, 0] for m in kept.tolist()]).reshape(len(kept), -1)
+        rates = opening / np.minimum(batch.left[kept, None], self.time.lengths[0])
+        free = batch.workers - batch.scale[kept] @ rates
+        for i in np.argsort(batch.left[kept], kind="stable").tolist():
+            for j in np.flatnonzero(seconds[i] > opening[i]).tolist():
+                more = min(1 - rates[i].sum(), free[j] / batch.scale[kept[i]])
+                if more > 0:
+                    rates[i, j] += more
+                    free[j] -= more * batch.scale[kept[i]]
+        usd = float((seconds * batch.scale[kept, None] * batch.usd_per_second).sum())
+        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept), exact=False)
+
+    def _pieces(self, kept: Ints) -> Pieces:
+        """Jobs run evenly in each interval until their deadlines."""
+        starts, lengths, parts = self.time.starts, self.time.lengths, []
+        for i, m in enumerate(kept.tolist()):
+            kind, interval = np.nonzero(self.seconds[m] > 0)
+            start, span = starts[interval], np.minimum(self._batch.left[m] - starts[interval], lengths[interval])
+            share = self.seconds[m][kind, interval] / span
+            parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
+        return Pieces.joined(parts)

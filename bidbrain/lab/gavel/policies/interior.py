@@ -1,0 +1,289 @@
+"""The max-min program by an interior-point method that uses its structure.
+
+Every job has one row for its time and one for its level, and all jobs together share a row for each type of workers. So
+a Newton step is a formula per job, and one small system over the types and the level. The solution is the center of all
+optimal X: jobs that are alike get the same, and capacity that no optimum needs is spread over those that can use it.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.lp import SolverFailed
+
+EXACT, ROUGH = 1e-10, 1e-4
+"""Gaps: where the optimum matters, and where shares to a ten-thousandth are enough."""
+
+_MAX_STEPS = 60
+# Rounding may keep a gap from closing further; a larger one than this, or than the one asked for, is refused.
+_NEAR_ENOUGH = 1e-7
+# `ndarray.sum` wraps this in a function of Python, which takes as long as the sum itself where jobs are few.
+_sum = np.add.reduce
+# A step goes this far to the boundary.
+_TO_BOUNDARY = 0.9995
+# The price of what cannot run or has no need: as good as none.
+_NO_PRICE = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class CenterProgram:
+    """Maximize z with every job's progress at least `need z`; progress on each type is over that on the fastest.
+
+    `can` says where a job can run, `held` how many workers it holds, `workers` how many there are of each type.
+    """
+
+    progress: Floats
+    can: Bools
+    need: Floats
+    held: Floats
+    workers: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Center:
+    """A z that is the largest up to the gap, X in the center of all optima, and the loss of z per unit of each job's
+    progress."""
+
+    z: float
+    shares: Floats
+    prices: Floats
+
+
+def center(program: CenterProgram, gap: float) -> Center:
+    """The center of the optima; prices prove that z could be larger by the gap at most, in relation to z.
+
+    Jobs without a need get what is left; at least one that can run needs something. SolverFailed: rounding kept the gap
+    from closing.
+    """
+    # So z is at most 1: no job does more than all of the time, and all together no more than there are workers.
+    unit = min(1 / program.need.max(), float(program.workers.sum() / (program.held @ program.need)))
+    point = _Point(program, program.need * unit)
+    for _ in range(_MAX_STEPS):
+        if point.gap() <= gap:
+            break
+        try:
+            point.advance()
+        except np.linalg.LinAlgError:
+            break
+    most = max(gap, _NEAR_ENOUGH)
+    if not point.gap() <= most:
+        raise SolverFailed(f"the largest level was not reached within {most:g}: check the spread of the input")
+    return Center(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
+
+
+def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: Floats) -> Floats:
+    """Gives free workers to jobs with idle time, the fastest there first, so that no worker is idle that any job could
+    use."""
+    shares = shares.copy()
+    for kind in np.argsort(-progress.sum(axis=0), kind="stable").tolist():
+        idle = np.maximum(1 - shares.sum(axis=1), 0.0)
+        order = np.argsort(-progress[:, kind], kind="stable")
+        wanted = (idle * held * (progress[:, kind] > 0))[order]
+        left = float(workers[kind] - held @ shares[:, kind]) - (np.cumsum(wanted) - wanted)
+        shares[order, kind] += np.clip(left, 0.0, wanted) / held[order]
+    return shares
+
+
+class _Point:
+    """A strictly feasible point of the program and of its dual: each entry of y times that of w tends to zero.
+
+    A job has a *column* for its share of each type, one for its idle time, and one for its progress above the level.
+    Entries of y are these (columns by jobs), the free workers of each type (as parts of all), and z. Those of w are
+    what a share loses, and the prices of time, of levels, of workers, and of z.
+    """
+
+    def __init__(self, program: CenterProgram, need: Floats) -> None:
+        can, workers = program.can.T, np.where(program.workers > 0, program.workers, 1.0)
+        self._types, self._jobs = can.shape
+        self._end = (self._types + 2) * self._jobs
+        self._need, self._needs = need, need > 0
+        # Which entries count: the others stay where they are.
+        self.counts = np.ones(self._end + self._types + 1)
+        self.of_jobs(self.counts)[: self._types], self.of_jobs(self.counts)[-1] = can, self._needs
+        self._part = can * program.held / workers[:, None]
+        self._progress = np.where(can & self._needs, program.progress.T, 0.0)
+        self._number = int(_sum(self.counts))
+        self.y, self.w = np.ones(len(self.counts)), np.full(len(self.counts), _NO_PRICE)
+        self._begin()
+        self._constants = _Constants(self._progress, self._part, need)
+
+    def _begin(self) -> None:
+        """Every job gets a little of each type, and every price is high enough."""
+        y, w, can, types = self.of_jobs(self.y), self.of_jobs(self.w), self._part > 0, self._types
+        even = can / np.maximum(_sum(can, 0), 1.0)
+        even *= 0.5 / np.maximum(_sum(self._part * even, 1), 1.0)[:, None]
+        reached = _sum(self._progress * even, 0)
+        z = 0.5 * float((reached[self._needs] / self._need[self._needs]).min())
+        y[:types], y[types] = np.where(can, even, 1.0), 1 - _sum(even, 0)
+        y[-1] = np.where(self._needs, reached - self._need * z, 1.0)
+        w[-1] = np.where(self._needs, 2.0 / _sum(self._need), _NO_PRICE)
+        worth = self._progress * w[-1]
+        w[types] = worth.max(axis=0) + 1.0 / self._jobs
+        w[:types] = np.where(can, w[types] + self._part / types - worth, _NO_PRICE)
+        self.y[self._end : -1], self.w[self._end : -1] = 1 - _sum(self._part * even, 1), 1.0 / types
+        self.y[-1], self.w[-1] = z, float(self._need @ w[-1]) - 1
+
+    def of_jobs(self, entries: Floats) -> Floats:
+        """The columns by jobs of a vector like y, as a view."""
+        return entries[: self._end].reshape(-1, self._jobs)
+
+    def shares(self) -> Floats:
+        return np.ascontiguousarray(self.of_jobs(self.y * self.counts)[: self._types].T)
+
+    def level_prices(self) -> Floats:
+        return np.asarray(self.of_jobs(self.w)[-1])
+
+    def gap(self) -> float:
+        """The most that z may still grow, relative to z."""
+        time, workers = self.of_jobs(self.w)[self._types], self.w[self._end : -1]
+        return float(_sum(time) + _sum(workers)) / float(self.y[-1]) - 1
+
+    def advance(self) -> None:
+        """One step: first straight toward the optimum, to see how far that leads, then corrected to stay central."""
+        y, w = self.y, self.w
+        newton = _Newton(self._constants, y, w, self.counts)
+        products = y * w
+        total = float(_sum(products))
+        # Straight ahead, each `dy / y + dw / w` is -1: the change of w need not be computed.
+        ahead = newton.ahead() / y
+        far, fall = 1 / max(-float(ahead.min()), 1.0), 1 / max(float(ahead.max()) + 1, 1.0)
+        gained = float(_sum(products * ahead))
+        # What would be left of the sum of products.
+        left = 1 - fall + (far - fall) * gained / total
+        q = total / self._number * left**3 / y + w * (ahead * ahead + ahead - 1)
+        q *= self.counts
+        dy, dw = newton.step(q)
+        self.y = y + _length(dy, y) * dy
+        self.w = w + _length(dw, w) * dw
+
+
+def _length(change: Floats, at: Floats) -> float:
+    """How much of a step keeps all entries positive, or nearly all of the way to where one ends."""
+    return _TO_BOUNDARY / max(-float((change / at).min()), _TO_BOUNDARY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the parts of a job's matrices are, for a number of columns.
+
+    `first` and `second` are the columns of all pairs. `without` has a row for each column, of ones for the pairs
+    without it, and a last row of ones. `entries` says which entry stands where in a matrix whose rows are the columns,
+    the price of time, and the price of progress: entries are those of pairs, then the diagonal, then the last two rows.
+    """
+
+    first: Ints
+    second: Ints
+    without: Floats
+    entries: Ints
+
+
+@cache
+def _places(columns: int) -> _Places:
+    first, second = np.triu_indices(columns, 1)
+    kinds, pairs = np.arange(columns), len(first)
+    apart = (kinds[:, None] != first) & (kinds[:, None] != second)
+    entries = np.empty((columns + 2, columns), dtype=np.int64)
+    entries[first, second] = entries[second, first] = np.arange(pairs)
+    entries[kinds, kinds] = pairs + kinds
+    entries[columns:] = pairs + columns + np.arange(2 * columns).reshape(2, columns)
+    return _Places(first, second, np.concatenate([apart, np.ones((1, pairs))], dtype=np.float64), entries)
+
+
+class _Constants:
+    """Numbers of the program that no step changes.
+
+    A column adds something to a job's time, and something to its progress beyond the level. `bracket` is the
+    determinant of these for any two columns. `squares` are those of pairs. `sums` is to be multiplied by the weights of
+    the columns and added up over them: it gives the entries of pairs and of the last two rows, and two more for the
+    answer to a higher level.
+    """
+
+    def __init__(self, progress: Floats, part: Floats, need: Floats) -> None:
+        (types, jobs), columns = progress.shape, len(progress) + 2
+        self.places, self.need, self.taken = _places(columns), need, -part[:, None]
+        first, second, pairs = self.places.first, self.places.second, len(self.places.first)
+        gain, time = np.zeros((columns, jobs)), np.ones((columns, jobs))
+        gain[:types], gain[-1], time[-1] = progress, -1.0, 0.0
+        bracket = time[:, None] * gain
+        bracket -= bracket.swapaxes(0, 1).copy()
+        self.squares = np.square(bracket.reshape(-1, jobs).take(first * columns + second, 0))
+        self.sums = np.empty((columns, pairs + 2 * columns + 2, jobs))
+        np.multiply(bracket.take(first, 1), -bracket.take(second, 1), out=self.sums[:, :pairs])
+        np.multiply(bracket, -gain[:, None], out=self.sums[:, pairs : pairs + columns])
+        np.multiply(bracket, time[:, None], out=self.sums[:, pairs + columns : -2])
+        np.multiply(time, gain, out=self.sums[:, -2])
+        np.negative(time, out=self.sums[:, -1])
+        # The rows of the whole program, workers and level, over the columns and prices of all jobs.
+        rows, kinds = np.zeros((types + 1, columns + 2, jobs)), np.arange(types)
+        rows[kinds, kinds], rows[-1, -1] = part, -need
+        self.rows = rows.reshape(types + 1, -1).T
+        # Jobs without a need have no level, and their last column no effect, but their system must not be singular.
+        self.idle = np.zeros((columns, jobs))
+        self.idle[-1] = need <= 0
+
+
+class _Newton:
+    """The linear system at a point; both steps from there share it.
+
+    A job's rows of `_move` say how its columns follow what each column gains; `_follow` how they follow the price of
+    each type of workers, and a higher level. These are minors of the job's own system, written as sums of products of
+    determinants: nearly all terms have one sign, so nothing cancels, however close to a corner the point is. There are
+    few array operations, because with a hundred jobs their number is what takes time.
+    """
+
+    def __init__(self, fixed: _Constants, y: Floats, w: Floats, counts: Floats) -> None:
+        (columns, jobs), places = fixed.idle.shape, fixed.places
+        pairs, end = len(places.first), fixed.idle.size
+        self._ratio = y / w
+        weight = (self._ratio[:end] * counts[:end]).reshape(columns, jobs)
+        weight += fixed.idle
+        both = weight.take(places.first, 0)
+        both *= weight.take(places.second, 0)
+        minors = places.without @ (both * fixed.squares)
+        inverse = 1.0 / minors[-1]
+        sums = _sum(fixed.sums * weight[:, None], 0)
+        sums *= inverse
+        entries = np.concatenate([sums[:pairs], minors[:-1], sums[pairs:-2]])
+        entries[:pairs] *= both
+        entries[pairs : pairs + columns] *= weight * inverse
+        entries[pairs + columns : -columns] *= weight
+        entries[-columns:] *= weight
+        self._move = entries.take(places.entries[:columns], 0)
+        self._follow, self._tail, self._solved = self._shared(fixed, entries, sums[-2:])
+
+    def _shared(self, fixed: _Constants, entries: Floats, answer: Floats) -> tuple[Floats, Floats, Floats]:
+        """How columns follow prices and level; the same for free workers and z; the inverse of the system of these."""
+        (columns, jobs), end = fixed.idle.shape, fixed.idle.size
+        types = columns - 2
+        follow = np.empty((types + 1, columns + 2, jobs))
+        np.multiply(entries.take(fixed.places.entries[:, :types].T, 0), fixed.taken, out=follow[:types])
+        np.multiply(entries[-columns:], fixed.need, out=follow[types, :columns])
+        np.multiply(answer, fixed.need, out=follow[types, columns:])
+        flat = follow.reshape(types + 1, -1)
+        tail = -self._ratio[end:]
+        system = flat @ fixed.rows
+        diagonal = system.ravel()[:: types + 2]
+        diagonal[:-1] += tail[:-1]
+        diagonal[-1] -= 1 / tail[-1]
+        tail[-1] = 1.0
+        return flat[:, :end], tail, np.linalg.inv(system).astype(np.float64, copy=False)
+
+    def ahead(self) -> Floats:
+        """The change of y in a step straight toward the optimum: there all prices only pay for the higher level."""
+        solved = self._solved[:, -1]
+        return np.concatenate([solved @ self._follow, self._tail * solved])
+
+    def step(self, q: Floats) -> tuple[Floats, Floats]:
+        """The changes of y and w for which each `w dy / y + dw` is `q`."""
+        end = self._follow.shape[1]
+        right = self._follow @ q[:end]
+        right += self._tail * q[end:]
+        solved = self._solved @ right
+        dy = np.empty(len(q))
+        own = np.einsum("kjm,jm->km", self._move, q[:end].reshape(self._move.shape[1:]))
+        np.add(own.ravel(), solved @ self._follow, out=dy[:end])
+        dy[end:] = self._tail * (solved - q[end:])
+        dy[-1] = solved[-1]
+        return dy, q - dy / self._ratio

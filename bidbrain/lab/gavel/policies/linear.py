@@ -1,0 +1,240 @@
+"""Policies that are one linear program over the columns of X, or one sum of worths.
+
+`max-throughput`, `fifo`, `shortest-job-first` (section 5.4.2), `min-cost` and `makespan-within-budget` (section 6.4).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidbrain.arrays import Floats, Ints
+from bidbrain.lab.gavel.policies.base import Warm, allocation, require_prices, require_steps
+from bidbrain.lab.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, Pieces
+from bidbrain.lab.gavel.shares import ShareColumns, best_throughput, effective_throughput, scale_of_rows
+from bidbrain.lp import INF, CannotHold, ConstraintRows, GrowingSolver, LinearProgram, Solver, at_least, at_most
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """X of the largest sum of worths, and that sum."""
+
+    shares: Floats
+    value: float
+
+
+def most_worth(columns: ShareColumns, worth: Floats, at_least: Floats | None = None) -> Worth:
+    """The valid X of the greatest worth, among those that give each column at least `at_least`."""
+    count = columns.count
+    if not count:
+        return Worth(columns.matrix(np.zeros(0)), 0.0)
+    lower = np.zeros(count) if at_least is None else at_least
+    program = LinearProgram(worth, lower, np.full(count, INF), columns.limits())
+    solution = GrowingSolver(program, np.arange(columns.alone)).optimum()
+    return Worth(columns.matrix(solution.x), solution.value)
+
+
+def normalized_worth(columns: ShareColumns, *, price: Floats | None = None, weight: Floats | None = None) -> Floats:
+    """Throughput over the job's fastest, so that jobs with short steps do not dominate, times a weight.
+
+    With prices of types it is throughput per price, over its maximum.
+    """
+    problem = columns.problem
+    price = np.ones(len(problem.cluster.types)) if price is None else price
+    job, column, throughput = columns.progress
+    best = columns.best(price)
+    worth = throughput / price[columns.type[column]] / best[job]
+    if weight is not None:
+        worth = worth * weight[job]
+    return np.bincount(column, worth, columns.count).astype(np.float64)
+
+
+def max_throughput_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """`max-throughput`: maximizes sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1).
+
+    The objective is the sum of normalized throughputs. Weights are ignored.
+    """
+    columns = ShareColumns.of(problem)
+    best = most_worth(columns, normalized_worth(columns))
+    return allocation(problem, best.shares, best.value)
+
+
+def fifo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """Maximizes sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival.
+
+    This is the paper's objective, not a queue: several later jobs together may outweigh an earlier one that holds many
+    workers, and displace it.
+
+    Jobs that arrive together keep the order in which they are given.
+    """
+    columns = ShareColumns.of(problem)
+    best = most_worth(columns, normalized_worth(columns, weight=_precedence(problem.jobs.arrival)))
+    return allocation(problem, best.shares, best.value)
+
+
+def shortest_job_first_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """Minimizes min_m steps_m / throughput(m, X): the job that can finish first gets its fastest type.
+
+    The paper's objective does not rank the others; they follow as in `fifo`, by their shortest duration.
+
+    The objective is the duration of the shortest job in seconds.
+    """
+    require_steps(problem, "shortest-job-first")
+    best = best_throughput(problem)
+    duration = np.full(len(best), np.inf)
+    np.divide(problem.jobs.steps, best, out=duration, where=best > 0)
+    if not np.isfinite(duration).any():
+        return allocation(problem, ShareColumns.of(problem).matrix(np.zeros(0)), 0.0)
+    first = int(np.argmin(duration))
+    columns = ShareColumns.of(problem)
+    fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
+    # Running the first job at once and all of the time outweighs all others together.
+    weight = _precedence(duration)
+    worth = normalized_worth(columns, weight=weight)
+    given = np.zeros(columns.count)
+    given[np.flatnonzero(fastest)[:1]] = 1.0
+    ordered = most_worth(columns, worth, at_least=given)
+    return allocation(problem, ordered.shares, float(duration[first]))
+
+
+def _precedence(key: Floats) -> Floats:
+    """M for the job with the smallest key, 1 for that with the largest."""
+    weight = np.empty(len(key))
+    weight[np.argsort(key, kind="stable")] = np.arange(len(key), 0, -1)
+    return weight
+
+
+def min_cost_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """Maximizes sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
+
+    The paper's objective, the sum of throughput over cost, is reported as a note: any X that gives each job a little of
+    its cheapest type would maximize it.
+
+    The objective is the sum that is maximized; a note has the paper's, in steps per dollar.
+    """
+    price = require_prices(problem, "min-cost")
+    columns = ShareColumns.of(problem)
+    best = most_worth(columns, normalized_worth(columns, price=price))
+    hourly = (scale_of_rows(problem)[:, None] * best.shares) @ price
+    each = hourly[: len(problem.jobs.ids)].copy()
+    if problem.pairs is not None:
+        # The two jobs of a pair split its cost equally.
+        np.add.at(each, problem.pairs.members, hourly[len(each) :, None] / 2)
+    throughput = effective_throughput(problem, best.shares) * 3600
+    per_dollar = float(np.divide(throughput, each, out=np.zeros(len(each)), where=each > 0).sum())
+    return allocation(problem, best.shares, best.value, notes={"sum_of_steps_per_dollar": per_dollar})
+
+
+class BudgetTooLow(CannotHold):
+    """The budget cannot pay for all jobs, at any speed; `least_usd` would."""
+
+    def __init__(self, budget_usd: float, least_usd: float) -> None:
+        super().__init__(
+            f"budget_usd: {budget_usd:g} is too low: even without a time limit, all jobs cost"
+            f" at least {least_usd:.6g} dollars"
+        )
+        self.least_usd = least_usd
+
+
+@dataclass(frozen=True, slots=True)
+class _BudgetBatch:
+    """Data of the programs. A unit of a column is the time in which one of its jobs does all its work there.
+
+    So durations may differ by any number of decades: each row of work has entries of about 1. `work` are entries (job,
+    column, share of the job's work); `jobs` those with any entry, `longest` the duration of the longest of them on its
+    fastest type; `seconds` and `usd` the time and cost of a unit of a column.
+    """
+
+    columns: ShareColumns
+    jobs: Ints
+    longest: float
+    work: tuple[Ints, Ints, Floats]
+    seconds: Floats
+    usd: Floats
+
+    @classmethod
+    def of(cls, columns: ShareColumns, price: Floats) -> "_BudgetBatch":
+        steps, best = columns.problem.jobs.steps, best_throughput(columns.problem)
+        jobs = np.flatnonzero((steps > 0) & (best > 0))
+        longest = float((steps[jobs] / best[jobs]).max(initial=0.0))
+        job, column, throughput = columns.progress
+        row = np.full(len(steps), -1)
+        row[jobs] = np.arange(len(jobs))
+        counted = row[job] >= 0
+        row, column, pace = row[job[counted]], column[counted], throughput[counted] / steps[job[counted]]
+        seconds = np.full(columns.count, longest)
+        np.minimum.at(seconds, column, 1 / pace)
+        work = (row, column, pace * seconds[column])
+        return cls(columns, jobs, longest, work, seconds, columns.held * price[columns.type] * seconds / 3600)
+
+    def rows(self) -> ConstraintRows:
+        """All work is done."""
+        ids = self.columns.problem.jobs.ids
+        return at_least(lambda i: f"job {ids[self.jobs[i]]!r}: all its steps", *self.work, np.ones(len(self.jobs)))
+
+    def program(self, budget: float) -> LinearProgram:
+        """Columns are those of X, as time, and the makespan in units of the longest job."""
+        count = self.columns.count
+        money = at_most(
+            lambda _: f"budget_usd: {budget:g}",
+            np.zeros(count, dtype=np.int64),
+            np.arange(count),
+            self.usd / budget,
+            np.ones(1),
+        )
+        unit = np.append(self.seconds / self.longest, 1.0)
+        limits = []
+        for kind in self.columns.limits():
+            # Limits of time spent within a span whose length is the last column.
+            rows = len(kind.upper)
+            columns = np.concatenate([kind.columns, np.full(rows, count)])
+            limits.append(
+                replace(
+                    kind,
+                    rows=np.concatenate([kind.rows, np.arange(rows)]),
+                    columns=columns,
+                    values=np.concatenate([kind.values, -kind.upper]) * unit[columns],
+                    upper=np.zeros(rows),
+                )
+            )
+        gain = np.zeros(count + 1)
+        gain[-1] = -1.0
+        return LinearProgram(gain, np.zeros(count + 1), np.full(count + 1, INF), (self.rows(), *limits, money))
+
+    def least_usd(self) -> float:
+        """The cost of all work, if time does not matter."""
+        count = self.columns.count
+        gain = -self.usd / self.usd.max()
+        program = LinearProgram(gain, np.zeros(count), np.full(count, INF), (self.rows(),))
+        return -Solver(program).optimum().value * float(self.usd.max())
+
+
+def makespan_within_budget_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """Minimizes the makespan M of X with M sum_m cost(m, X) <= B.
+
+    The budget is not linear in X, and the paper bisects M; in hours H = M X this is one linear program with M among its
+    columns.
+
+    The objective is the makespan in seconds; the result includes hours and their cost.
+    """
+    require_steps(problem, "makespan-within-budget")
+    price = require_prices(problem, "makespan-within-budget")
+    if problem.budget_usd is None:
+        raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
+    batch = _BudgetBatch.of(ShareColumns.of(problem), price)
+    columns, nothing = batch.columns, np.zeros(batch.columns.count)
+    if not len(batch.jobs):
+        rest = allocation(problem, columns.matrix(nothing), 0.0)
+        return replace(rest, hours=columns.placed(nothing), cost_usd=0.0)
+    try:
+        x = Solver(batch.program(problem.budget_usd)).optimum().x
+    except CannotHold:
+        least = batch.least_usd()
+        if least <= problem.budget_usd:
+            raise
+        raise BudgetTooLow(problem.budget_usd, least) from None
+    seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
+    result = allocation(problem, columns.matrix(seconds / makespan), makespan)
+    every = np.full(columns.count, makespan)
+    fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
+    hours = columns.placed(seconds / 3600)
+    return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=fixed)

@@ -1,0 +1,172 @@
+"""`min-cost-slo`: the least cost that finishes every job by its deadline (section 6.4.3, as hours instead of rates)."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from bidbrain.arrays import Floats, Ints
+from bidbrain.lab.gavel.policies.base import Warm, allocation, require_prices, require_steps
+from bidbrain.lab.gavel.policies.deadline_packing import lateness, packed
+from bidbrain.lab.gavel.policies.deadline_plan import (
+    DeadlineBatch,
+    DeadlinePlan,
+    InfeasibleDeadlines,
+    NoExactPlan,
+    cheapest,
+)
+from bidbrain.lab.gavel.policies.linear import most_worth, normalized_worth
+from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
+from bidbrain.lab.gavel.shares import ShareColumns, rows_of, runnable
+
+# Counts as done: further from 1 than the solver's tolerance, but less than a step.
+_DONE = 1 - 1e-6
+# Up to this number of deadlines, those that do not fit are tried one by one with exact programs.
+_MAX_ONE_BY_ONE = 64
+# Limits of exact programs for more deadlines: columns, kept jobs, and how many jobs that did not fit are tried
+# again.
+_MAX_COLUMNS, _MAX_EXACT, _TRIED_AGAIN = 8_000, 128, 12
+
+
+def min_cost_slo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+    """Hours of each job on each type, of least cost, keeping every deadline that can be kept.
+
+    Jobs without an urgent deadline run where that is cheapest, on workers that the deadlines leave free. A deadline
+    that cannot be kept is reported with what it would take, and only that one is given up. Pairs are not used: they
+    affect rates, while deadlines are planned in hours.
+
+    The objective and `cost_usd` are dollars to the end of all work; X is the beginning of the plan.
+    """
+    require_steps(problem, "min-cost-slo")
+    batch = batch_of(problem)
+    soonest = batch.alone.min(axis=1, initial=np.inf)
+    runs = np.isfinite(soonest) & (problem.jobs.steps > 0)
+    late = runs & (batch.left < soonest * _DONE)
+    kept, plan, said = _kept(batch, np.flatnonzero(runs & np.isfinite(batch.left) & ~late))
+    said = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()] + said
+    seconds, fixed = np.zeros(batch.alone.shape), None
+    shares = np.zeros((rows_of(problem), len(batch.types)))
+    if plan is not None:
+        seconds[kept], shares[kept] = plan.seconds, plan.rates
+        fixed = replace(plan.pieces, row=kept[plan.pieces.row])
+    others = np.setdiff1d(np.flatnonzero(runs), kept)
+    kind = np.argmin(batch.alone[others] * batch.usd_per_second, axis=1)
+    seconds[others, kind] = batch.alone[others, kind]
+    shares[others] = _in_what_is_free(problem, shares, others)
+    usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
+    hours = np.zeros(shares.shape)
+    hours[: len(seconds)] = seconds / 3600
+    return replace(
+        allocation(problem, shares, usd, tuple(said)),
+        hours=hours,
+        cost_usd=usd,
+        pieces=fixed,
+        exact=plan is None or plan.exact,
+    )
+
+
+def batch_of(problem: AllocationProblem) -> DeadlineBatch:
+    """The jobs' times and the workers' prices."""
+    price = require_prices(problem, "min-cost-slo")
+    jobs, cluster = problem.jobs, problem.cluster
+    alone = np.full(jobs.throughputs.shape, np.inf)
+    np.divide(jobs.steps[:, None], jobs.throughputs, out=alone, where=runnable(problem))
+    left, scale = jobs.slo_seconds - jobs.elapsed_seconds, jobs.scale.astype(np.float64)
+    return DeadlineBatch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
+
+
+def _part(batch: DeadlineBatch, of: Ints) -> DeadlineBatch:
+    names = tuple(batch.names[m] for m in of.tolist())
+    return replace(batch, names=names, left=batch.left[of], alone=batch.alone[of], scale=batch.scale[of])
+
+
+def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
+    """The jobs whose deadlines are kept together, their plan, and what the others would take."""
+    if len(hurried) <= _MAX_ONE_BY_ONE:
+        return kept_one_by_one(batch, hurried)
+    part = _part(batch, hurried)
+    late, price = lateness(part)
+    if not (late > 0).any():
+        with suppress(NoExactPlan):
+            return hurried, cheapest(part, _MAX_COLUMNS), []
+    kept, plan, done = packed(part, late, price)
+    if len(kept) <= _MAX_EXACT:
+        with suppress(NoExactPlan):
+            plan = cheapest(_part(part, kept), _MAX_COLUMNS)
+            kept, plan = _with_more(part, kept, plan, done)
+    out = np.setdiff1d(np.arange(len(hurried)), kept)
+    said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
+    return hurried[kept], plan, said
+
+
+def _with_more(batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Floats) -> tuple[Ints, DeadlinePlan]:
+    """Tries again to place jobs that did not fit, closest misses first: an exact program may move the others."""
+    out = np.setdiff1d(np.arange(len(batch.left)), kept)
+    for m in out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN].tolist():
+        more = np.sort(np.append(kept, m))
+        with suppress(NoExactPlan):
+            kept, plan = more, cheapest(_part(batch, more), _MAX_COLUMNS)
+    return kept, plan
+
+
+def kept_one_by_one(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
+    """Exact: gives up no deadline that could be kept together with the others."""
+    plan, lacking = None, np.zeros(len(batch.left))
+    kept = hurried
+    while len(kept) and plan is None:
+        try:
+            plan = cheapest(_part(batch, kept))
+        except InfeasibleDeadlines as error:
+            # Where only rounding is missing, it is the job that lacks most.
+            short = error.done < max(_DONE, float(error.done.min()) * (1 + 1e-12))
+            lacking[kept[short]] = 1 - error.done[short]
+            kept = kept[~short]
+    given_up = np.setdiff1d(hurried, kept)
+    for m in given_up[np.argsort(lacking[given_up], kind="stable")].tolist() if len(given_up) > 1 else []:
+        # Several jobs were found short at once: without some of them, others may fit again.
+        more = np.sort(np.append(kept, m))
+        try:
+            kept, plan = more, cheapest(_part(batch, more))
+        except InfeasibleDeadlines:
+            continue
+    said = [_crowded_out(batch, m, 1 - lacking[m]) for m in np.setdiff1d(given_up, kept).tolist()]
+    return kept, plan, said
+
+
+def _late(problem: AllocationProblem, m: int, soonest: float) -> str:
+    jobs = problem.jobs
+    left, elapsed = jobs.slo_seconds[m] - jobs.elapsed_seconds[m], jobs.elapsed_seconds[m]
+    return (
+        f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, but alone on its fastest type it takes"
+        f" {soonest:.6g} s; set slo_seconds to at least {elapsed + soonest:.6g}"
+    )
+
+
+def _crowded_out(batch: DeadlineBatch, m: int, done: float) -> str:
+    fastest = int(np.argmin(batch.alone[m]))
+    lacking = (1 - done) * batch.alone[m, fastest]
+    return (
+        f"job {batch.names[m]!r}: its deadline cannot be kept together with the others: in the {batch.left[m]:g} s left"
+        f" only {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {batch.types[fastest]!r}: add workers,"
+        f" or give it {batch.left[m] + lacking:.6g} s or more"
+    )
+
+
+def _in_what_is_free(problem: AllocationProblem, shares: Floats, unhurried: Ints) -> Floats:
+    """X of the jobs without deadlines: where they are cheapest, on the workers that the others leave."""
+    jobs, cluster = problem.jobs, problem.cluster
+    used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)
+    free = Cluster(cluster.types, np.maximum(0.0, cluster.workers - used), cluster.usd_per_hour)
+    # What is free is time on workers, not workers: a job that needs more at once than are free gets them for less time.
+    given = ShareColumns.of(replace(problem, pairs=None))
+    mine = np.isin(given.row, unhurried)
+    rest = replace(
+        given,
+        problem=replace(given.problem, cluster=free),
+        row=given.row[mine],
+        type=given.type[mine],
+        held=given.held[mine],
+    )
+    price = require_prices(problem, "min-cost-slo")
+    worth = normalized_worth(given, price=price)[mine]
+    return most_worth(rest, worth).shares[unhurried]

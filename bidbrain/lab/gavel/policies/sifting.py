@@ -1,0 +1,373 @@
+"""Programs over many jobs that share few types of workers, solved for the few jobs that are undecided.
+
+At given prices of workers each group of identical jobs does best on one type, or on a mix of two that just reaches its
+level (idling may be one of them). At the optimal prices only about as many groups as there are types are indifferent
+between several mixes. So the program is solved for some undecided groups, with the others on the mix that is best at
+the current prices; groups whose mix is not the best at the new prices become undecided too, until there are none. Then
+the solution is optimal for the whole program, because its prices prove it.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.lp import (
+    AT_LOWER,
+    AT_UPPER,
+    BASIC,
+    INF,
+    CannotHold,
+    ConstraintRows,
+    LinearProgram,
+    SimplexBasis,
+    Solver,
+    at_most,
+)
+
+# Up to this number of groups, the program is solved as it is.
+_SOLVED_WHOLE, _SAMPLE_PER_STAGE = 64, 12
+# How many groups are undecided at first.
+_MIN_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
+# With prices of a similar program, the first sample is one group in this many.
+_SAMPLE_ONE_IN = 4
+# Relative loss of value above which a mix is not the best; less is rounding.
+_WORSE_BY = 1e-10
+# Relative difference of value below which mixes count as equally good.
+_EQUAL_VALUE, _EQUAL_LEVEL = 1e-7, 1e-9
+_SHARE_TOLERANCE = 1e-12
+_AT_LOWER_OR_BASIC = np.array([AT_LOWER, BASIC], dtype=object)
+_AT_UPPER_OR_BASIC = np.array([AT_UPPER, BASIC], dtype=object)
+_REACHABLE_PART = 1 - 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of identical jobs: progress on each type if they run there all the time (0 where they cannot run), and the
+    workers that a group holds if all its jobs do.
+
+    In a sequence of stages (rows of `workers`, by types), a group uses the workers of its own stage, and what earlier
+    stages leave. `cost` is what a group pays for all of the time on each type.
+    """
+
+    progress: Floats
+    held: Floats
+    workers: Floats
+    stage: Ints | None = None
+    cost: Floats | None = None
+
+    def part(self, of: Ints) -> "Groups":
+        share = self.held[of].sum() / self.held.sum()
+        stage = None if self.stage is None else self.stage[of]
+        cost = None if self.cost is None else self.cost[of]
+        return Groups(self.progress[of], self.held[of], self.workers * share, stage, cost)
+
+    def at_stages(self, values: Floats) -> Floats:
+        """Each group's row of values that are given by stage and type."""
+        return values if self.stage is None else values.reshape(-1, self.progress.shape[1])[self.stage]
+
+    def used(self, shares: Floats, of: Bools) -> Floats:
+        """The workers that some groups use, by stage and type."""
+        held = (self.held * of)[:, None] * shares
+        if self.stage is None:
+            return np.asarray(held.sum(axis=0))
+        used = np.zeros((len(self.workers), self.progress.shape[1]))
+        np.add.at(used, self.stage, held)
+        return used.ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class LevelObjective:
+    """Maximize `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
+
+    base: Floats
+    slope: Floats
+    gain: Floats
+    gain_z: float
+
+    def part(self, of: Ints) -> "LevelObjective":
+        """The objective of some of the groups, with their part of `gain_z`."""
+        share = self.slope[of].sum() / self.slope.sum() if self.gain_z else 1.0
+        return LevelObjective(self.base[of], self.slope[of], self.gain[of], self.gain_z * share)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceStart:
+    """Prices of workers, and z, at the optimum of a similar program; `close` if only few groups differ."""
+
+    prices: Floats
+    z: float
+    close: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """The optimum: z, the shares of the groups, the prices of workers, the loss per unit of each group's level, and
+    which groups have several best mixes."""
+
+    z: float
+    shares: Floats
+    prices: Floats
+    level_prices: Floats
+    tied: Bools
+
+    def start(self) -> PriceStart:
+        """Where a similar program may start."""
+        return PriceStart(self.prices, self.z)
+
+
+def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None) -> Sifted:
+    """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels."""
+    return _sift_from(groups, objective, _from_samples(groups, objective, start))
+
+
+def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> Sifted:
+    count, sieve = len(groups.held), _Sieve(groups, objective)
+    undecided = count
+    if count > _SOLVED_WHOLE:
+        # With stages, prices of a sample say less.
+        undecided = max(_MIN_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
+    while undecided < count:
+        try:
+            return sieve.solve(sieve.closest(undecided, start), start)
+        except CannotHold:
+            # There may be no solution with the others where they are, although the program has one.
+            undecided *= 4
+    return sieve.solve(np.arange(count), start)
+
+
+def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart | None) -> PriceStart:
+    """Prices that nearly hold, from samples of twice as many groups each time: a few, or none, if there is a start."""
+    count = len(groups.held)
+    if start is not None and start.close:
+        return start
+    few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
+    size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
+    start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
+    while size < count:
+        sample = np.linspace(0, count - 1, size).astype(np.int64)
+        some, part = groups.part(sample), objective.part(sample)
+        if size == few and not objective.gain_z and groups.stage is None:
+            part = replace(part, base=part.base * min(1.0, times_reached(some, part.base) * _REACHABLE_PART))
+        # A sample may lack workers for its levels, though the whole has enough: then its prices say nothing.
+        with suppress(CannotHold):
+            start = _sift_from(some, part, start).start()
+        size *= 2
+    return start
+
+
+def excess(groups: Groups, level: Floats, prices: Floats) -> float:
+    """The least cost of the workers for these levels at these prices, minus the price of all workers there are.
+
+    A positive excess proves that workers do not suffice.
+    """
+    nothing = 0.0 * level
+    return _Sieve(groups, LevelObjective(level, nothing, nothing, 0.0)).least_cost(prices) - float(
+        prices @ groups.workers
+    )
+
+
+def times_reached(groups: Groups, level: Floats) -> float:
+    """How many times their levels the groups can reach."""
+    if not level.any():
+        return np.inf
+    nothing = 0.0 * level
+    return sift(groups, LevelObjective(nothing, level, nothing, float(level.sum()))).z
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixes:
+    """A mix for each group: all time on `fast` if that equals `slow`, else just enough there to reach the level.
+
+    Type 0 is to idle, the others count from 1. The time on `fast` is `at_zero + per_z z`.
+    """
+
+    slow: Ints
+    fast: Ints
+    at_zero: Floats
+    per_z: Floats
+
+    def shares(self, types: int) -> tuple[Floats, Floats]:
+        """Shares of time (groups by types) at z = 0, and per unit of z."""
+        every = np.arange(len(self.slow))
+        at_zero, per_z = np.zeros((len(every), types + 1)), np.zeros((len(every), types + 1))
+        at_zero[every, self.slow] += 1 - self.at_zero
+        at_zero[every, self.fast] += self.at_zero
+        per_z[every, self.slow] -= self.per_z
+        per_z[every, self.fast] += self.per_z
+        return at_zero[:, 1:], per_z[:, 1:]
+
+
+class _Sieve:
+    """A program, and how far each group gets on each type; column 0 is to idle."""
+
+    def __init__(self, groups: Groups, objective: LevelObjective) -> None:
+        self._groups, self._objective = groups, objective
+        count, types = groups.progress.shape
+        self._every = np.arange(count)
+        self._reach = np.column_stack([np.zeros(count), groups.progress])
+        self._most = self._reach.max(axis=1, initial=0.0)
+        self._can = np.column_stack([np.ones(count, dtype=bool), groups.progress > 0])
+        # Without a gain, no group does more than its level asks for.
+        self._single = self._can & (objective.gain[:, None] > 0)
+        self._single[:, 0] = True
+        kinds = np.arange(types + 1)
+        self._low, self._high = np.nonzero(kinds[:, None] != kinds)
+        # Mixes of two come first: where one type is as good, they leave more to others.
+        self._slow, self._fast = np.concatenate([self._low, kinds]), np.concatenate([self._high, kinds])
+        self._width = self._reach[:, self._high] - self._reach[:, self._low]
+        self._usable = (self._width > 0) & self._can[:, self._low] & self._can[:, self._high]
+
+    def closest(self, count: int, start: PriceStart) -> Ints:
+        """The groups to which it matters least which mix they have, for the workers they hold."""
+        value = self._values(start)
+        two = np.partition(value, value.shape[1] - 2, axis=1)[:, -2:]
+        with np.errstate(invalid="ignore"):
+            lead = np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
+        return np.argsort(lead, kind="stable")[:count]
+
+    def solve(self, undecided: Ints, start: PriceStart) -> Sifted:
+        """The optimum, beginning with these undecided groups."""
+        decided = np.ones(len(self._every), dtype=bool)
+        decided[undecided] = False
+        mixes = self._best(start)
+        while True:
+            sifted = self._with(mixes, decided, start)
+            start = sifted.start()
+            wrong = decided & self._wrong(mixes, start)
+            if not wrong.any():
+                return sifted
+            decided &= ~wrong
+
+    def least_cost(self, prices: Floats) -> float:
+        """The cost of the cheapest mixes that reach the levels of `z = 0`."""
+        return -float(self._values(PriceStart(prices, 0.0)).max(axis=1).sum())
+
+    def _values(self, start: PriceStart) -> Floats:
+        """The value of each mix of two and each single type; minus infinity where it does not fit the level."""
+        level, points = self._levels(start.z)[:, None], self._points(start.prices)
+        low = self._reach[:, self._low]
+        fits = self._usable & (low < level) & (level <= self._reach[:, self._high])
+        part = np.divide(level - low, self._width, out=np.zeros(low.shape), where=fits)
+        value = points[:, self._low] + part * (points[:, self._high] - points[:, self._low])
+        alone = np.where(self._single & (level <= self._reach), points, -np.inf)
+        return np.hstack([np.where(fits, value, -np.inf), alone])
+
+    def _levels(self, z: float) -> Floats:
+        return np.asarray(np.minimum(self._objective.base + self._objective.slope * z, self._most))
+
+    def _points(self, prices: Floats) -> Floats:
+        """The value of all time on each type."""
+        groups = self._groups
+        values = self._objective.gain[:, None] * self._reach
+        values[:, 1:] -= groups.held[:, None] * groups.at_stages(prices)
+        if groups.cost is not None:
+            values[:, 1:] -= groups.cost
+        return np.asarray(values)
+
+    def _best(self, start: PriceStart) -> _Mixes:
+        option = self._values(start).argmax(axis=1)
+        slow, fast = self._slow[option], self._fast[option]
+        reach = self._reach[self._every, slow]
+        width = np.where(slow != fast, self._reach[self._every, fast] - reach, 1.0)
+        at_zero = np.where(slow != fast, (self._objective.base - reach) / width, 1.0)
+        return _Mixes(slow, fast, at_zero, np.where(slow != fast, self._objective.slope / width, 0.0))
+
+    def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
+        """The groups whose mix is not the best, or not possible."""
+        points, best = self._points(start.prices), self._values(start).max(axis=1)
+        part = mixes.at_zero + mixes.per_z * start.z
+        low, high = points[self._every, mixes.slow], points[self._every, mixes.fast]
+        now = low + part * (high - low)
+        short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (1 - _SHARE_TOLERANCE)
+        return np.asarray(
+            (best - now > _WORSE_BY * np.maximum(np.abs(best), np.abs(now)))
+            | (part < -_SHARE_TOLERANCE)
+            | (part > 1 + _SHARE_TOLERANCE)
+            | short
+        )
+
+    def _with(self, mixes: _Mixes, decided: Bools, start: PriceStart) -> Sifted:
+        """The optimum if the decided groups keep their mixes."""
+        types = self._groups.progress.shape[1]
+        at_zero, per_z = mixes.shares(types)
+        undecided = np.flatnonzero(~decided)
+        left = self._groups.workers.ravel() - self._groups.used(at_zero, decided)
+        solver = Solver(
+            self._program(undecided, left, self._groups.used(per_z, decided)),
+            _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices, types),
+            brief=True,
+        )
+        solution, cells = solver.optimum(), len(undecided) * types
+        z, prices = float(solution.x[cells]), np.abs(solution.prices[2 * len(undecided) :])
+        shares = at_zero + per_z * z
+        shares[undecided] = solution.x[:cells].reshape(-1, types)
+        points = self._points(prices)
+        drop = points[self._every, mixes.slow] - points[self._every, mixes.fast]
+        width = self._reach[self._every, mixes.fast] - self._reach[self._every, mixes.slow]
+        level_prices = np.divide(drop, width, out=np.zeros(len(drop)), where=width > 0)
+        level_prices[undecided] = np.abs(solution.prices[: len(undecided)])
+        return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(PriceStart(prices, z)))
+
+    def _tied(self, start: PriceStart) -> Bools:
+        """The groups that another mix suits as well as the best."""
+        value, level = self._values(start), self._levels(start.z)[:, None]
+        # A mix that needs all of the time on its fast type is no other than that type alone.
+        whole = (self._reach[:, self._fast] - level) <= _EQUAL_LEVEL * level
+        mix = np.where(whole, self._fast, self._slow) * self._reach.shape[1] + self._fast
+        best = value.argmax(axis=1)[:, None]
+        most = np.take_along_axis(value, best, axis=1)
+        good = value >= most - _EQUAL_VALUE * np.abs(most)
+        return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
+
+    def _program(self, of: Ints, left: Floats, per_z: Floats) -> LinearProgram:
+        """Columns are the undecided groups' shares, then z, then what each stage leaves to the next; rows their levels
+        and times, then the workers by stage and type."""
+        groups, objective = self._groups, self._objective
+        progress, types = groups.progress[of], groups.progress.shape[1]
+        cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
+        group, passed = cell // types, np.arange(len(left) - types)
+        level = ConstraintRows(
+            lambda g: f"group {of[g]} of jobs: its level",
+            np.concatenate([group, every]),
+            np.concatenate([cell, np.full(len(of), z)]),
+            np.concatenate([progress.ravel(), -objective.slope[of]]),
+            objective.base[of],
+            np.full(len(of), INF),
+        )
+        time = at_most(lambda g: f"group {of[g]} of jobs: its time", group, cell, np.ones(z), np.ones(len(of)))
+        stage = 0 if groups.stage is None else groups.stage[of[group]] * types
+        workers = at_most(
+            lambda j: f"type {j % types}: its workers",
+            np.concatenate([cell % types + stage, np.arange(len(left)), passed, passed + types]),
+            np.concatenate([cell, np.full(len(left), z), z + 1 + passed, z + 1 + passed]),
+            np.concatenate([np.repeat(groups.held[of], types), per_z, np.ones(len(passed)), -np.ones(len(passed))]),
+            left,
+        )
+        own = 0.0 if groups.cost is None else groups.cost[of]
+        rising = objective.slope > 0
+        room = (self._most - objective.base)[rising] / objective.slope[rising]
+        # There the first group reaches its most, running all the time.
+        most_z = max(0.0, float(room.min())) if rising.any() else 0.0
+        gain = np.concatenate(
+            [(progress * objective.gain[of][:, None] - own).ravel(), [objective.gain_z], 0.0 * passed]
+        )
+        upper = np.concatenate([np.where(progress > 0, INF, 0.0).ravel(), [most_z], np.full(len(passed), INF)])
+        return LinearProgram(gain, np.zeros(len(gain)), upper, (level, time, workers))
+
+
+def _basis(slow: Ints, fast: Ints, prices: Floats, types: int) -> SimplexBasis:
+    """The basis in which the groups have their mixes, and types with a price are used up."""
+    groups = len(slow)
+    basic = np.zeros((groups, types + 1), dtype=bool)
+    every = np.arange(groups)
+    basic[every, slow] = basic[every, fast] = True
+    # Status objects are picked by arrays, because there are many of them.
+    columns = _AT_LOWER_OR_BASIC[basic[:, 1:].ravel().astype(np.int64)].tolist()
+    # Above its level a group is bound by its time alone, on its level by both.
+    level = _AT_LOWER_OR_BASIC[(slow == fast).astype(np.int64)].tolist()
+    time = _AT_UPPER_OR_BASIC[basic[:, 0].astype(np.int64)].tolist()
+    workers = _AT_UPPER_OR_BASIC[(prices <= 0).astype(np.int64)].tolist()
+    passed = [AT_LOWER] * (len(prices) - types)
+    return SimplexBasis([*columns, BASIC, *passed], [*level, *time, *workers])

@@ -1,0 +1,179 @@
+"""Rounds and times: which jobs run in the next round (section 5.5, Algorithm 2), and when the pieces of a plan run.
+
+Pure functions of their arguments.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, Pieces
+from bidbrain.lab.gavel.shares import scale_of_rows
+
+# Of an hour; what is less is rounding.
+_NO_HOURS = 1e-9
+# Relative differences below which two times, or two shares, are the same.
+_SAME = 1e-9
+
+
+NO_JOB = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCandidates:
+    """Candidates for a round: rows of X (a job or a pair), each on one type.
+
+    `first` and `second` are the jobs of the row, the second `NO_JOB` if it runs alone; `scale` the workers it holds.
+    """
+
+    first: Ints
+    second: Ints
+    type: Ints
+    scale: Ints
+
+    def only(self, chosen: Ints | Bools) -> "RoundCandidates":
+        return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
+
+
+class RoundChoice:
+    """Chooses among the same candidates round by round.
+
+    Lists, because they are read one element at a time, and a simulation has thousands of rounds.
+    """
+
+    def __init__(self, candidates: RoundCandidates, workers: Floats) -> None:
+        self._workers, self._type = workers.tolist(), candidates.type.tolist()
+        self._first, self._second = candidates.first.tolist(), candidates.second.tolist()
+        self._scale = candidates.scale.tolist()
+        self._jobs = int(max(candidates.first.max(initial=0), candidates.second.max(initial=0))) + 1
+        self._all = np.arange(len(candidates.type))
+        self._of_type = [np.flatnonzero(candidates.type == kind) for kind in range(len(workers))]
+
+    def next(self, priority: Floats, order: Sequence[int] | None) -> Ints:
+        """The candidates that run in the next round, by descending priority; ties go to the earlier candidate.
+
+        Types choose in this order, one after the other; without an order, all candidates stand in one queue. Greedy, as
+        Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
+        """
+        first, second, scale = self._first, self._second, self._scale
+        # The last entry is that of `NO_JOB`.
+        free, busy = list(self._workers), [False] * (self._jobs + 1)
+        chosen: list[int] = []
+        queues = [self._all] if order is None else [self._of_type[kind] for kind in order]
+        for queue in queues:
+            for at in queue[(-priority[queue]).argsort(kind="stable")].tolist():
+                job, mate, kind = first[at], second[at], self._type[at]
+                if busy[job] or busy[mate] or scale[at] > free[kind]:
+                    continue
+                chosen.append(at)
+                busy[job] = busy[mate] = True
+                busy[NO_JOB] = False
+                free[kind] -= scale[at]
+                if order is not None and free[kind] <= 0:
+                    break
+        return np.array(chosen, dtype=np.int64)
+
+
+class PlannedPiece(NamedTuple):
+    """One piece of time."""
+
+    row: int
+    type: int
+    start: float
+    end: float
+    share: float
+
+
+def _parts(columns: Pieces) -> Iterator[PlannedPiece]:
+    """Pieces by row, type and start, without those of no length."""
+    order = np.lexsort((columns.start, columns.type, columns.row))
+    order = order[(columns.share * (columns.end - columns.start))[order] > _NO_HOURS * 3600]
+    return map(PlannedPiece, *(getattr(columns, name)[order].tolist() for name in PlannedPiece._fields))
+
+
+def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
+    """The pieces, those that follow each other without a change as one."""
+    ordered = iter(parts)
+    first = next(ordered, None)
+    if first is None:
+        return
+    row, kind, begun, until, held = first
+    for next_row, next_kind, start, end, share in ordered:
+        alike = next_row == row and next_kind == kind and abs(share - held) <= _SAME
+        if not (alike and abs(until - start) <= _SAME * end):
+            yield PlannedPiece(row, kind, begun, until, held)
+            row, kind, begun, held = next_row, next_kind, start, share
+        until = end
+    yield PlannedPiece(row, kind, begun, until, held)
+
+
+def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list[PlannedPiece]:
+    """The pieces of a plan by row, and of rows with hours but no fixed times: by arrival, as early as workers are free.
+
+    Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows leave.
+    """
+    table = [] if allocation.pieces is None else list(_joined(_parts(allocation.pieces)))
+    if allocation.hours is not None:
+        table += _in_free_time(problem, allocation.hours, table)
+    return sorted(table, key=lambda piece: (piece.row, piece.start))
+
+
+def _in_free_time(problem: AllocationProblem, hours: Floats, fixed: list[PlannedPiece]) -> Iterator[PlannedPiece]:
+    planned = {piece.row for piece in fixed}
+    scale = scale_of_rows(problem)
+    held = [
+        [(piece, float(scale[piece.row])) for piece in fixed if piece.type == kind] for kind in range(hours.shape[1])
+    ]
+    free = [_FreeWorkers(*pair) for pair in zip(problem.cluster.workers.tolist(), held, strict=True)]
+    others = [row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned]
+    arrival = problem.jobs.arrival
+    for row in sorted(others, key=lambda row: float(arrival[row]) if row < len(arrival) else np.inf):
+        begin = 0.0
+        for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
+            taken = free[kind].take(float(hours[row, kind]) * 3600, begin, float(scale[row]))
+            for piece in _joined(PlannedPiece(row, kind, *part) for part in taken):
+                yield piece
+                begin = piece.end
+
+
+class _FreeWorkers:
+    """Free workers of one type over time, constant between `times`; after the last, all are free."""
+
+    def __init__(self, workers: float, held: list[tuple[PlannedPiece, float]]) -> None:
+        edges = np.array([(time, sign) for piece, _ in held for time, sign in ((piece.start, 1), (piece.end, -1))])
+        used = np.repeat([scale * piece.share for piece, scale in held], 2)
+        times, places = np.unique(np.append(edges.reshape(-1, 2)[:, 0], 0.0), return_inverse=True)
+        changes = np.bincount(places[:-1], edges.reshape(-1, 2)[:, 1] * used, len(times))
+        self._times: list[float] = times.tolist()
+        self._free: list[float] = np.maximum(workers - np.cumsum(changes), 0.0).tolist()
+        self._first = 0
+        """Before this place no worker is free."""
+
+    def take(self, seconds: float, begin: float, scale: float) -> Iterator[tuple[float, float, float]]:
+        """The times, with shares, in which a row gets its seconds, from `begin` on."""
+        place = max(self._cut(begin), self._first)
+        while place < len(self._times) and seconds > _NO_HOURS * 3600:
+            share = min(1.0, self._free[place] / scale)
+            if share > _SAME:
+                start = self._times[place]
+                self._cut(start + seconds / share)
+                end = self._times[place + 1] if place + 1 < len(self._times) else start + seconds / share
+                self._free[place] = max(self._free[place] - scale * share, 0.0)
+                seconds -= share * (end - start)
+                yield start, end, share
+            place += 1
+        while self._first < len(self._free) - 1 and self._free[self._first] <= _SAME:
+            self._first += 1
+
+    def _cut(self, time: float) -> int:
+        """Makes this one of the times; returns its place."""
+        place = bisect_right(self._times, time) - 1
+        if self._times[place] == time:
+            return place
+        self._times.insert(place + 1, time)
+        self._free.insert(place + 1, self._free[place])
+        return place + 1

@@ -1,0 +1,379 @@
+"""Dispatchers choose what runs in the next round: from a policy's shares and the time received so far, first in first
+out, or within a budget.
+
+In the queue, as in the published simulator, jobs start in order and run to their end, or also move. Within a budget,
+each allocation may use the dollars that are not spent yet.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.lab.gavel.policies.base import Policy, Warm
+from bidbrain.lab.gavel.policies.baselines import Agnostic, isolated_policy, isolated_shares, proportional_policy
+from bidbrain.lab.gavel.policies.linear import BudgetTooLow
+from bidbrain.lab.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
+from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
+from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Sharing, Throughputs
+
+# Smaller shares are rounding errors of zero.
+_NO_SHARE = 1e-9
+# Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
+_MIN_RECEIVED = 1e-6
+_MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
+# The seed of the published simulator for the order of types.
+_ORDER_SEED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster at the start of a round: active jobs, their remaining steps, and whether jobs came or went."""
+
+    now: float
+    active: Ints
+    steps_left: Floats
+    changed: bool
+
+
+class Dispatcher(Protocol):
+    """A way of running a cluster."""
+
+    @property
+    def allocations(self) -> int:
+        """Number of allocations computed."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which the dispatcher may reallocate although no job came or went."""
+
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
+        """The candidates that run in the round that begins now, possibly none."""
+
+    def book_round(self, seconds: Floats, finished: Ints) -> None:
+        """Reports how long each candidate ran in the round that ended, and which jobs finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRules:
+    """How shares are used.
+
+    `beyond_shares`: remaining workers go to jobs that have no share of them, first to those owed most from earlier
+    allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations are recomputed although
+    no job came or went, for policies that plan ahead. `debt_rounds`: a debt of earlier allocations counts as far as it
+    exceeds this number of rounds; smaller ones only break ties.
+    """
+
+    beyond_shares: bool = True
+    periodic: bool = False
+    debt_rounds: float = 20
+
+
+class ByShares:
+    """Gavel's dispatcher: X by a policy, realized through priorities.
+
+    As in the published simulator, types choose one after the other, the fastest first; under policies that ignore
+    differences between types, they choose in random order.
+    """
+
+    def __init__(self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None) -> None:
+        workload, settings = scenario.workload, scenario.settings
+        self._scenario, self._policy, self._warm = scenario, policy, Warm()
+        self._rules = rules or DispatchRules()
+        self._rates, self._scale = workload.rates, workload.scale
+        self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
+        self._slo_seconds = workload.slo_factor * workload.alone_seconds()
+        self._owed = np.zeros(self._rates.shape)
+        self._order: list[int] = np.argsort(-_speed(workload), kind="stable").tolist()
+        blind = isinstance(policy, Agnostic) or policy in (isolated_policy, proportional_policy)
+        self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311 - the published order, no secret
+        # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of that.
+        self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
+        self._steps = workload.steps.copy()
+        self._begun = np.full(len(workload.names), NO_TYPE)
+        # One more entry, for `NO_JOB`, which is never gone.
+        self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
+        # Half a round, so that a share with nothing received yet does not have infinite priority.
+        self._head_start = settings.round_seconds / 2
+        nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+        among = RoundCandidates(nobody, nobody, nobody, nobody)
+        self._grant = _Grant.of(among, nothing, nothing, scenario.cluster.workers)
+        self._chosen = np.zeros(0, dtype=np.int64)
+        self._since, self._waits_from, self._stale = -np.inf, -np.inf, True
+        self.allocations = 0
+        again = max(settings.allocation_seconds, settings.round_seconds)
+        self.patience = again if self._rules.periodic else np.inf
+
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
+        """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
+        self._stale |= state.changed or self._rules.periodic
+        if not state.active.size:
+            return self._grant.candidates
+        if self._stale and state.now - self._waits_from >= self._scenario.settings.allocation_seconds:
+            self._allocate(state)
+        chosen = self._choose()
+        if self._stale and not len(chosen.first):
+            self._allocate(state)
+            chosen = self._choose()
+        return chosen
+
+    def book_round(self, seconds: Floats, finished: Ints) -> None:
+        """Books the time and removes finished jobs."""
+        self._grant.received[self._chosen] += seconds
+        if finished.size:
+            self._gone[finished] = True
+            among = self._grant.candidates
+            left = ~(self._gone[among.first] | self._gone[among.second])
+            self._grant = self._grant.only(left, self._scenario.cluster.workers)
+
+    def _choose(self) -> RoundCandidates:
+        grant: _Grant = self._grant
+        order: list[int] | None = self._order
+        if not self._rules.beyond_shares:
+            # A type that idles intentionally must not draw jobs away from those that they have more of their time on.
+            order = None
+        elif self._drawn is not None:
+            order = list(self._order)
+            self._drawn.shuffle(order)
+        self._chosen = grant.choice.next(grant.share / grant.received, order)
+        return grant.candidates.only(self._chosen)
+
+    def _allocate(self, state: ClusterState) -> None:
+        self._settle(state.now)
+        problem = self._problem(state)
+        shares = self._policy(problem, self._warm).shares
+        # As published, the first allocation is replaced as soon as a job comes or goes.
+        self._waits_from = state.now if self.allocations else -np.inf
+        self._since, self._stale = state.now, False
+        self.allocations += 1
+        # The types that jobs are given all of the time, and at what pace they would progress in isolation.
+        active, alone = state.active, shares[: len(state.active)]
+        self._begun[active] = np.where((alone == 1).any(axis=1), alone.argmax(axis=1), NO_TYPE)
+        self._pace[active] = (problem.jobs.throughputs * isolated_shares(problem)).sum(axis=1)
+        self._steps[active] = problem.jobs.steps
+        self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
+
+    def _settle(self, now: float) -> None:
+        """Books as owed what single jobs should have received under the ending allocation, and did not."""
+        elapsed = now - self._since if np.isfinite(self._since) else 0.0
+        grant = self._grant
+        alone = grant.candidates.second == NO_JOB
+        first, type_ = grant.candidates.first[alone], grant.candidates.type[alone]
+        self._owed[first, type_] += grant.share[alone] * elapsed - (grant.received[alone] - grant.start[alone])
+
+    def _problem(self, state: ClusterState) -> AllocationProblem:
+        active, workload = state.active, self._scenario.workload
+        elapsed = state.now - workload.arrival[active]
+        done, pace = self._steps[active] - state.steps_left[active], self._pace[active]
+        self._isolated[active] += np.divide(done, pace, out=np.zeros(len(active)), where=pace > 0)
+        jobs = ClusterJobs(
+            tuple(workload.names[m] for m in active.tolist()),
+            self._rates[active],
+            self._scale[active],
+            workload.weight[active],
+            state.steps_left[active],
+            elapsed,
+            self._slo_seconds[active] - self._margin(active, elapsed, state.steps_left[active]),
+            workload.arrival[active],
+            tuple(workload.owner[m] if workload.entities else None for m in active.tolist()),
+            self._isolated[active],
+            self._begun[active],
+        )
+        sharing = self._scenario.sharing
+        pairs = None
+        if sharing is not None:
+            believed = workload.throughputs if sharing.believed is None else sharing.believed
+            pairs = good_pairs(believed, workload.kind[active], sharing)
+        here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
+        entities = tuple(entity for entity in workload.entities if entity.name in here)
+        return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
+
+    def _margin(self, active: Ints, elapsed: Floats, steps_left: Floats) -> Floats:
+        """How much earlier than its deadline a job is planned to finish: rounds realize a plan up to two rounds late.
+
+        At most the job's own reserve, less a little, so that the deadline is not at the very edge.
+        """
+        in_hand = self._slo_seconds[active] - elapsed - steps_left / self._best[active]
+        most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
+        return np.asarray(np.clip(_RESERVE_USED * in_hand, 0.0, most))
+
+    def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":
+        """A candidate for each type on which a row of X can run; where priorities are equal, those owed most come
+        first."""
+        first, second = active, np.full(len(active), NO_JOB)
+        can_run = self._rates[active] > 0
+        if pairs is not None:
+            first = np.concatenate([first, active[pairs.members[:, 0]]])
+            second = np.concatenate([second, active[pairs.members[:, 1]]])
+            can_run = np.concatenate([can_run, (pairs.throughputs > 0).all(axis=2)])
+        scale = self._scale[first]
+        if not self._rules.beyond_shares:
+            can_run = can_run & (shares > 0)
+        row, type_ = np.nonzero(can_run & (scale[:, None] <= self._scenario.cluster.workers))
+        owed = np.where(second[row] == NO_JOB, self._owed[first[row], type_], 0.0)
+        order = np.argsort(-owed, kind="stable")
+        row, type_, owed = row[order], type_[order], owed[order]
+        # Allocations are short: without carrying large debts over, jobs with many workers and small shares would
+        # starve.
+        debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.settings.round_seconds, 0.0)
+        start = np.maximum(self._head_start - debt, _MIN_RECEIVED * self._head_start)
+        among = RoundCandidates(first[row], second[row], type_, scale[row])
+        return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)
+
+
+def good_pairs(throughputs: Throughputs, kind: Ints, sharing: Sharing) -> Pairs:
+    """For each job its best partners among those with which sharing gains enough."""
+    alone, together = throughputs.alone, throughputs.together
+    both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
+    divisor = np.where(alone > 0, alone, 1.0)
+    sums = together[..., 0] / divisor[:, None] + together[..., 1] / divisor[None, :]
+    gain = np.where(both, sums, 0.0).max(axis=2, initial=0.0)[np.ix_(kind, kind)]
+    np.fill_diagonal(gain, 0.0)
+    count = min(sharing.partners, max(len(kind) - 1, 0))
+    best = np.argsort(-gain, axis=1, kind="stable")[:, :count]
+    wanted = np.zeros(gain.shape, dtype=bool)
+    np.put_along_axis(wanted, best, True, axis=1)
+    first, second = np.nonzero(np.triu((wanted | wanted.T) & (gain > sharing.gain), k=1))
+    return Pairs(np.column_stack([first, second]), together[kind[first], kind[second]])
+
+
+def _speed(workload: ClusterWorkload) -> Floats:
+    """How fast each type is: its throughput over the fastest one, as a mean over the kinds of jobs that run there."""
+    alone = workload.throughputs.alone
+    best = alone.max(axis=1, keepdims=True)
+    relative = np.divide(alone, best, out=np.zeros(alone.shape), where=best > 0)
+    return np.asarray(relative.sum(axis=0) / np.maximum((alone > 0).sum(axis=0), 1))
+
+
+@dataclass(slots=True)
+class _Grant:
+    """An allocation in force: each candidate's share, and the seconds it received.
+
+    `start` is the time that it counted as having received when the allocation began.
+    """
+
+    candidates: RoundCandidates
+    share: Floats
+    start: Floats
+    received: Floats
+    choice: RoundChoice
+
+    @classmethod
+    def of(cls, candidates: RoundCandidates, share: Floats, start: Floats, workers: Floats) -> "_Grant":
+        """The state when an allocation begins."""
+        return cls(candidates, share, start, start.copy(), RoundChoice(candidates, workers))
+
+    def only(self, kept: Bools, workers: Floats) -> "_Grant":
+        """Without the other candidates."""
+        among = self.candidates.only(kept)
+        return _Grant(among, self.share[kept], self.start[kept], self.received[kept], RoundChoice(among, workers))
+
+
+# Margin on the least cost of the jobs, so that rounding does not make it insufficient.
+_MIN_COST_MARGIN = 1 + 1e-6
+_MIN_BUDGET = 1e-9
+
+
+class InOrder:
+    """A queue without preemption. The head takes its fastest type with room, or with `rng` a random one.
+
+    Starts are decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`. With
+    `moves` every decision is made for all jobs again (the published `fifo_perf`), so that earlier jobs move to faster
+    types that have become free.
+    """
+
+    def __init__(
+        self, scenario: ClusterSimulation, blind: np.random.Generator | None = None, *, moves: bool = False
+    ) -> None:
+        self._scenario, self._blind, self._moves = scenario, blind, moves
+        self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
+        self._type_of: dict[int, int] = {}
+        self._since, self._stale = -np.inf, True
+        self.allocations, self.patience = 0, np.inf
+
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
+        """All started jobs, after starting those that are next."""
+        self._stale |= state.changed
+        waited = state.now - self._since >= self._scenario.settings.allocation_seconds
+        if self._stale and (waited or not self._type_of):
+            # As published, the first decision is replaced as soon as a job comes or goes.
+            self._since, self._stale = state.now if self.allocations else -np.inf, False
+            self.allocations += 1
+            self._start(state.active)
+        jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
+        types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
+        return RoundCandidates(jobs, np.full(len(jobs), NO_JOB), types, self._scale[jobs])
+
+    def book_round(self, _seconds: Floats, finished: Ints) -> None:
+        """Finished jobs free their workers."""
+        for job in finished.tolist():
+            del self._type_of[job]
+
+    def _start(self, active: Ints) -> None:
+        if self._moves:
+            self._type_of.clear()
+        free = self._scenario.cluster.workers.copy()
+        for job, type_ in self._type_of.items():
+            free[type_] -= self._scale[job]
+        for job in active.tolist():
+            if job in self._type_of:
+                continue
+            fits = self._scale[job] <= free
+            if not fits.any():
+                return
+            room = np.flatnonzero((self._rates[job] > 0) & fits)
+            if not room.size:
+                continue
+            type_ = int(self._blind.choice(room) if self._blind else room[self._rates[job, room].argmax()])
+            self._type_of[job] = type_
+            free[type_] -= self._scale[job]
+
+
+class WithinBudget:
+    """Runs a cluster by `makespan-within-budget`; each allocation gets the remaining dollars.
+
+    A round may exceed its part of the plan, by less than the cost of one round of the whole cluster; that amount is
+    held back where possible. If later arrivals make the budget insufficient for all jobs, they run at their least cost.
+    A budget that is insufficient for the first jobs is refused.
+    """
+
+    def __init__(self, scenario: ClusterSimulation, policy: Policy, budget_usd: float) -> None:
+        self._policy, self._left = policy, budget_usd
+        price = scenario.cluster.usd_per_hour
+        self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
+        self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.settings.round_seconds
+        # Idle workers are intended by this policy, so they stay idle.
+        self._shares = ByShares(scenario, self._allocate, DispatchRules(beyond_shares=False))
+        self._running: RoundCandidates | None = None
+
+    @property
+    def allocations(self) -> int:
+        return self._shares.allocations
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which the dispatcher may reallocate although no job came or went."""
+        return self._shares.patience
+
+    def _allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+        """The policy's shares within the remaining budget, or at the least cost of all jobs."""
+        try:
+            return self._policy(replace(problem, budget_usd=max(self._left - self._kept, _MIN_BUDGET)), warm)
+        except BudgetTooLow as error:
+            usd = error.least_usd * _MIN_COST_MARGIN
+            if self._running is None and error.least_usd > self._left:
+                usd = self._left
+            return self._policy(replace(problem, budget_usd=max(usd, _MIN_BUDGET)), warm)
+
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
+        """The candidates that run in the round that begins now."""
+        self._running = self._shares.dispatch(state)
+        return self._running
+
+    def book_round(self, seconds: Floats, finished: Ints) -> None:
+        """Pays for the round."""
+        assert self._running is not None
+        self._left -= float((seconds * self._running.scale) @ self._usd_per_second[self._running.type])
+        self._shares.book_round(seconds, finished)

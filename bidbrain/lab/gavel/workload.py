@@ -1,0 +1,215 @@
+"""Simulated workloads: throughputs per kind of job, jobs that arrive over time, and the cluster that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from bidbrain.arrays import Floats, Ints
+from bidbrain.errors import BidBrainError
+from bidbrain.lab.gavel.problem import Cluster, Entity
+
+_MAX_ROUNDS = 10_000_000
+
+
+# Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator splits the
+# middle between two and four as two to three.
+SCALES = np.array([1, 2, 4, 8])
+SCALE_ODDS = np.array([0.7, 0.1, 0.15, 0.05])
+# A job takes 10^x minutes alone on the reference type, with x uniform in the first range or, less often, in the second.
+SHORT, LONG, SHORT_ODDS = (1.5, 3.0), (3.0, 4.0), 0.8
+
+
+class BadWorkload(BidBrainError):
+    """Jobs that cannot be simulated."""
+
+
+class JobKind(NamedTuple):
+    """Jobs with identical throughputs: the model they train, and the number of workers."""
+
+    name: str
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class Throughputs:
+    """Steps per second of each kind on each type: alone (kind, type), and of two sharing workers (kind, kind, type, 2).
+
+    Zero where a kind, or one of the two, cannot run.
+    """
+
+    types: tuple[str, ...]
+    kinds: tuple[JobKind, ...]
+    alone: Floats
+    together: Floats
+
+    def on(self, types: Sequence[str]) -> Throughputs:
+        """Restricts the table to these worker types, in this order."""
+        missing = [name for name in types if name not in self.types]
+        if missing:
+            raise BadWorkload(f"no throughput was measured on {missing[0]!r} (measured: {', '.join(self.types)})")
+        at = [self.types.index(name) for name in types]
+        return replace(self, types=tuple(types), alone=self.alone[:, at], together=self.together[:, :, at])
+
+    @property
+    def reference(self) -> int:
+        """The type on which durations are drawn: the one where kinds run at the largest share of their best, on
+        average."""
+        best = self.alone.max(axis=1, keepdims=True)
+        return int(np.divide(self.alone, best, out=np.zeros_like(self.alone), where=best > 0).mean(axis=0).argmax())
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWorkload:
+    """Jobs as columns, by arrival. The deadline is `slo_factor` times the job's duration alone on its fastest type.
+
+    `slo_factor` is infinite for a job without a deadline. `names` come from the trace, or are numbers. `weight` is a
+    job's priority, and `owner` the entity that each job belongs to; empty if there are no `entities`.
+    """
+
+    throughputs: Throughputs
+    names: tuple[str, ...]
+    kind: Ints
+    steps: Floats
+    arrival: Floats
+    weight: Floats
+    slo_factor: Floats
+    owner: tuple[str, ...] = ()
+    entities: tuple[Entity, ...] = ()
+
+    @property
+    def rates(self) -> Floats:
+        """Steps per second of each job, alone on each type."""
+        return self.throughputs.alone[self.kind]
+
+    @property
+    def scale(self) -> Ints:
+        """Number of workers that each job holds while it runs."""
+        return np.array([kind.scale for kind in self.throughputs.kinds], dtype=np.int64)[self.kind]
+
+    def alone_seconds(self) -> Floats:
+        """Duration of each job alone on its fastest type."""
+        best = self.rates.max(axis=1, initial=0.0)
+        return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
+
+    def with_entities(self, entities: Sequence[Entity], rng: np.random.Generator) -> ClusterWorkload:
+        """Gives each job an owner: its own if it has one, otherwise one of these entities at random.
+
+        Raises BadWorkload if a job belongs to an entity that is not among these.
+        """
+        names = [entity.name for entity in entities]
+        unknown = next((name for name in self.owner if name and name not in names), None)
+        if unknown is not None:
+            raise BadWorkload(f"entity {unknown!r} of the trace is not defined (defined: {', '.join(names)})")
+        drawn = rng.choice(np.array(names), len(self.names)).tolist()
+        owners = self.owner or ("",) * len(self.names)
+        owner = tuple(name or other for name, other in zip(owners, drawn, strict=True))
+        return replace(self, owner=owner, entities=tuple(entities))
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """How a cluster is run. Allocations are computed when jobs come or go, at most once in `allocation_seconds`.
+
+    Defaults are the published simulator's: rounds of six minutes, at least 1,920 s between allocations, free moves.
+    """
+
+    round_seconds: float = 360.0
+    allocation_seconds: float = 1920.0
+    checkpoint_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Which pairs may share workers: those that together do more than `gain` times the work of one alone.
+
+    Only the best `partners` of each job count: the rest rarely get time, and the number of pairs grows quadratically.
+    `believed` are the throughputs that the scheduler assumes for pairs; None means the true ones.
+    """
+
+    gain: float = 1.1
+    partners: int = 4
+    believed: Throughputs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSimulation:
+    """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy until then."""
+
+    workload: ClusterWorkload
+    cluster: Cluster
+    measured: range
+    settings: SimulationSettings = field(default_factory=SimulationSettings)
+    sharing: Sharing | None = None
+
+    def __post_init__(self) -> None:
+        jobs = len(self.workload.names)
+        if not self.measured or self.measured.start < 0 or self.measured.stop > jobs:
+            raise BadWorkload(
+                f"jobs {self.measured.start}:{self.measured.stop} are outside the workload of {jobs} jobs"
+            )
+        if self.workload.throughputs.types != self.cluster.types:
+            raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
+        # An implausible number of rounds: the input must be wrong.
+        rounds = self.workload.alone_seconds() / self.settings.round_seconds
+        endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MAX_ROUNDS))
+        if endless.size:
+            m = int(endless[0])
+            raise BadWorkload(
+                f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.settings.round_seconds:g} s where"
+                f" it is fastest, more than {_MAX_ROUNDS:,}; use fewer steps or longer rounds"
+            )
+        fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
+        stuck = np.flatnonzero(~fits.any(axis=1))
+        if stuck.size:
+            kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
+            raise BadWorkload(
+                f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
+                " more run on no type of this cluster; add workers to a type that they run on"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Random arrivals: the mean seconds between two (0: all at once), and whether some jobs are distributed."""
+
+    mean_seconds: float
+    multiple: bool = False
+
+
+def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int) -> ClusterWorkload:
+    """Jobs as published (section 5.7.1): uniform kinds, Poisson arrivals, steps from a duration on the reference type.
+
+    A longer workload with the same seed begins with the shorter one.
+    """
+    times, sizes, kinds, lengths = (np.random.default_rng([seed, stream]) for stream in range(4))
+    gaps = times.exponential(1.0, count) * arrivals.mean_seconds
+    drawn = np.searchsorted(np.cumsum(SCALE_ODDS)[:-1], sizes.random(count), side="right")
+    scale = SCALES[drawn] if arrivals.multiple else np.ones(count, dtype=np.int64)
+    kind = _kinds(throughputs, scale, kinds.random(count))
+    rate = throughputs.alone[kind, throughputs.reference]
+    uniform = lengths.random((count, 2))
+    low, high = np.where(uniform[:, :1] < SHORT_ODDS, SHORT, LONG).T
+    seconds = 60.0 * 10.0 ** (low + (high - low) * uniform[:, 1])
+    steps = np.maximum(np.floor(rate * seconds), 1.0)
+    names = tuple(str(number) for number in range(count))
+    arrival = np.cumsum(gaps) - (gaps[0] if count else 0.0)
+    return ClusterWorkload(throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf))
+
+
+def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
+    """A kind for each job, uniform among those measured at its scale on the reference type."""
+    measured = throughputs.alone[:, throughputs.reference] > 0
+    kinds = np.empty(len(scale), dtype=np.int64)
+    for workers in np.unique(scale).tolist():
+        of_scale = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == workers and measured[k]]
+        if not of_scale:
+            raise BadWorkload(
+                f"no kind of job was measured on {workers} workers; use --scale single or other throughputs"
+            )
+        wanted = scale == workers
+        kinds[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
+    return kinds

@@ -1,0 +1,192 @@
+"""The least that a job could have paid with perfect knowledge of its window, by dynamic programming. Exact.
+
+The state is what runs where, and the time lost so far: a step without a machine loses a step, a start loses the delay.
+With t steps passed and s lost, t - s is done, so holding a machine leaves s as it is, and the states of one moment are
+few: no more can be lost than the job has slack. Charging a start's whole delay at once is exact, because no cheapest
+schedule starts a machine for less than its delay. Lost time is counted in parts of a step that divide the delay.
+"""
+
+from dataclasses import dataclass
+from math import ceil, gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.arrays import Floats
+from bidbrain.lab.regions.replay import Field, Whereabouts, Window
+from pricing_data.units import HOUR, SECOND
+
+_MAX_PARTS = 20_000
+Steps = tuple[Whereabouts | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WindowInParts:
+    """The window in parts of a step: `parts` of them in one, `need` for the work, `slack` to lose; `delay[i, j]` and
+    `usd[i, j]` for a start in zone j with the checkpoint in zone i (the last row: nowhere)."""
+
+    parts: int
+    need: int
+    slack: int
+    delay: NDArray[np.int64]
+    usd: Floats
+    free_last: bool
+
+
+def cheapest(window: Window) -> Steps:
+    """The cheapest schedule under the window's rules: what runs at each step."""
+    gap, job = window.record.gap, window.job
+    regions = window.record.regions
+    across = np.array([[a != b for b in regions] for a in regions])
+    delay = job.delay + across * window.rules.moving.time
+    parts = gap // gcd(gap, *np.unique(delay).tolist())
+    slack = job.steps(gap) * gap - job.work
+    parts = max(1, min(parts, _MAX_PARTS * gap // max(slack, 1)))
+    return _schedule(window, _in_parts(window, parts, delay, free_last=window.rules.published))
+
+
+def published_plan(window: Window) -> Steps:
+    """The schedule that the published simulator calls optimal: planned in whole steps, with the time of moving.
+
+    It is then carried out under the window's rules, where a start may take less.
+    """
+    job, regions = window.job, window.record.regions
+    seconds = [[_published_seconds(a, b, job.checkpoint_gb) for b in regions] for a in regions]
+    return _schedule(window, _in_parts(window, 1, job.delay + np.array(seconds) * SECOND, free_last=False))
+
+
+def _published_seconds(source: str, target: str, gb: float) -> float:
+    """Time of a move beyond that within a region, at the object-store speeds that the study measured."""
+    if source == target:
+        return 0.0
+    gbit = 8.2 if source.split("-", maxsplit=1)[0] == target.split("-", maxsplit=1)[0] else 3.59
+    return gb * 8.192 * (1 / gbit - 1 / 9.72)
+
+
+def _in_parts(window: Window, parts: int, delay: Floats, *, free_last: bool) -> _WindowInParts:
+    gap, job = window.record.gap, window.job
+    in_parts = np.ceil(np.vstack([delay, np.full(len(delay), job.delay)]) * parts / gap - 1e-9).astype(np.int64)
+    usd = np.vstack([window.moving, np.zeros(len(delay))])
+    need = ceil(job.work * parts / gap - 1e-9)
+    return _WindowInParts(parts, need, window.record.steps * parts - need, in_parts, usd, free_last)
+
+
+def _schedule(window: Window, terms: _WindowInParts) -> Steps:
+    return _Search(window, terms).run() if terms.slack >= 0 else ()
+
+
+class _Search:
+    """Costs so far by what runs (idle, spot, on demand), zone (the last: nowhere) and parts lost, and how they arose.
+
+    `_came` holds -1 where the same machine ran on, else the number of what ran before: 3 x zone + kind.
+    """
+
+    def __init__(self, window: Window, terms: _WindowInParts) -> None:
+        record = window.record
+        self._terms, self._steps, self._zones = terms, record.steps, len(record.zones)
+        self._up = record.granted >= window.job.at_least
+        on_demand = np.repeat(record.on_demand[:, None], self._steps, axis=1)
+        self._price = np.stack([record.spot, on_demand]) * (window.job.machines * record.gap / HOUR)
+        self._costs = np.full((3, self._zones + 1, terms.slack + 1), np.inf)
+        self._costs[0, -1, 0] = 0.0
+        self._came = np.full((self._steps, *self._costs.shape), -1, dtype=np.int16)
+
+    def run(self) -> Steps:
+        """The cheapest schedule; empty if none meets the deadline."""
+        best = np.inf
+        cheapest_steps: Steps = ()
+        for step in range(self._steps):
+            before = self._costs
+            self._costs = self._after(step, before)
+            done = (step + 1) * self._terms.parts - self._terms.need
+            if done < 0:
+                continue
+            ends = self._ends(step, before, done + 1)[1:, :-1]
+            if ends.size and (cost := float(ends.min())) < best:
+                kind, zone, lost = map(int, np.unravel_index(ends.argmin(), ends.shape))
+                best, cheapest_steps = cost, self._followed(step, kind + 1, zone, lost)
+            self._costs[:, :, : done + 1] = np.inf
+        return cheapest_steps
+
+    def _after(self, step: int, before: Floats) -> Floats:
+        terms, zones = self._terms, self._zones
+        left, code = self._left(before)
+        costs = np.full_like(before, np.inf)
+        kept = max(before.shape[2] - terms.parts, 0)
+        costs[0, :, terms.parts :] = left[:, :kept]
+        self._came[step, 0, :, terms.parts :] = code[:, :kept]
+        entered, source = self._entered(left, code, terms.usd)
+        for kind in (1, 2):
+            stays = before[kind, :zones] <= entered
+            best = np.where(stays, before[kind, :zones], entered)
+            costs[kind, :zones] = best + self._price[kind - 1, :, step][:, None]
+            self._came[step, kind, :zones] = np.where(stays, -1, source)
+        costs[1, :zones][~self._up[:, step]] = np.inf
+        return costs
+
+    def _left(self, before: Floats) -> tuple[Floats, NDArray[np.int16]]:
+        """The cheapest way to have the checkpoint in a zone and nothing running, and what ran."""
+        kind = before.argmin(axis=0)
+        left = np.take_along_axis(before, kind[None], axis=0)[0]
+        return left, (np.arange(self._zones + 1)[:, None] * 3 + kind).astype(np.int16)
+
+    def _entered(self, left: Floats, code: NDArray[np.int16], usd: Floats) -> tuple[Floats, NDArray[np.int16]]:
+        """The cheapest way into each zone by parts lost, and what ran before."""
+        entered = np.full((self._zones, left.shape[1]), np.inf)
+        source = np.full(entered.shape, -1, dtype=np.int16)
+        for home in range(self._zones + 1):
+            for zone in range(self._zones):
+                lost = int(self._terms.delay[home, zone])
+                kept = max(entered.shape[1] - lost, 0)
+                cost = left[home, :kept] + usd[home, zone]
+                better = cost < entered[zone, lost:]
+                entered[zone, lost:][better] = cost[better]
+                source[zone, lost:][better] = code[home, :kept][better]
+        return entered, source
+
+    def _ends(self, step: int, before: Floats, count: int) -> Floats:
+        """Costs of jobs that can end with this step, which have lost at most `count - 1` parts; others go on."""
+        costs = self._costs[:, :, :count]
+        if not self._terms.free_last:
+            return costs
+        before = before[:, :, :count]
+        left, code = self._left(before)
+        entered, source = self._entered(left, code, np.zeros_like(self._terms.usd))
+        ends = np.full_like(before, np.inf)
+        for kind in (1, 2):
+            stays = before[kind, :-1] <= entered
+            ends[kind, :-1] = np.where(stays, before[kind, :-1], entered)
+            self._came[step, kind, :-1, :count] = np.where(stays, -1, source)
+        return np.where(np.isfinite(costs), ends, np.inf)
+
+    def _followed(self, step: int, kind: int, zone: int, lost: int) -> Steps:
+        """The schedule that ends in a state, from its last step back to its first."""
+        held = list[Whereabouts | None]()
+        for at in range(step, -1, -1):
+            held.append(Whereabouts(zone, spot=kind == 1) if kind else None)
+            came = int(self._came[at, kind, zone, lost])
+            if kind == 0:
+                lost -= self._terms.parts
+            elif came >= 0:
+                lost -= int(self._terms.delay[came // 3, zone])
+            if came >= 0:
+                zone, kind = divmod(came, 3)
+        return tuple(reversed(held))
+
+
+class BestSchedule:
+    """Carries out a schedule."""
+
+    bills_last_step = False
+
+    def __init__(self, plan: Steps) -> None:
+        self._plan = plan
+
+    def step(self, field: Field) -> None:
+        wanted = self._plan[field.now] if field.now < len(self._plan) else None
+        if wanted is None:
+            field.stop()
+        elif wanted.spot:
+            field.start_spot(wanted.zone)
+        else:
+            field.start_on_demand(wanted.zone)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bidbrain.billing import billing_rule
+from bidbrain.lab.backtest.results import JobResult, summarize
+from bidbrain.lab.backtest.run import backtest, portions
+from bidbrain.lab.backtest.scenario import BadScenario, Scenario
+from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.inputs import Checkpointing, mean_time_to_failure
+from bidbrain.values import Overheads
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, SECOND, Span
+from tests.bidbrain.lab.backtest.worlds import BASELINE, offer, restless
+from tests.pricing_data.histories import START, series
+
+SCHEMES = ["on-demand", "standard+checkpoint", "standard+agileml", "tierml", "proteus", "fixed-bid:0.0000001"]
+HISTORIES = (restless(1, 200), restless(2, 200, "b.large"))
+RELIABLE = Rent(Offer(Market("aws", "us-east-1", "-", "tiny"), 1.0, 100), 1, None)
+
+
+def scenario(**changes: object) -> Scenario:
+    known = {
+        "histories": HISTORIES,
+        "offers": (offer(HISTORIES[0]), offer(HISTORIES[1], 6.0)),
+        "train": Span(START, START + 90 * HOUR),
+        "test": Span(START + 90 * HOUR, START + 199 * HOUR),
+        "baseline": BASELINE,
+        "reliable": RELIABLE,
+        "hours": (2.0, 6.0),
+        "most_nu": 48.0,
+        "billing": billing_rule("hourly-refund"),
+        "overheads": Overheads(300 * SECOND, 60 * SECOND, 30 * SECOND),
+        "checkpoints": Checkpointing(0.83, 120 * SECOND),
+        "starts": 12,
+        "seed": 3,
+    }
+    return Scenario(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def test_all_strategies_run_the_same_jobs_and_none_is_below_the_bound() -> None:
+    results = backtest(scenario(), [*SCHEMES, "bound"])
+    jobs = {name: [(r.zone, r.hours, r.start) for r in results if r.scheme == name] for name in [*SCHEMES, "bound"]}
+    assert all(same == jobs["bound"] for same in jobs.values())
+    assert len(jobs["bound"]) == 24
+    least = {(r.hours, r.start): r.cost for r in results if r.scheme == "bound"}
+    for result in results:
+        if result.end is not None and result.runtime_hours <= 2 * result.hours:
+            assert result.cost + result.refunds >= least[result.hours, result.start] * (1 - 1e-9), result
+
+
+def test_the_baseline_on_demand_costs_itself_and_its_start_up() -> None:
+    for result in backtest(scenario(), ["on-demand"]):
+        assert result.cost == pytest.approx(result.on_demand_cost * (result.hours + 1 / 12) / result.hours)
+        assert (result.evictions, result.refunds, result.spot_hours) == (0, 0, 0)
+
+
+def test_a_backtest_is_deterministic_per_seed() -> None:
+    assert backtest(scenario(), ["proteus"]) == backtest(scenario(), ["proteus"])
+    assert backtest(scenario(seed=4), ["proteus"]) != backtest(scenario(), ["proteus"])
+
+
+def test_prices_outside_the_training_span_do_not_affect_strategies() -> None:
+    """Strategies do not see prices between training and the first job."""
+    assert scenario().learned(HISTORIES[0].market).last == START + 90 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": Span(START, START + 120 * HOUR)}, "train ends at .*, after test begins"),
+        ({"test": Span(START + 90 * HOUR, START + 90 * HOUR)}, "test: ends at"),
+        ({"test": Span(START + 90 * HOUR, START + 400 * HOUR)}, "does not cover the test"),
+        ({"hours": (40.0,)}, "40 hours need a test of three times that"),
+        ({"hours": (0.0,)}, "job: 0 hours need a test of three times that"),
+        ({"offers": ()}, "no price history has a requested type"),
+        ({"starts": 0}, "starts: 0"),
+        ({"baseline": Rent(BASELINE.offer, 0, None)}, "0 machines"),
+    ],
+)
+def test_an_invalid_scenario_is_refused_with_the_reason(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(BadScenario, match=message):
+        scenario(**changes)
+
+
+@pytest.mark.parametrize("name", ["magic", "fixed-bid", "proteus:3", "fixed-bid:free"])
+def test_an_unknown_strategy_is_refused(name: str) -> None:
+    with pytest.raises(BadScenario, match=f"{name}"):
+        backtest(scenario(), [name])
+
+
+def test_portions_cover_every_strategy_and_zone() -> None:
+    assert len(portions(scenario(), ["proteus", "bound"])) == 2
+
+
+def test_mean_time_to_failure_is_time_below_on_demand_per_crossing() -> None:
+    known = series((0, 5), (100, 20), (200, 5), (300, 20), (400, 5), (500, 5))
+    assert mean_time_to_failure(known, 10) == 150 * SECOND
+    assert mean_time_to_failure(known, 30) == 500 * SECOND
+    assert Checkpointing(0.83, 120 * SECOND).interval(150 * SECOND) == pytest.approx(math.sqrt(2 * 120 * 150) * SECOND)
+
+
+def test_a_summary_counts_unfinished_jobs_separately() -> None:
+    row = JobResult("s", "z", 2.0, START, START + HOUR, 1.0, 0.5, 4.0, 3, 1.0, 2.0, 1.0, 1.0)
+    lost = JobResult("s", "z", 2.0, START, None, 9.0, 0.0, 4.0, 1, 0.0, 0.0, 0.0, 6.0)
+    (summary,) = summarize([row, lost])
+    assert (summary.jobs, summary.unfinished, summary.cost_pct, summary.runtime_ratio) == (2, 1, 25.0, 0.5)
+    assert (summary.free_pct, summary.evictions_per_job) == (25.0, 3.0)
+    (nothing,) = summarize([lost])
+    assert math.isnan(nothing.cost_pct)
+
+
+def test_histories_that_do_not_cover_the_test_are_named() -> None:
+    short = PriceSeries(HISTORIES[0].market, HISTORIES[0].times[:50].copy(), HISTORIES[0].prices[:50].copy())
+    with pytest.raises(BadScenario, match=r"prices: aws/us-east-1/us-east-1a/a\.large has prices from"):
+        scenario(histories=(short, HISTORIES[1]))

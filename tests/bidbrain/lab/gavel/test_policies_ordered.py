@@ -1,0 +1,139 @@
+"""Policies that serve jobs in an order, and the baselines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from bidbrain.arrays import Floats
+from bidbrain.lab.gavel.policies import POLICIES, UnknownPolicy, policy_named
+from bidbrain.lab.gavel.policies.allox import allox_policy
+from bidbrain.lab.gavel.policies.baselines import isolated_policy, proportional_policy, random_packing_policy
+from bidbrain.lab.gavel.policies.linear import fifo_policy, shortest_job_first_policy
+from bidbrain.lab.gavel.problem import BadProblem, Pairs
+from tests.bidbrain.lab.gavel.dense import Dense
+from tests.bidbrain.lab.gavel.problems import assert_valid, problem, random_problem, with_pairs
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_fifo_is_the_optimum_of_a_dense_program(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    asked = random_problem(rng)
+    if seed % 3 == 0:
+        asked = with_pairs(asked, rng)
+    found = fifo_policy(asked)
+    assert_valid(asked, found)
+    dense = Dense(asked)
+    alone = dense.throughput[:, : dense.m * dense.n].max(axis=1)
+    best = np.where(alone > 0, alone, dense.throughput.max(axis=1))
+    weight = dense.m - asked.jobs.arrival
+    gain = (weight[:, None] * dense.throughput / np.where(best > 0, best, 1)[:, None]).sum(axis=0)
+    assert found.objective == pytest.approx(dense.maximum(gain), rel=1e-6, abs=1e-9)
+
+
+def test_the_first_jobs_get_their_fastest_type() -> None:
+    found = fifo_policy(problem([[4, 1], [4, 2], [8, 4], [4, 1]], [1, 1], arrival=[3, 1, 2, 0]))
+    assert found.shares.tolist() == [[0, 0], [0, 1], [0, 0], [1, 0]]
+
+
+def test_jobs_that_arrive_together_keep_their_order() -> None:
+    found = fifo_policy(problem([[1], [1], [1]], [2], arrival=[5, 5, 5]))
+    assert found.shares.ravel().tolist() == [1, 1, 0]
+
+
+def test_the_shortest_job_gets_its_fastest_type_even_if_others_gain_more() -> None:
+    asked = problem([[10, 9.9], [10, 0.1], [10, 0.1]], [1, 1], steps=[10, 100, 200])
+    found = shortest_job_first_policy(asked)
+    assert found.objective == pytest.approx(1.0)
+    assert found.shares[0].tolist() == [1, 0]
+    assert_valid(asked, found)
+
+
+def least_total_completion(duration: Floats, workers: list[int]) -> float:
+    """Tries every assignment of jobs to queues; within a queue the shortest go first."""
+    machines = [j for j, count in enumerate(workers) for _ in range(count)]
+    least = np.inf
+    for choice in product(range(len(machines)), repeat=len(duration)):
+        total = 0.0
+        for w, j in enumerate(machines):
+            mine = np.sort(duration[[m for m, c in enumerate(choice) if c == w], j])
+            total += np.cumsum(mine).sum()
+        least = min(least, float(total))
+    return least
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_allox_has_the_least_average_completion_time_of_all_queues(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    workers = [[1, 1], [2, 1], [1, 2]][seed % 3]
+    asked = problem(rng.uniform(0.2, 3, (5, 2)), workers, steps=rng.uniform(10, 100, 5))
+    found = allox_policy(asked)
+    assert_valid(asked, found)
+    assert set(found.shares.ravel().tolist()) <= {0.0, 1.0}
+    duration = asked.jobs.steps[:, None] / asked.jobs.throughputs
+    assert found.objective == pytest.approx(least_total_completion(duration, workers) / 5)
+
+
+def test_allox_never_puts_a_job_where_it_cannot_run() -> None:
+    asked = problem([[1, 0], [0, 1], [1, 0], [0, 0]], [1, 1], steps=[5, 1, 1, 1])
+    found = allox_policy(asked)
+    assert found.shares.tolist() == [[0, 0], [0, 1], [1, 0], [0, 0]]
+    assert found.objective == pytest.approx((1 + 6 + 1) / 3)
+    with pytest.raises(BadProblem, match="job 'j0': scale 2: allox supports only jobs of one worker"):
+        allox_policy(problem([[1]], [2], scale=[2]))
+
+
+def test_isolated_and_proportional_shares() -> None:
+    asked = problem([[1, 1], [1, 1]], [3, 1])
+    assert isolated_policy(asked).shares == pytest.approx(np.array([[0.75, 0.25]] * 2))
+    heavy = problem([[1, 1], [1, 1], [1, 1]], [1, 1], weight=[1, 2, 1])
+    assert proportional_policy(heavy).shares.sum(axis=1) == pytest.approx([0.5, 1.0, 0.5])
+    assert isolated_policy(heavy).shares.sum() == pytest.approx(2.0)
+    wide = problem([[1], [1]], [3], scale=[2, 1])
+    assert proportional_policy(wide).shares.ravel() == pytest.approx([1.0, 1.0])
+    assert isolated_policy(wide).shares.ravel() == pytest.approx([0.75, 1.0])
+
+
+@pytest.mark.parametrize("name", ["isolated", "proportional", "random-packing"])
+@pytest.mark.parametrize("seed", range(25))
+def test_baselines_are_valid_and_deterministic(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    asked = with_pairs(random_problem(rng), rng)
+    found, again = (policy_named(name)(asked) for _ in range(2))
+    assert_valid(asked, found)
+    assert np.array_equal(found.shares, again.shares)
+
+
+def test_random_packing_pairs_jobs_only_when_workers_are_scarce() -> None:
+    pairs = Pairs(np.array([[0, 1]]), np.array([[[0.9, 0.9]]]))
+    crowded = random_packing_policy(replace(problem([[1], [1]], [1]), pairs=pairs))
+    assert crowded.shares.ravel().tolist() == [0, 0, 1]
+    roomy = random_packing_policy(replace(problem([[1], [1]], [2]), pairs=pairs))
+    assert roomy.shares.ravel().tolist() == [1, 1, 0]
+    waiting = random_packing_policy(problem([[1], [1]], [1]), seed=1)
+    assert waiting.shares.sum() == pytest.approx(1.0)
+    assert (waiting.shares > 0.2).all()
+
+
+def test_every_policy_is_found_by_its_name() -> None:
+    assert len(POLICIES) == 14
+    with pytest.raises(UnknownPolicy, match="policy 'best' is unknown \\(known: max-min-fairness, makespan"):
+        policy_named("best")
+
+
+def test_no_policy_depends_on_the_order_of_jobs() -> None:
+    """The objective is the same for any order of the jobs; X may differ in ties."""
+    t = np.array([[4.0, 1.0], [3.0, 2.0], [8.0, 3.0]])
+    steps, arrival = np.array([100.0, 50.0, 300.0]), np.array([2.0, 0.0, 1.0])
+    for name in set(POLICIES) - {"random-packing"}:
+        values = set()
+        for order in permutations(range(3)):
+            rows = list(order)
+            asked = problem(t[rows], [1, 1], prices=[2, 1], steps=steps[rows], arrival=arrival[rows])
+            found = policy_named(name)(replace(asked, budget_usd=10.0))
+            assert_valid(asked, found)
+            values.add(round(found.objective, 6))
+        assert len(values) == 1, name

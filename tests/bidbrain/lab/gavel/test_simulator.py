@@ -1,0 +1,346 @@
+"""The simulator against hand-solved clusters, a slow reference simulator, and the published figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from bidbrain.arrays import Floats, Ints
+from bidbrain.lab.gavel.policies import policy_named
+from bidbrain.lab.gavel.policies.base import Policy, Warm
+from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
+from bidbrain.lab.gavel.rounds import RoundCandidates
+from bidbrain.lab.gavel.simulator.dispatch import ByShares, ClusterState, DispatchRules, InOrder
+from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
+from bidbrain.lab.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
+from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation, Sharing, SimulationSettings
+from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
+from tests.bidbrain.lab.gavel.clusters import (
+    Fixed,
+    Whim,
+    integrated_fairness,
+    play_slowly,
+    random_scenario,
+    scenario,
+    workload,
+)
+
+ROUND = 360.0
+
+
+def play(
+    asked: ClusterSimulation, policy: str = "max-min-fairness", rules: DispatchRules | None = None
+) -> SimulationOutcome:
+    return simulate(asked, ByShares(asked, policy_named(policy), rules))
+
+
+def test_a_job_alone_takes_its_steps_over_its_throughput() -> None:
+    outcome = play(scenario(workload([[2.0]], [7210]), [1]))
+    assert outcome.finish.tolist() == [3605]
+    assert len(outcome.round_start) == 11
+    assert utilization(outcome) == 1
+
+
+def test_a_job_does_whole_steps_and_the_round_ends_with_them() -> None:
+    """At 0.011 steps per second three fit into a round, in 273 seconds; at 0.001 one takes almost three rounds."""
+    outcome = play(scenario(workload([[0.011], [0.001]], [7, 1]), [2]))
+    assert outcome.finish == pytest.approx([1000 + 4 / 0.011, 1000])
+    assert outcome.round_end == pytest.approx([1000, 1000 + 3 / 0.011, 1000 + 4 / 0.011])
+
+
+def test_two_jobs_on_one_worker_take_turns() -> None:
+    outcome = play(scenario(workload([[1.0], [1.0]], [720, 720]), [1]))
+    assert outcome.finish.tolist() == [3 * ROUND, 4 * ROUND]
+    assert outcome.moves.tolist() == [1, 1]
+
+
+def test_moving_costs_the_time_of_a_checkpoint() -> None:
+    """The same two jobs, 10 seconds at each return: 350 steps in those rounds, and the last ones in one more round."""
+    asked = scenario(workload([[1.0], [1.0]], [720, 720]), [1], SimulationSettings(checkpoint_seconds=10))
+    outcome = play(asked)
+    # Rounds: 0, 1, 0 after a move, 1 after a move, then the last 10 steps of each, the second's after 10 seconds more.
+    assert sorted(outcome.finish.tolist()) == [4 * ROUND + 20, 4 * ROUND + 40]
+    assert play(scenario(workload([[1.0]], [720]), [1], SimulationSettings(checkpoint_seconds=10))).finish.tolist() == [
+        720
+    ]
+
+
+def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() -> None:
+    asked = scenario(workload([[1.0], [1.0], [1.0]], [3600, 360, 360], arrival=[0, 100, 9000]), [3])
+    # Allocated at 0, again at 360 because of the arrival, and at 9000.
+    assert play(asked).finish.tolist() == [3600, 720, 9360]
+    later = scenario(workload([[1.0]] * 4, [3600, 360, 360, 360], arrival=[0, 100, 800, 9000]), [4])
+    # The third job waits for 2520, the first round's end 1920 s after the second allocation.
+    assert play(later).finish.tolist() == [3600, 720, 2880, 9360]
+    # On an idle cluster a job does not wait.
+    idle = scenario(workload([[1.0]] * 3, [720, 360, 360], arrival=[0, 100, 1200]), [3])
+    assert play(idle).finish.tolist() == [720, 720, 1560]
+    eager = replace(asked, settings=SimulationSettings(allocation_seconds=0))
+    assert play(eager).finish.tolist() == [3600, 720, 9360]
+
+
+def test_a_job_of_many_workers_does_not_starve_when_allocations_are_short() -> None:
+    """Eight workers, ten active jobs at any time: its share is small, and changes with each arriving job."""
+    arrival = [0.0] * 10 + [2_000.0 * m for m in range(1, 120)]
+    rates, scale = [[1.0]] * 130, [8] + [1] * 129
+    asked = scenario(workload(rates, [3600.0] + [16_000.0] * 129, scale, [0.0, *arrival]), [8])
+    outcome = play(asked)
+    assert finish_time_fairness(outcome)[0] < 4
+
+
+def test_a_queue_starts_in_order_and_runs_to_the_end() -> None:
+    """The job of two workers waits for both, and the third behind it although it would fit."""
+    rates, steps = [[1.0, 2.0], [1.0, 2.0], [1.0, 1.0]], [7200, 7200, 360]
+    asked = scenario(workload(rates, steps, scale=[1, 2, 1]), [1, 2], SimulationSettings(allocation_seconds=0))
+    outcome = simulate(asked, InOrder(asked))
+    assert outcome.finish.tolist() == [3600, 7200, 3960]
+    assert outcome.moves.tolist() == [0, 0, 0]
+
+
+def test_in_a_queue_that_moves_jobs_take_faster_types_that_become_free() -> None:
+    asked = scenario(workload([[1.0, 2.0], [1.0, 2.0]], [720, 3600]), [1, 1], SimulationSettings(allocation_seconds=0))
+    stays, moves = (simulate(asked, InOrder(asked, moves=moves)) for moves in (False, True))
+    assert stays.finish.tolist() == [360, 3600]
+    # 360 s on the slow type, then the remaining 3,240 steps on the fast one.
+    assert moves.finish.tolist() == [360, 360 + 1620]
+    assert moves.moves.tolist() == [0, 1]
+
+
+def test_an_agnostic_queue_draws_types_at_random() -> None:
+    asked = scenario(workload([[1.0, 8.0]] * 40, [3600] * 40), [20, 20])
+    outcome = simulate(asked, InOrder(asked, np.random.default_rng(0)))
+    fast = outcome.held_seconds[:, 1] > 0
+    assert 0 < fast[:20].sum() < 20
+    assert not (outcome.held_seconds > 0).all(axis=1).any()
+
+
+def test_remaining_workers_are_used_or_left_idle_as_the_rules_say() -> None:
+    """The policy gives the second job half of the first type and nothing of the other."""
+    asked = scenario(workload([[1.0, 1.0], [1.0, 1.0]], [720, 720]), [1, 1])
+    fixed = Fixed({"0": [1.0, 0.0], "1": [0.5, 0.0]})
+    lively = simulate(asked, ByShares(asked, fixed))
+    assert (lively.finish.tolist(), lively.held_seconds[:, 1].sum()) == ([720, 720], 720)
+    thrifty = simulate(asked, ByShares(asked, fixed, DispatchRules(beyond_shares=False)))
+    assert (thrifty.finish.max(), thrifty.held_seconds[:, 1].sum()) == (1440, 0)
+
+
+def test_a_job_without_any_share_runs_on_free_workers_unless_these_are_to_stay_idle() -> None:
+    asked, thrifty = scenario(workload([[1.0], [1.0]], [720, 720]), [2]), DispatchRules(beyond_shares=False)
+    fixed = Fixed({"0": [1.0], "1": [0.0]})
+    assert simulate(asked, ByShares(asked, fixed)).finish.tolist() == [720, 720]
+    with pytest.raises(Stalled, match="gives no time to job 1 and 0 more"):
+        simulate(asked, ByShares(asked, fixed, thrifty))
+    first = replace(asked, measured=range(1))
+    outcome = simulate(first, ByShares(first, fixed, thrifty))
+    assert (outcome.finish.tolist(), outcome.held_seconds.sum()) == ([720, np.inf], 720)
+
+
+def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> None:
+    """With 3600 seconds of work: no deadline, a distant one, one with 360 seconds in reserve, and an impossible one."""
+    seen = []
+
+    class Seeing(Fixed):
+        def __call__(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
+            seen.append(problem.jobs.slo_seconds.tolist())
+            return super().__call__(problem)
+
+    work = replace(workload([[1.0, 2.0]] * 4, [7200] * 4), slo_factor=np.array([np.inf, 3.0, 1.1, 0.5]))
+    asked = scenario(work, [0, 4])
+    simulate(asked, ByShares(asked, Seeing({str(m): [1.0, 1.0] for m in range(4)})))
+    assert seen[0] == pytest.approx([np.inf, 3 * 3600 - 720, 3960 - 0.99 * 360, 1800])
+
+
+def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -> None:
+    """The cheap type is the slow one: an urgent job uses the expensive one, at least in part."""
+    rng = np.random.default_rng(5)
+    work = workload([[1.0, 3.0]] * 12, rng.integers(4_000, 40_000, 12).tolist(), arrival=[1800 * m for m in range(12)])
+    work = replace(work, slo_factor=rng.choice([1.3, 2.0, 10.0], 12))
+    cluster = Cluster(("a", "b"), np.array([12.0, 12.0]), np.array([0.1, 1.0]))
+    asked = ClusterSimulation(work, cluster, range(12), SimulationSettings(allocation_seconds=0))
+    found = {
+        name: summarize(simulate(asked, ByShares(asked, policy_named(name), rules)))
+        for name, rules in (
+            ("max-throughput", DispatchRules()),
+            ("min-cost", DispatchRules(beyond_shares=False)),
+            ("min-cost-slo", DispatchRules(beyond_shares=False, periodic=True)),
+        )
+    }
+    violations = {name: one.slo_violations for name, one in found.items()}
+    cost = [found[name].cost_usd or 0.0 for name in ("min-cost", "min-cost-slo", "max-throughput")]
+    assert (violations["max-throughput"], violations["min-cost-slo"]) == (0, 0)
+    assert (violations["min-cost"] or 0) > 0
+    assert cost == sorted(cost)
+    assert cost[1] < 0.9 * cost[2]
+
+
+def test_periodic_policies_reallocate_without_arrivals_or_departures() -> None:
+    asked = scenario(workload([[1.0]], [7200]), [1])
+    plain = simulate(asked, ByShares(asked, Fixed({"0": [1.0]})))
+    periodic = simulate(asked, ByShares(asked, Fixed({"0": [1.0]}), DispatchRules(periodic=True)))
+    assert (plain.allocations, periodic.allocations) == (1, 5)
+
+
+@pytest.mark.parametrize("sharing", [False, True])
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10**6), beyond=st.booleans(), periodic=st.booleans())
+def test_fast_and_slow_simulation_agree_exactly(sharing: bool, seed: int, beyond: bool, periodic: bool) -> None:
+    asked = random_scenario(seed, sharing=sharing)
+    agree(asked, Whim(), DispatchRules(beyond, periodic))
+
+
+@pytest.mark.parametrize("policy", ["max-min-fairness", "makespan", "max-throughput"])
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), agnostic=st.booleans())
+def test_fast_and_slow_simulation_agree_exactly_under_policies(policy: str, seed: int, agnostic: bool) -> None:
+    agree(random_scenario(seed, sharing=False), policy_named(policy, agnostic=agnostic), DispatchRules())
+
+
+def agree(asked: ClusterSimulation, policy: Policy, rules: DispatchRules) -> None:
+    fast = simulate(asked, ByShares(asked, policy, rules))
+    slow = play_slowly(asked, policy, rules)
+    assert (len(fast.round_start), fast.allocations) == (slow.rounds, slow.allocations)
+    assert {int(m): float(fast.finish[m]) for m in np.flatnonzero(np.isfinite(fast.finish))} == slow.finish
+    assert {m: int(fast.moves[m]) for m in slow.moves} == slow.moves
+    assert fast.busy_worker_seconds.sum() == pytest.approx(slow.busy)
+    for (m, j), seconds in slow.held.items():
+        assert fast.held_seconds[m, j] == pytest.approx(seconds)
+    assert fast.held_seconds.sum() == pytest.approx(sum(slow.held.values()))
+
+
+class Watched:
+    """A dispatcher that checks its every decision."""
+
+    def __init__(self, inner: ByShares | InOrder, asked: ClusterSimulation) -> None:
+        self.inner, self.asked = inner, asked
+        self.patience = inner.patience
+
+    @property
+    def allocations(self) -> int:
+        return self.inner.allocations
+
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
+        chosen = self.inner.dispatch(state)
+        held = np.bincount(chosen.type, chosen.scale, len(self.asked.cluster.types))
+        assert (held <= self.asked.cluster.workers).all()
+        jobs = [m for m in [*chosen.first.tolist(), *chosen.second.tolist()] if m >= 0]
+        assert len(jobs) == len(set(jobs))
+        assert set(jobs) <= set(state.active.tolist())
+        assert (self.asked.workload.arrival[jobs] <= state.now).all()
+        assert (state.steps_left[jobs] > 0).all()
+        return chosen
+
+    def book_round(self, seconds: Floats, finished: Ints) -> None:
+        self.inner.book_round(seconds, finished)
+
+
+@given(seed=st.integers(0, 10**6), sharing=st.booleans(), queue=st.booleans())
+@settings(max_examples=60)
+def test_no_round_holds_too_many_workers_or_a_job_twice(seed: int, sharing: bool, queue: bool) -> None:
+    asked = random_scenario(seed, sharing=sharing and not queue)
+    inner = InOrder(asked) if queue else ByShares(asked, Whim())
+    outcome = simulate(asked, Watched(inner, asked))
+    assert np.isfinite(outcome.finish[list(asked.measured)]).all()
+    alone = asked.workload.alone_seconds()
+    jct = (outcome.finish - asked.workload.arrival)[list(asked.measured)]
+    assert (jct >= alone[list(asked.measured)] * (1 - 1e-9)).all()
+    assert 0 < utilization(outcome) <= 1 + 1e-9
+
+
+def test_sharing_workers_is_never_worse_for_a_batch() -> None:
+    """Two jobs that share one worker without loss finish in half the time."""
+    work = workload([[1.0], [1.0]], [3600, 3600])
+    together = np.zeros((2, 2, 1, 2))
+    together[0, 1] = together[1, 0] = 1.0
+    work = replace(work, throughputs=replace(work.throughputs, together=together))
+    asked = scenario(work, [1])
+    assert play(asked, "makespan").finish.max() == pytest.approx(7200)
+    outcome = play(replace(asked, sharing=Sharing()), "makespan")
+    assert outcome.finish.tolist() == [3600, 3600]
+    assert outcome.held_seconds.sum() == pytest.approx(3600)
+    assert utilization(outcome) == pytest.approx(1)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25)
+def test_finish_time_fairness_equals_a_walk_through_time(seed: int) -> None:
+    asked = random_scenario(seed, sharing=False)
+    outcome = simulate(asked, ByShares(asked, Whim()))
+    walked = integrated_fairness(asked, outcome.finish, outcome.end, 2.0)
+    found = finish_time_fairness(outcome)[list(asked.measured)]
+    jct = (outcome.finish - asked.workload.arrival)[list(asked.measured)]
+    # A step of the walk is two seconds, so every event may be off by that.
+    slack = 2.0 * (4 + 2 * len(asked.workload.names))
+    assert np.abs(jct / found - jct / np.array(walked)).max() <= slack
+
+
+def test_results_per_job_and_in_total() -> None:
+    work = workload([[1.0, 2.0], [1.0, 0.0]], [3600, 7200], scale=[1, 2], arrival=[0, 3600])
+    work = replace(work, slo_factor=np.array([1.5, np.inf]))
+    cluster = Cluster(("a", "b"), np.array([2.0, 1.0]), np.array([0.5, 3.0]))
+    asked = ClusterSimulation(work, cluster, range(2))
+    outcome = play(asked)
+    first, second = job_results(outcome)
+    assert (first.jct_seconds, first.slo_seconds, first.slo_met, first.moves) == (1800, 2700, True, 0)
+    assert (second.jct_seconds, second.slo_seconds, second.slo_met) == (7200, None, None)
+    assert (first.cost_usd, second.cost_usd) == pytest.approx((1.5, 2.0))
+    found = summarize(outcome)
+    assert (found.average_jct_seconds, found.makespan_seconds, found.slo_violations) == (4500, 10800, 0)
+    assert found.cost_usd == pytest.approx(3.5)
+    assert found.utilization == pytest.approx((1800 + 2 * 7200) / (3 * 10800))
+    late = replace(
+        asked, workload=replace(work, slo_factor=np.array([0.9, 0.9])), cluster=replace(cluster, usd_per_hour=None)
+    )
+    strict = summarize(play(late))
+    assert (strict.slo_violations, strict.cost_usd) == (2, None)
+
+
+def test_only_measured_jobs_count_and_the_simulation_ends_with_them() -> None:
+    asked = replace(scenario(workload([[1.0]] * 4, [360, 720, 360, 99999]), [4]), measured=range(1, 3))
+    outcome = play(asked)
+    assert [result.job for result in job_results(outcome)] == ["1", "2"]
+    assert summarize(outcome).average_jct_seconds == 540
+    assert np.isinf(outcome.finish[3])
+    assert outcome.end == 720
+
+
+def test_impossible_simulations_are_refused() -> None:
+    with pytest.raises(BadWorkload, match=r"job 1 \(kind 1, 4 workers\) and 0 more run on no type"):
+        scenario(workload([[1.0], [1.0]], [10, 10], scale=[1, 4]), [2])
+    with pytest.raises(BadWorkload, match="jobs 1:3 are outside the workload of 2 jobs"):
+        replace(scenario(workload([[1.0], [1.0]], [10, 10]), [2]), measured=range(1, 3))
+
+
+def test_a_policy_that_gives_no_job_time_stops_the_simulation() -> None:
+    asked = scenario(workload([[1.0], [1.0]], [10, 10]), [2])
+    for rules in (DispatchRules(beyond_shares=False), DispatchRules(beyond_shares=False, periodic=True)):
+        with pytest.raises(Stalled, match="gives no time to job 0 and 1 more"):
+            simulate(asked, ByShares(asked, Fixed({"0": [0.0], "1": [0.0]}), rules))
+
+
+@pytest.mark.parametrize(
+    ("trace", "workers", "policy", "makespan", "jct"),
+    [
+        ("minimize_makespan.csv", [8, 16, 24], "makespan", 64_720.8, 63_774.7),
+        ("max_min_fairness.csv", [12, 12, 12], "max-min-fairness", None, 14_981),
+        ("max_min_fairness.csv", [12, 12, 12], "fifo", None, 27_205),
+    ],
+)
+def test_published_results_are_matched_within_three_percent(
+    shared_data: Path, trace: str, workers: list[float], policy: str, makespan: float | None, jct: float
+) -> None:
+    folder = shared_data / "gavel"
+    table = read_throughputs(folder / "simulation_throughputs.json.gz").on(("v100", "p100", "k80"))
+    asked = scenario(read_trace(folder / trace, table, 0).workload, workers)
+    dispatcher = InOrder(asked) if policy == "fifo" else ByShares(asked, policy_named(policy))
+    found = summarize(simulate(asked, dispatcher))
+    assert found.average_jct_seconds == pytest.approx(jct, rel=0.03)
+    if policy == "fifo":
+        # The published queue does not know throughputs: it draws types at random.
+        draws = (simulate(asked, InOrder(asked, np.random.default_rng(seed))) for seed in range(8))
+        assert np.mean([summarize(draw).average_jct_seconds for draw in draws]) == pytest.approx(jct, rel=0.1)
+    if makespan is not None:
+        assert found.makespan_seconds == pytest.approx(makespan, rel=0.03)
