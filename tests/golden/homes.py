@@ -11,7 +11,9 @@ from tests.golden.scenario import Scenario, Step
 from tests.golden.trees import CACHE, Home, Tree, recorded
 
 ON_LOCAL = "resources: {clouds: [local], types: [c4.2xlarge]}\n"
-COMMAND = "name: {name}\nkind: command\nrun: {run}\nhours: 30m\n{more}" + ON_LOCAL + "local: {{speed: 600{start}}}\n"
+COMMAND = (
+    "name: {name}\nkind: command\nrun: {run}\nhours: 30m\n{more}" + ON_LOCAL + "local: {{speed: {speed}{start}}}\n"
+)
 TRAINING = """\
 name: {name}
 kind: agileml
@@ -24,7 +26,7 @@ resources:
   machines: 2..2
   reliable: {{machines: 1, type: m3.medium}}
 strategy: proteus
-local: {{speed: 600, start: 2026-01-15T00:10:00Z, warning: 10m, unwarned: 0.34}}
+local: {{speed: 60, start: 2026-01-15T00:10:00Z, warning: 10m, unwarned: 0.34}}
 """
 COUNT = (
     "i=$(cat $SPOTCTL_CHECKPOINT_DIR/at || echo 0); while [ $i -lt 40 ];"
@@ -32,9 +34,14 @@ COUNT = (
 )
 
 
-def _command(name: str, run: str, more: str = "", start: str = "") -> str:
+FAST = 600
+"""A speed at which a command of seconds lasts for hours, and loses machines."""
+
+
+def _command(name: str, run: str, more: str = "", start: str = "", speed: int = 60) -> str:
+    values = {"name": name, "run": repr(run), "more": more, "start": start and f", start: {start}", "speed": str(speed)}
     text = COMMAND.replace("{{", "{").replace("}}", "}")
-    for key, value in {"name": name, "run": repr(run), "more": more, "start": start and f", start: {start}"}.items():
+    for key, value in values.items():
         text = text.replace(f"{{{key}}}", value)
     return text
 
@@ -44,15 +51,17 @@ JOBS = {
     "train.yaml": TRAINING.format(name="train", clocks=15),
     "failing.yaml": _command("failing", "echo going to fail; exit 3"),
     "unready.yaml": _command("unready", "true", "setup: echo no such package; exit 1\n"),
-    "costly.yaml": _command("costly", "sleep 120", "budget: 0.30 USD\n"),
+    "costly.yaml": _command("costly", "sleep 120", "budget: 0.30 USD\n", speed=FAST),
     "stopped.yaml": _command("stopped", "echo begun; sleep 600"),
     "joba.yaml": _command("joba", "echo a; sleep 2"),
     "jobb.yaml": _command("jobb", "echo b; sleep 4", "env: {DEPTH: 3}\n"),
-    "counting.yaml": _command("counting", COUNT, "checkpoint: {path: kept, every: 5m}\n", "2026-01-25T10:40:00Z"),
+    "counting.yaml": _command(
+        "counting", COUNT, "checkpoint: {path: kept, every: 5m}\n", "2026-01-25T10:40:00Z", speed=FAST
+    ),
     "gang.yaml": _command("gang", "echo node $SPOTCTL_NODE; sleep 1", "nodes: 2\n"),
-    "killed.yaml": _command("killed", "echo begun; sleep 6; echo ended", "checkpoint: {path: saved}\n"),
-    "longtrain.yaml": TRAINING.format(name="longtrain", clocks=4000),
-    "going.yaml": _command("going", "echo begun; sleep 600"),
+    "killed.yaml": _command("killed", "echo begun; sleep 40; echo ended", "checkpoint: {path: saved}\n"),
+    "longtrain.yaml": TRAINING.format(name="longtrain", clocks=600),
+    "going.yaml": _command("going", "echo begun; sleep 90"),
 }
 
 
@@ -66,8 +75,8 @@ def _launches() -> Iterator[Step]:
     yield Step(("launch", "joba.yaml", "jobb.yaml", "--yes", "--json"), process=True, exact=False)
     yield Step(("launch", "stopped.yaml", "--yes"), background="stopped")
     yield Step(("stop", "stopped"), process=True, exact=False)
-    for name, seconds in {"killed": 0.0, "longtrain": 12.0}.items():
-        yield Step(("launch", f"{name}.yaml", "--yes"), background=name, wait=seconds)
+    for name, clock in {"killed": 0, "longtrain": 1}.items():
+        yield Step(("launch", f"{name}.yaml", "--yes"), background=name, clock=clock)
         yield Step((), name=f"kill {name}", kills=name)
     yield Step(("launch", "going.yaml", "--yes"), background="going")
 

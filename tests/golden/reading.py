@@ -90,7 +90,7 @@ LIVE = [
         "launch unready.yaml --yes --json",
         "launch small.yaml --yes --rehearse",
     ),
-    *("launch gang.yaml --yes --json", "launch costly.yaml --yes --json", "launch small.yaml --yes --max-cost 0.01"),
+    *("launch gang.yaml --yes --json", "launch small.yaml --yes --max-cost 0.01"),
 ]
 """Launches, by both trees: what they cost depends on how fast the computer is."""
 

@@ -233,13 +233,14 @@ class Sandbox:
             "MPLBACKEND": "agg",
         }
 
-    def wait_for_run(self, name: str, seconds: float) -> None:
-        """Waits for so many seconds, or until a machine of a run has printed something, at most for a minute."""
-        time.sleep(seconds)
-        for _ in range(0 if seconds else 60):
-            words = [str(self.script), "logs", name, "--json"]
+    def wait_for_run(self, name: str, clock: int, end: float) -> None:
+        """Waits until a machine of a run has printed something, or until its training has reached this clock."""
+        command, key = ("status", "clock") if clock else ("logs", "machine")
+        words = [str(self.script), command, name, "--json"]
+        while time.monotonic() < end:
             said = subprocess.run(words, env=self.variables(), capture_output=True, check=False, cwd=self.work)
-            if said.returncode == 0 and b'"machine"' in said.stdout:
+            found = re.search(rf'"{key}": ?("|\d+)', said.stdout.decode())
+            if said.returncode == 0 and found and (found[1] == '"' or int(found[1]) >= clock):
                 return
             time.sleep(1)
 
@@ -276,7 +277,7 @@ def _run(step: Step, sandbox: Sandbox, begun: dict[str, int]) -> dict[str, Any]:
         _in_child(lambda: _execute(step, sandbox))
     if step["background"]:
         begun[step["background"]] = process
-        sandbox.wait_for_run(step["background"], step["wait"])
+        sandbox.wait_for_run(step["background"], step["clock"], time.monotonic() + step["seconds"])
         return _answer(step, 0, sandbox, before)
     if step["pages"]:
         _browse(sandbox)

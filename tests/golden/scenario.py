@@ -27,8 +27,8 @@ class Step:
     """Whether it serves pages until it is killed: these are its output."""
     kills: str = ""
     """The name of a run that a background command began: SIGKILL ends that command, and nothing else is done."""
-    wait: float = 0.0
-    """Seconds that a background command works before the next one begins; 0: until a machine has printed something."""
+    clock: int = 0
+    """What the training of a background command reaches before the next one begins; 0: a machine prints something."""
     folder: str = "."
     """Where it runs, below the scenario's folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
