@@ -26,7 +26,7 @@ resources:
   machines: 2..2
   reliable: {{machines: 1, type: m3.medium}}
 strategy: proteus
-local: {{speed: 60, start: 2026-01-15T00:10:00Z, warning: 10m, unwarned: 0.34}}
+local: {{speed: 20, start: 2026-01-15T00:10:00Z, warning: 10m, unwarned: 0.34}}
 """
 COUNT = (
     "i=$(cat $SPOTCTL_CHECKPOINT_DIR/at || echo 0); while [ $i -lt 40 ];"
@@ -38,7 +38,7 @@ FAST = 600
 """A speed at which a command of seconds lasts for hours, and loses machines."""
 
 
-def _command(name: str, run: str, more: str = "", start: str = "", speed: int = 60) -> str:
+def _command(name: str, run: str, more: str = "", start: str = "", speed: int = 20) -> str:
     values = {"name": name, "run": repr(run), "more": more, "start": start and f", start: {start}", "speed": str(speed)}
     text = COMMAND.replace("{{", "{").replace("}}", "}")
     for key, value in values.items():
