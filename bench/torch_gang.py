@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.gang_script import EVERY, STEP_SECONDS
-from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlan
-from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
-from spotctl.agent.processes import MARK, kill_marked
-from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints
+from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlan
+from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
+from spotctl.agent.container.processes import MARK, kill_marked
+from spotctl.agent.layout import LEASE_VARIABLE
+from spotctl.agent.lease.lease_files import LeaseGrantor
 from spotctl.integrations.gang_saves import SECRET_VARIABLE
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
@@ -84,7 +85,7 @@ class GangOfThree:
     def _variables(self, home: Path) -> Mapping[str, str]:
         return {
             MARK: str(home),
-            FOLDER_VARIABLE: str(home / "lease"),
+            LEASE_VARIABLE: str(home / "lease"),
             PLAN_VARIABLE: str(home / "plan.json"),
             CHECKPOINT_VARIABLE: str(home / "checkpoint"),
             SECRET_VARIABLE: self._secret,

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotctl.agent.checkpoints import Checkpoints, TrainingPosition
+    from spotctl.agent.checkpoints.local import Checkpoints, TrainingPosition
     from spotctl.agent.errors import AgentError, BadCheckpoint, BrokenProtocol
-    from spotctl.agent.iterator import IteratorOptions, LeaseIterator
-    from spotctl.agent.job_lease import LeaseEnded
-    from spotctl.agent.lease import LeaseGrantor, LeaseHolder
+    from spotctl.agent.lease.iterator import IteratorOptions, LeaseIterator
+    from spotctl.agent.lease.job_lease import LeaseEnded
+    from spotctl.agent.lease.lease_files import LeaseGrantor, LeaseHolder
 
 __all__ = [
     "AgentError",
@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "checkpoints": ("Checkpoints", "TrainingPosition"),
+    "checkpoints.local": ("Checkpoints", "TrainingPosition"),
     "errors": ("AgentError", "BadCheckpoint", "BrokenProtocol"),
-    "iterator": ("LeaseIterator", "IteratorOptions"),
-    "job_lease": ("LeaseEnded",),
-    "lease": ("LeaseGrantor", "LeaseHolder"),
+    "lease.iterator": ("LeaseIterator", "IteratorOptions"),
+    "lease.job_lease": ("LeaseEnded",),
+    "lease.lease_files": ("LeaseGrantor", "LeaseHolder"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotctl.agent import layout
-from spotctl.agent.command import CANNOT_START
-from spotctl.agent.processes import surroundings_of
+from spotctl.agent.container.processes import CANNOT_START, surroundings_of
 
 
 def main(words: Sequence[str]) -> int:

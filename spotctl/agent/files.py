@@ -1,6 +1,5 @@
 """Small JSON files that other processes read while they are replaced, and locks between processes."""
 
-import base64
 import fcntl
 import json
 import os
@@ -70,20 +69,3 @@ class Watched(Generic[T]):
         except (ValueError, TypeError, KeyError) as error:
             raise BrokenProtocol(f"{self._path}: is not valid ({error})") from None
         return self._value
-
-
-def read_chunk(path: Path, after: int, most: int) -> str:
-    """Bytes of a file from an offset on, as base64; empty where there are none (yet)."""
-    if after < 0:
-        raise ValueError(f"offset {after} is below 0")
-    return base64.b64encode(read_from(path, after, most)).decode()
-
-
-def read_from(path: Path, after: int, most: int = -1) -> bytes:
-    """Bytes of a file from an offset on, at most `most` (-1: all); empty where there are none (yet)."""
-    try:
-        with path.open("rb") as file:
-            file.seek(after)
-            return file.read(most)
-    except FileNotFoundError:
-        return b""

@@ -37,5 +37,11 @@ STARTED, ENDED = f"{AGENT_FOLDER}/started", f"{AGENT_FOLDER}/ended"
 PYTHON = f"{AGENT_FOLDER}/bin/python3"
 """The Python that runs the agent. Payloads find it first on their PATH, and our modules on their PYTHONPATH."""
 
+LEASE_VARIABLE = "SPOTCTL_LEASE"
+"""The environment variable with the folder of a job's lease, in which `spotctl.agent.lease.lease_files` keeps files.
+
+Without it, the job has no lease and runs as long as it likes.
+"""
+
 PYTHON_VARIABLE = "SPOTCTL_PYTHON"
 """The environment variable with the version of that Python, as 3.12: the packages that were brought are for it."""

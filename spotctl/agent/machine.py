@@ -1,8 +1,10 @@
 """`MachineAgent`: the process on a rented machine that serves its launcher, and ends the machine in time.
 
+`fork_agent` forks it from the process that supervises the machine; only that process ends the machine.
+
 Responsibilities:
 
-- **The agent** serves its link (`spotctl.agent.wire`) and runs one payload at a time. It keeps the lease: when that
+- **The agent** serves its link (`link.wire`) and runs one payload at a time. It keeps the lease: when that
   ends without a renewal, or on SIGTERM (how an operating system announces its shutdown), the agent ends its payload,
   with grace, and exits; the machine's provider ends the machine when its agent has exited. None of this needs a
   launcher, so a machine survives the launcher's SIGKILL and never outlives its lease. A launcher that comes back
@@ -13,7 +15,7 @@ Responsibilities:
 
 The agent's folder holds `lease.json` (for the agent's parent process: the end of the lease, as the launcher gave it
 and on this machine's monotonic clock), `output` (what payloads print), `output.times` (when), `job/` (the folder of
-`spotctl.agent.lease`) and `work/`, the payload's own folder.
+`spotctl.agent.lease.lease_files`) and `work/`, the payload's own folder.
 
 Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`, `notify`, `notices`,
 `output`, `output_times`, `exec`, `exec_read`. All may be repeated: assigning the name that the agent
@@ -21,25 +23,27 @@ has already changes nothing.
 """
 
 import os
+import select
+import signal
 import socket
+import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from spotctl.agent.command import RunningCommand
+from spotctl.agent.container.payload import Payload
+from spotctl.agent.container.processes import MARK, RunningCommand, dies_with
 from spotctl.agent.errors import BrokenProtocol, MachineEnding
-from spotctl.agent.executions import Executions
-from spotctl.agent.files import read_chunk, replace_json
-from spotctl.agent.gpu_use import GpuWatch
-from spotctl.agent.lease import FOLDER_VARIABLE, KINDS, LeaseGrantor
-from spotctl.agent.link_server import LinkServer
-from spotctl.agent.output_times import EVERY_SECONDS, OutputTimes, times_file
-from spotctl.agent.payload import Payload
-from spotctl.agent.processes import MARK
-from spotctl.agent.traffic import traffic
-from spotctl.agent.waking import WakeUps
+from spotctl.agent.files import replace_json
+from spotctl.agent.layout import LEASE_VARIABLE
+from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor
+from spotctl.agent.link.executions import Executions
+from spotctl.agent.link.output import EVERY_SECONDS, OutputTimes, read_chunk, times_file
+from spotctl.agent.link.server import LinkServer
+from spotctl.agent.link.usage import GpuWatch, traffic
 
 INDEX_VARIABLE, ID_VARIABLE = "SPOTCTL_INDEX", "SPOTCTL_MACHINE_ID"
 
@@ -172,7 +176,7 @@ class MachineAgent:
             MARK: str(self._folder),
             INDEX_VARIABLE: str(self._settings.index),
             ID_VARIABLE: self._settings.machine,
-            FOLDER_VARIABLE: str(self._job.folder),
+            LEASE_VARIABLE: str(self._job.folder),
         }
         folder = Path(payload.folder or self._settings.payload_folder or own)
         self._command = RunningCommand(payload.command, folder, environment, self._output, self._folder)
@@ -285,3 +289,60 @@ class MachineAgent:
 
 def _plain(notice: _HeardNotice) -> dict[str, Any]:
     return {"number": notice.number, "kind": notice.kind, "until": notice.until, "source": notice.source}
+
+
+def fork_agent(agent: Callable[[], MachineAgent], unwanted: Sequence[int]) -> int:
+    """Starts the agent and returns its process id once it serves, or has died. The agent never outlives this process.
+
+    `unwanted` are descriptors that the agent must not inherit.
+    """
+    ready, parent = os.pipe(), os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_agent(agent, parent, ready[1], (*unwanted, ready[0]))
+    os.close(ready[1])
+    os.read(ready[0], 1)
+    os.close(ready[0])
+    return pid
+
+
+def _become_agent(agent: Callable[[], MachineAgent], parent: int, ready: int, unwanted: Sequence[int]) -> NoReturn:
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for descriptor in unwanted:
+            os.close(descriptor)
+        die_with_parent = dies_with(parent)
+        if die_with_parent is not None:
+            die_with_parent()
+        status = agent().run(ready=lambda: os.close(ready))
+    except BaseException:  # noqa: BLE001 - a fork must not continue in its parent's code, whatever happens
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+class WakeUps:
+    """Pauses that signals end, through a pipe, so that no signal arrives unseen just before a pause begins."""
+
+    def __init__(self) -> None:
+        self._pipe = os.pipe()
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The pipe's ends, which children must close."""
+        return self._pipe
+
+    def listen(self, on_signal: Callable[..., None]) -> None:
+        """Has `on_signal` called from now on when this process is asked to end."""
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, on_signal)
+
+    def pause(self, seconds: float) -> None:
+        if select.select([self._pipe[0]], [], [], seconds)[0]:
+            os.read(self._pipe[0], 4096)

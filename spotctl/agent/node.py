@@ -19,19 +19,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from spotctl.agent.checkpoint_sync import CheckpointSync
-from spotctl.agent.command import RunningCommand, after_setup
-from spotctl.agent.container import NO_CONTAINER, ensure_image
-from spotctl.agent.data_transfer import deliver, local_copy
-from spotctl.agent.devices import PROCESSES_VARIABLE, gpus
-from spotctl.agent.end_marks import note_ended
+from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
+from spotctl.agent.checkpoints.stored import note_ended
+from spotctl.agent.checkpoints.sync import CheckpointSync
+from spotctl.agent.container.payload import OTHER_NODE, NodeTask
+from spotctl.agent.container.podman import NO_CONTAINER, PROCESSES_VARIABLE, ensure_image, gpus
+from spotctl.agent.container.processes import MARK, RunningCommand, after_setup, cut_short, marked
+from spotctl.agent.data.patience import patiently
+from spotctl.agent.data.transfer import deliver, local_copy
 from spotctl.agent.errors import AgentError, ContainerRefused
-from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
-from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
-from spotctl.agent.processes import MARK, cut_short, marked
-from spotctl.agent.store_patience import patiently
-from spotctl.agent.task import OTHER_NODE, NodeTask
+from spotctl.agent.layout import LEASE_VARIABLE
+from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
+from spotctl.agent.lease.lease_files import LeaseGrantor
 
 CANNOT_TRANSFER = 74
 """The exit code if data, a checkpoint or outputs cannot be read or written: EX_IOERR."""
@@ -136,7 +135,7 @@ class CommandNode:
             self._command.terminate()
 
     def _checkpoint_sync(self) -> CheckpointSync | None:
-        policy, lease = self._task.checkpoint, self._environment.get(FOLDER_VARIABLE)
+        policy, lease = self._task.checkpoint, self._environment.get(LEASE_VARIABLE)
         self._scratch.mkdir(parents=True, exist_ok=True)
         if policy is None:
             return None

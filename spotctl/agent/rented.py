@@ -19,22 +19,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from spotctl.agent import layout
-from spotctl.agent.agent_fork import fork_agent
-from spotctl.agent.errors import AgentError
+from spotctl.agent.container.payload import Payload
+from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.files import Watched
-from spotctl.agent.link_client import LinkClient
-from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN, AgentSettings, MachineAgent
-from spotctl.agent.notices import NoticePoller, poller_of
-from spotctl.agent.payload import Payload
-from spotctl.agent.processes import kill, kill_marked
-from spotctl.agent.self_deletion import system_variables
-from spotctl.agent.waking import WakeUps
+from spotctl.agent.lease.notices import NoticeRelay, poller_of
+from spotctl.agent.lease.self_deletion import system_variables
+from spotctl.agent.link.client import LinkClient
+from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN, AgentSettings, MachineAgent, WakeUps, fork_agent
 
 MARGIN_SECONDS = 60.0
 """Seconds after the end of the lease at which the watchdog ends a machine that its service has not ended. Payloads have
@@ -44,7 +41,6 @@ SHUTDOWN_SECONDS = 45.0
 
 _POLL_SECONDS = 0.5
 _LINK_SECONDS = 5.0
-_LONGEST_PAUSE = 60.0
 _LOCK_SECONDS = 10.0
 
 
@@ -273,53 +269,6 @@ class RentedMachine:
 
     def _on_signal(self, *_: object) -> None:
         self._told_to_end = True
-
-
-class NoticeRelay:
-    """Delivers the cloud's notices to the agent over its link, like any other caller."""
-
-    def __init__(self, poller: NoticePoller, connect: Callable[[], LinkClient], sleep: Callable[[float], None]) -> None:
-        self._poller, self._connect, self._sleep = poller, connect, sleep
-        self._delivered: set[tuple[str, float, str]] = set()
-        self._evicted = False
-        self._failure = ""
-
-    def run(self) -> None:
-        """Relays for ever. If the metadata service does not answer, logs the error once and asks again."""
-        pause = 1.0
-        while True:
-            try:
-                self.turn()
-            except (OSError, ValueError, KeyError, TypeError, AgentError) as error:
-                if str(error) != self._failure:
-                    self._failure = str(error)
-                    print(f"eviction notices: {error}", file=sys.stderr, flush=True)  # noqa: T201
-                self._sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE if not self._evicted else 1.0)
-            else:
-                self._failure, pause = "", 1.0
-                self._sleep(self._poller.pause)
-
-    def turn(self) -> None:
-        """Asks the cloud once and passes new notices on."""
-        for notice in self._poller.poll():
-            known = (notice.kind, notice.until, notice.source)
-            if known not in self._delivered:
-                until, seconds = round(notice.until * 1e6), max(notice.until - time.time(), 0.0)
-                self._call("notify", kind=notice.kind, until=until, seconds=seconds, source=notice.source)
-                self._delivered.add(known)
-            self._evicted = self._evicted or notice.kind == "evict"
-        if self._evicted:
-            status = self._call("status")
-            if not status["work"] or status["exit_code"] is not None:
-                self._poller.payload_ended()
-
-    def _call(self, operation: str, **arguments: object) -> dict[str, Any]:
-        link = self._connect()
-        try:
-            return link.call(operation, **arguments)
-        finally:
-            link.close()
 
 
 def _replace_text(path: Path, text: str) -> None:

@@ -109,14 +109,14 @@ def gc(
 
 
 def _unused(use: DataUse) -> str:
-    from spotctl.agent.data_sets import gigabytes
+    from spotctl.agent.data.sets import gigabytes
 
     size = gigabytes(use.size) if not use.may_lack else f"a copy of {gigabytes(use.size)}, as far as it was made"
     return f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}"
 
 
 def _unused_copy(copy: UnusedCopy) -> str:
-    from spotctl.agent.data_sets import gigabytes
+    from spotctl.agent.data.sets import gigabytes
 
     return f"data {copy.folder}: {gigabytes(copy.size)} on this computer, last used {moment(copy.used)}"
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from pricing_data.errors import CloudError
-from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.bucket import StoreRefused
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import PartlyListed
 from spotctl.home.errors import BadRequest, SpotctlError

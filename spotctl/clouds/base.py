@@ -18,9 +18,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from pricing_data.market import Market
-from spotctl.agent.gpu_use import GpuUse
-from spotctl.agent.payload import Payload
-from spotctl.agent.traffic import Traffic
+from spotctl.agent.container.payload import Payload
+from spotctl.agent.link.usage import GpuUse, Traffic
 from spotctl.clouds.errors import NotFound
 from spotctl.home.errors import BadRequest
 
@@ -204,7 +203,7 @@ class MachineLink(Protocol):
         ...
 
     def output_times(self, after: int = 0) -> bytes:
-        """The times of that output: a file of `spotctl.agent.output_times` from this byte offset on, a part at a time.
+        """The times of that output: a file of `spotctl.agent.link.output` from this byte offset on, a part at a time.
 
         BadRequest: the agent is older than this operation.
         """

@@ -1,6 +1,6 @@
 """`AgentLink`: the `MachineLink` to an agent, over a socket.
 
-The wire format and its authentication are in `spotctl.agent.wire`, the agent in `spotctl.agent.machine`. A link is
+The wire format and its authentication are in `spotctl.agent.link.wire`, the agent in `spotctl.agent.machine`. A link is
 opened by its provider, which knows how its machines are reached and where the secret is kept (`link_key`).
 """
 
@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from spotctl.agent.container.payload import Payload
 from spotctl.agent.errors import (
     AgentError,
     LinkLost,
@@ -25,11 +26,9 @@ from spotctl.agent.errors import (
     RequestRefused,
     WrongSecret,
 )
-from spotctl.agent.gpu_use import GpuUse
-from spotctl.agent.link_client import AgentAddress, LinkClient
-from spotctl.agent.payload import Payload
-from spotctl.agent.traffic import Traffic
-from spotctl.agent.wire import SECRET_BYTES
+from spotctl.agent.link.client import AgentAddress, LinkClient
+from spotctl.agent.link.usage import GpuUse, Traffic
+from spotctl.agent.link.wire import SECRET_BYTES
 from spotctl.clouds.base import CloudProvider, ExecResult, Machine, MachineNotice, MachineState, MachineStatus
 from spotctl.clouds.capabilities import KeepsOutput
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered, Unusable
@@ -214,7 +213,7 @@ def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
 
 
 def printed_at(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
-    """The times of that output: a file of `spotctl.agent.output_times`; empty if the agent is too old to note them."""
+    """The times of that output: a file of `spotctl.agent.link.output`; empty if the agent is too old to note them."""
     try:
         return _all(provider.link(machine).output_times, after)
     except BadRequest:

@@ -23,10 +23,10 @@ from pathlib import Path
 from agileml.errors import AgileMLError, BadInput
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import TcpAddress, parse_host_port
-from spotctl.agent.devices import gpus
-from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.lease import LeaseHolder, LeaseNotice
-from spotctl.agent.processes import MARK
+from spotctl.agent.container.podman import gpus
+from spotctl.agent.container.processes import MARK
+from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
+from spotctl.agent.lease.lease_files import LeaseHolder, LeaseNotice
 from spotctl.integrations.gang_saves import PATIENCE_SECONDS, GangSettings, Peers, PeerServer, secret_of
 
 _LOOK_SECONDS = 0.1

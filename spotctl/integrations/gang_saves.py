@@ -19,7 +19,7 @@ from agileml.transport import Endpoint, Identity, Lost, Received, TcpAddress, Tr
 from agileml.transport.buckets import BUCKET, Assembly, split
 from agileml.transport.codec import Codec
 from agileml.transport.framing import FrameLimits
-from spotctl.agent.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
 
 _PEERS, _MACHINE, _FOLDER = "SPOTCTL_GANG_PEERS", "SPOTCTL_GANG_MACHINE", "SPOTCTL_GANG_FOLDER"
 SECRET_VARIABLE = "GANG_SECRET"  # noqa: S105 - the name of a variable

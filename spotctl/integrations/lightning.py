@@ -20,9 +20,9 @@ except ImportError as error:
         f"spotctl.integrations.lightning needs Lightning: pip install 'spotctl[lightning]' ({error})"
     ) from error
 
-from spotctl.agent.checkpoints import TrainingPosition
-from spotctl.agent.job_lease import JobLease
-from spotctl.agent.lease import LeaseAct
+from spotctl.agent.checkpoints.local import TrainingPosition
+from spotctl.agent.lease.job_lease import JobLease
+from spotctl.agent.lease.lease_files import LeaseAct
 from spotctl.integrations.published import PublishedCheckpoints
 from spotctl.integrations.torch_state import ResumableLoader, least
 

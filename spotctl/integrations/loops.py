@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spotctl.agent.checkpoints import TrainingPosition
-from spotctl.agent.job_lease import JobLease
-from spotctl.agent.lease import LeaseAct
+from spotctl.agent.checkpoints.local import TrainingPosition
+from spotctl.agent.lease.job_lease import JobLease
+from spotctl.agent.lease.lease_files import LeaseAct
 from spotctl.integrations.published import PublishedCheckpoints
 
 __all__ = ["resuming"]

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from spotctl.agent.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
 
 _NUMBER = re.compile(r"-(\d+)(?:\.\w+)?$")
 

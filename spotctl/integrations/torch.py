@@ -35,9 +35,9 @@ except ImportError:
     raise ImportError("spotctl.integrations.torch needs PyTorch: pip install 'spotctl[torch]'") from None
 
 from agileml.transport import parse_host_port
-from spotctl.agent.interval import CheckpointPlanReader
-from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.lease import LeaseHolder
+from spotctl.agent.checkpoints.interval import CheckpointPlanReader
+from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
+from spotctl.agent.lease.lease_files import LeaseHolder
 from spotctl.integrations.gang_saves import GangSettings, Peers, SaveName, Saves
 
 PATIENCE = timedelta(minutes=5)

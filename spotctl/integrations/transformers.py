@@ -19,9 +19,9 @@ except ImportError as error:
         f"spotctl.integrations.transformers needs Transformers: pip install 'spotctl[transformers]' ({error})"
     ) from error
 
-from spotctl.agent.checkpoints import TrainingPosition
-from spotctl.agent.job_lease import JobLease
-from spotctl.agent.lease import LeaseAct, LeaseDecision
+from spotctl.agent.checkpoints.local import TrainingPosition
+from spotctl.agent.lease.job_lease import JobLease
+from spotctl.agent.lease.lease_files import LeaseAct, LeaseDecision
 from spotctl.integrations.published import PublishedCheckpoints, link_tree
 from spotctl.integrations.torch_state import least
 

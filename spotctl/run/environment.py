@@ -12,7 +12,7 @@ from pricing_data.known_clouds import part_of
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from spotctl.agent import layout
-from spotctl.agent.blobs.identity import StoreIdentity
+from spotctl.agent.data.blobs.identity import StoreIdentity
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import BillsHoldings, Holdings
 from spotctl.clouds.installation import installation_id
@@ -187,7 +187,7 @@ def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
     other machines copy the data themselves."""
     if spec.kind is not ProgramKind.AGILEML or not spec.is_local:
         return dict(spec.env)
-    from spotctl.agent.data_transfer import local_copy
+    from spotctl.agent.data.transfer import local_copy
 
     return {
         **spec.env,

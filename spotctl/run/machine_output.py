@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pricing_data.units import DAY, SECOND
-from spotctl.agent.files import read_from
-from spotctl.agent.output_times import parse_times, times_file
+from spotctl.agent.link.output import parse_times, read_from, times_file
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import KeepsOutput
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.data_sets import FILES, FOLDER, WHOLE
+from spotctl.agent.data.sets import FILES, FOLDER, WHOLE
 from spotctl.home.paths import Paths
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog

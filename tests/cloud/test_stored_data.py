@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.data_sets import FILES
+from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.sets import FILES
 from spotctl.run.environment import LAUNCHER
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.gcp import GcpServer

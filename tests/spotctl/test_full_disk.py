@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.processes import marked
+from spotctl.agent.container.processes import marked
 from tests.spotctl.clouds.leaving import kill_all
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, processes

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import DAY
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.data_sets import FILES
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.sets import FILES
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings

@@ -19,8 +19,8 @@ from rich.text import Text
 from pricing_data.errors import CloudError, PricingDataError
 from pricing_data.freshness import STALE
 from pricing_data.units import SECOND, age, counted
-from spotctl.agent.blobs.bucket import StoreRefused, StoreUnavailable
-from spotctl.agent.data_sets import gigabytes
+from spotctl.agent.data.blobs.bucket import StoreRefused, StoreUnavailable
+from spotctl.agent.data.sets import gigabytes
 from spotctl.clouds.findings import Finding, Level, exit_code, refused
 from spotctl.clouds.parts import doctor_of
 from spotctl.home.cloud import cloud_of, rented_clouds
@@ -31,7 +31,7 @@ from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
 from spotctl.show.columns import Column
 
 if TYPE_CHECKING:
-    from spotctl.agent.blobs.identity import StoreIdentity
+    from spotctl.agent.data.blobs.identity import StoreIdentity
     from spotctl.home.config import Settings
 
 OLDEST_PYTHON = (3, 11)

@@ -2,7 +2,7 @@
 
 import os
 
-from spotctl.agent.blobs.http import bucket_region
+from spotctl.agent.data.blobs.http import bucket_region
 from spotctl.clouds.aws.storage import S3, AwsIdentity
 
 

@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from spotctl.agent.notices import CloudNotice, json_object
-from spotctl.agent.self_deletion import METADATA_HOST, ask
+from spotctl.agent.lease.notices import CloudNotice, json_object
+from spotctl.agent.lease.self_deletion import METADATA_HOST, ask
 
 _TOKEN_SECONDS = 21_600
 

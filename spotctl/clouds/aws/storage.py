@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import quote, urlsplit
 
-from spotctl.agent.blobs.bucket import ObjectBucket, StoreRefused
-from spotctl.agent.blobs.http import Caller, HttpCall, bucket_region
-from spotctl.agent.blobs.identity import EARLY_SECONDS
-from spotctl.agent.blobs.s3 import S3Bucket
-from spotctl.agent.self_deletion import ask
+from spotctl.agent.data.blobs.bucket import ObjectBucket, StoreRefused
+from spotctl.agent.data.blobs.http import Caller, HttpCall, bucket_region
+from spotctl.agent.data.blobs.identity import EARLY_SECONDS
+from spotctl.agent.data.blobs.s3 import S3Bucket
+from spotctl.agent.lease.self_deletion import ask
 from spotctl.clouds.aws.machine import metadata_host
 
 S3 = "https://s3.amazonaws.com"

@@ -8,8 +8,8 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from spotctl.agent.notices import CloudNotice, json_object
-from spotctl.agent.self_deletion import METADATA_HOST, ask, fetch_metadata
+from spotctl.agent.lease.notices import CloudNotice, json_object
+from spotctl.agent.lease.self_deletion import METADATA_HOST, ask, fetch_metadata
 
 WARNING_SECONDS = 30.0
 """The time from a notice to the end, if a notice does not say; notices often leave less."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
-from spotctl.agent.blobs.bucket import (
+from spotctl.agent.data.blobs.bucket import (
     COPY_BYTES,
     ETAGS,
     NoSuchObject,
@@ -21,9 +21,9 @@ from spotctl.agent.blobs.bucket import (
     Upload,
     copy_ranges,
 )
-from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
-from spotctl.agent.blobs.identity import BearerToken, TokenIdentity
-from spotctl.agent.self_deletion import fetch_metadata
+from spotctl.agent.data.blobs.http import Caller, HttpCall, elements, path_of
+from spotctl.agent.data.blobs.identity import BearerToken, TokenIdentity
+from spotctl.agent.lease.self_deletion import fetch_metadata
 from spotctl.clouds.azure.machine import metadata_host
 
 _STORAGE = "https://storage.azure.com/"

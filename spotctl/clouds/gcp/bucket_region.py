@@ -3,8 +3,8 @@
 import json
 from urllib.parse import urlsplit
 
-from spotctl.agent.blobs.http import Caller, HttpCall
-from spotctl.agent.blobs.identity import BearerToken, TokenIdentity
+from spotctl.agent.data.blobs.http import Caller, HttpCall
+from spotctl.agent.data.blobs.identity import BearerToken, TokenIdentity
 from spotctl.clouds.gcp.storage import endpoint
 
 

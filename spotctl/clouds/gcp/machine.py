@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from spotctl.agent.notices import CloudNotice
-from spotctl.agent.self_deletion import METADATA_HOST, ask
+from spotctl.agent.lease.notices import CloudNotice
+from spotctl.agent.lease.self_deletion import METADATA_HOST, ask
 
 WARNING_SECONDS = 30.0
 """The time from a notice to the end."""

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
-from spotctl.agent.blobs.bucket import ObjectBucket, ObjectVersions, StoreRefused
-from spotctl.agent.blobs.http import Caller, HttpCall
-from spotctl.agent.blobs.identity import EARLY_SECONDS, BearerToken, TokenIdentity
-from spotctl.agent.blobs.s3 import S3Bucket
-from spotctl.agent.self_deletion import fetch_metadata
+from spotctl.agent.data.blobs.bucket import ObjectBucket, ObjectVersions, StoreRefused
+from spotctl.agent.data.blobs.http import Caller, HttpCall
+from spotctl.agent.data.blobs.identity import EARLY_SECONDS, BearerToken, TokenIdentity
+from spotctl.agent.data.blobs.s3 import S3Bucket
+from spotctl.agent.lease.self_deletion import fetch_metadata
 from spotctl.clouds.gcp.machine import metadata_host
 
 

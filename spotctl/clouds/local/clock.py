@@ -15,7 +15,7 @@ from typing import Any
 
 from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.files import Watched, replace_json
-from spotctl.agent.lease import boot_id
+from spotctl.agent.lease.lease_files import boot_id
 
 _NANOS_PER_MICRO = 1000
 _NOTE_EVERY_SECONDS = 1.0

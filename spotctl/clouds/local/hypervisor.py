@@ -30,13 +30,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from spotctl.agent.agent_fork import fork_agent
+from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.errors import AgentError
 from spotctl.agent.files import Watched, replace_json
-from spotctl.agent.link_client import LinkClient
-from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED, AgentSettings, MachineAgent
-from spotctl.agent.processes import kill, kill_marked
-from spotctl.agent.waking import WakeUps
+from spotctl.agent.link.client import LinkClient
+from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED, AgentSettings, MachineAgent, WakeUps, fork_agent
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.machine_file import HOST, RETURN_SIGNAL, MachineFile
 from spotctl.clouds.machine_end import EVICTED, FAILED, LEASE_ENDED, ReplayedEnd, end_of, warning

@@ -6,7 +6,7 @@ import signal
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spotctl.agent.payload import Payload
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.machine_end import PlannedEnd
 
 HOST = "127.0.0.1"

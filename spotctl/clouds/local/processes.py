@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotctl.agent.processes import MARK, environment_of, kill, kill_marked, marked
+from spotctl.agent.container.processes import MARK, environment_of, kill, kill_marked, marked
 from spotctl.clouds.local.folders import MachineFolder
 from spotctl.clouds.local.machine_file import RETURN_SIGNAL
 from spotctl.clouds.machine_end import FAILED, ReplayedEnd

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import SECOND
-from spotctl.agent.files import read_from
-from spotctl.agent.output_times import times_file
-from spotctl.agent.processes import kill, surroundings_of
+from spotctl.agent.container.processes import kill, surroundings_of
+from spotctl.agent.link.output import read_from, times_file
 from spotctl.clouds.api_calls import check_settings, same_request
 from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Invocation

@@ -27,7 +27,7 @@ import bidbrain
 import pricing_data
 from pricing_data.atomic_write import atomic_write
 from spotctl.agent.cloud_parts import GROUP, MACHINE, SCHEME, STORAGE, cloud_packages, cloud_part
-from spotctl.agent.wheel_files import place_of
+from spotctl.agent.data.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.clouds.remote.platforms import MachinePlatform, here, markers_here

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 _PATTERNS = (
     *("*.pyc", "*.pyi", "*.pyx", "*.pxd", "*.a", "*.h", "*.hpp"),
-    # RPC, and an object store for which `spotctl.agent.blobs` has a client.
+    # RPC, and an object store for which `spotctl.agent.data.blobs` has a client.
     *("pyarrow/*flight*", "pyarrow/libarrow_s3.*", "pyarrow/_s3fs.*"),
     *("pyarrow/_pyarrow_cpp_tests.*", "pyarrow/src/*"),
 )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from agileml.transport.certificates import HOSTNAME, certificate_and_key
 from spotctl.agent import layout
+from spotctl.agent.link.wire import SECRET_BYTES
 from spotctl.agent.rented import AgentStart
-from spotctl.agent.wire import SECRET_BYTES
 from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
 from spotctl.clouds.remote.bundle import Archive, Packages
 from spotctl.clouds.remote.peer_copy import ArchiveServer, Spreading
@@ -32,7 +32,7 @@ FETCH_SECONDS = 1800.0
 SPREAD_BYTES = 4 << 20
 """Larger archives are copied from one machine to the others."""
 
-_WHEELS, _PEER = "spotctl.agent.wheel_files", "spotctl.agent.peer_files"
+_WHEELS, _PEER = "spotctl.agent.data.wheel_files", "spotctl.agent.data.peer_files"
 _MIB = 1 << 20
 _TAR = 'tar -xzf "$part/archive" -C "$part/unpacked"'
 _ZIP = '{python} -I -S -m zipfile -e "$part/archive" "$part/unpacked"'

@@ -7,7 +7,7 @@ from pathlib import Path
 from pricing_data.market import api_region, is_region_of
 from pricing_data.spelling import similar
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
-from spotctl.agent.data_sets import SetLocation
+from spotctl.agent.data.sets import SetLocation
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec, data_variable

@@ -19,7 +19,7 @@ from agileml.iteration_log import IterationLog, last_line_of
 from agileml.job import GaveUp, TrainingJob
 from agileml.runtime.prepared_job import RunnableJob
 from pricing_data.errors import PricingDataError
-from spotctl.agent.data_transfer import deliver
+from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agileml.engines.job_state import is_unfinished
-from spotctl.agent.command import exit_code_of, signal_group, start_group
+from spotctl.agent.container.processes import exit_code_of, signal_group, start_group
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import SpotctlError
 from spotctl.log import events as ev

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import cast
 
 from agileml.errors import AgileMLError
-from spotctl.agent.blobs.bucket import StoreRefused
-from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.store_patience import PATIENCE_SECONDS, is_temporary
+from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
 from spotctl.clouds.base import CloudProvider, Machine, MachineState
 from spotctl.clouds.capabilities import Invocation, RentingProvider, TakesCommands
 from spotctl.clouds.errors import ProviderError

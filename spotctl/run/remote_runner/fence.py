@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
-from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
-from spotctl.agent.blobs.conditional import SharedObject
+from spotctl.agent.data.blobs.bucket import ObjectChanged, StoreRefused
+from spotctl.agent.data.blobs.conditional import SharedObject
 from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Invocation, MachineSupplies, RentingProvider
 from spotctl.clouds.errors import NotSent, ProviderError, Unanswered

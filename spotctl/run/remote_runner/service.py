@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from spotctl.agent.self_deletion import system_variables
+from spotctl.agent.lease.self_deletion import system_variables
 from spotctl.run.remote_runner.start import ROOT, RunnerStart
 
 _LOG, _LOCK = f"{ROOT}/service.log", f"{ROOT}/lock"

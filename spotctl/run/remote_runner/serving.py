@@ -18,10 +18,10 @@ from typing import cast
 from agileml.errors import AgileMLError
 from agileml.runtime.blob_store import UnreadableBlob
 from pricing_data.errors import PricingDataError
-from spotctl.agent.blobs.bucket import StoreRefused
-from spotctl.agent.blobs.conditional import SharedObject
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.data_transfer import deliver
+from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.conditional import SharedObject
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.capabilities import RentingProvider, TakesCommands

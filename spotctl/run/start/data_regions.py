@@ -6,10 +6,10 @@ from pricing_data.errors import PricingDataError
 from pricing_data.list_prices import Location, egress
 from pricing_data.market import api_region
 from pricing_data.units import usd_text
-from spotctl.agent.blobs.bucket import StoreRefused
-from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.cloud_parts import clouds_by_scheme
-from spotctl.agent.data_sets import SetLocation
+from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.sets import SetLocation
 from spotctl.clouds.parts import bucket_region_of
 from spotctl.files.job.data_places import bucket_at, bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec

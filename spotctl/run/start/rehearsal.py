@@ -10,13 +10,12 @@ from pathlib import Path
 
 from agileml.errors import AgileMLError
 from agileml.runtime.prepared_job import isolated_shape_of
-from spotctl.agent.command import RunningCommand
-from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.container.processes import MARK, RunningCommand
+from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import AgentError
-from spotctl.agent.interval import CHECKPOINT_VARIABLE
-from spotctl.agent.job_lease import SAVED_AND_ENDED
+from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import EVERY_VARIABLE
-from spotctl.agent.processes import MARK
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable

@@ -85,7 +85,7 @@ def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
     """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them."""
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
-        from spotctl.agent.stored_checkpoints import discard_checkpoints
+        from spotctl.agent.checkpoints.stored import discard_checkpoints
         from spotctl.run.environment import LAUNCHER
 
         try:

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pricing_data.units import counted
-from spotctl.agent.blobs.bucket import CopyingBucket, ObjectBucket, StoreRefused, StoreUnavailable
-from spotctl.agent.blobs.identity import StoreIdentity
-from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.blobs.objects import write
-from spotctl.agent.data_sets import CONNECTIONS, FILES, WHOLE, DataSet, SetLocation, gigabytes, set_content
+from spotctl.agent.data.blobs.bucket import CopyingBucket, ObjectBucket, StoreRefused, StoreUnavailable
+from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.data.sets import CONNECTIONS, FILES, WHOLE, DataSet, SetLocation, gigabytes, set_content
 from spotctl.files.job.data_places import bucket_at, copy_in
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.wall_clock import wall_us

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.units import DAY
-from spotctl.agent.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
-from spotctl.agent.blobs.identity import StoreIdentity
-from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.blobs.objects import write
-from spotctl.agent.data_sets import CONNECTIONS, FILES, FOLDER, SETS, WHOLE, DataSet, SetLocation, read_whole
+from spotctl.agent.data.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
+from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.data.sets import CONNECTIONS, FILES, FOLDER, SETS, WHOLE, DataSet, SetLocation, read_whole
 from spotctl.agent.files import exclusive, replace_json
 from spotctl.clouds.installation import installation_id
 from spotctl.files.job.data_places import copy_in

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
 from pricing_data.units import counted
-from spotctl.agent.blobs.bucket import ObjectBucket, StoreRefused
-from spotctl.agent.blobs.identity import StoreIdentity
-from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.blobs.objects import write
-from spotctl.agent.data_parts import describe
-from spotctl.agent.data_sets import CONNECTIONS, FILES, DataSet, SetLocation, gigabytes
+from spotctl.agent.data.blobs.bucket import ObjectBucket, StoreRefused
+from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.data.sets import CONNECTIONS, FILES, DataSet, SetLocation, describe, gigabytes
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import replace_json
 from spotctl.clouds.installation import installation_id

@@ -15,8 +15,8 @@ from bidbrain.strategies.base import Rent
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.agent.data.patience import PATIENCE_SECONDS
 from spotctl.agent.errors import AgentError, TransferFailed
-from spotctl.agent.store_patience import PATIENCE_SECONDS
 from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import ProviderError
 from spotctl.log import budget, events as ev

@@ -10,12 +10,11 @@ from typing import Any
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, counted
-from spotctl.agent.container import NO_CONTAINER
-from spotctl.agent.end_marks import forget_ended, have_ended
+from spotctl.agent.checkpoints.stored import StoredCheckpoints, forget_ended, have_ended, note_finished
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.podman import NO_CONTAINER
 from spotctl.agent.errors import AgentError, BadCheckpoint
-from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
-from spotctl.agent.task import CheckpointPolicy, NodeTask
+from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotPermitted, ProviderError

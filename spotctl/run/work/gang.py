@@ -15,7 +15,7 @@ from bidbrain.strategies.base import SavedState
 from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR, counted
-from spotctl.agent.job_lease import SAVED_AND_ENDED
+from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.clouds.base import Machine, MachineState
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec

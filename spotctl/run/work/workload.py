@@ -13,12 +13,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from spotctl.agent.blobs.identity import StoreIdentity
-from spotctl.agent.container import NO_CONTAINER, Container
-from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.container.podman import NO_CONTAINER, Container
+from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.patience import patiently
+from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import AgentError
 from spotctl.agent.layout import PYTHON_VARIABLE
-from spotctl.agent.store_patience import patiently
 from spotctl.clouds.base import Machine, Payload
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.files.job.spec import JobSpec

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spotctl.agent.processes import kill
+from spotctl.agent.container.processes import kill
 from tests.agileml.engines.jobs import processes
 
 HERE = "127.0.0.2"

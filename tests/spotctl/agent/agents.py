@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotctl.agent.link_client import LinkClient
-from spotctl.agent.payload import Payload
-from spotctl.agent.processes import MARK, kill, marked
+from spotctl.agent.container.payload import Payload
+from spotctl.agent.container.processes import MARK, kill, marked
+from spotctl.agent.link.client import LinkClient
 from tests.waiting import eventually
 
 CODE = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ import json, os, socket, sys
 from dataclasses import replace
 from pathlib import Path
 from spotctl.agent.machine import AgentSettings, MachineAgent
-from spotctl.agent.payload import Payload
+from spotctl.agent.container.payload import Payload
 given = json.loads(sys.argv[1])
 payload = None if given["payload"] is None else Payload.from_json(given["payload"])
 settings = AgentSettings(Path(given["folder"]), "m-0", 7, given["until"], given["seconds"], payload)

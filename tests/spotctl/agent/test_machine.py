@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.agent.container.payload import Payload
 from spotctl.agent.errors import LinkLost, LinkTimeout, MachineEnding, RequestRefused
-from spotctl.agent.lease import LeaseHolder
+from spotctl.agent.lease.lease_files import LeaseHolder
+from spotctl.agent.link.output import parse_times
 from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN
-from spotctl.agent.output_times import parse_times
-from spotctl.agent.payload import Payload
 from tests.spotctl.agent.agents import CODE, Agent, python
 from tests.waiting import eventually
 

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.checkpoint_sync import CheckpointSync
-from spotctl.agent.end_marks import have_ended
-from spotctl.agent.job_lease import SAVED_AND_ENDED
+from spotctl.agent.checkpoints.stored import StoredCheckpoints, have_ended
+from spotctl.agent.checkpoints.sync import CheckpointSync
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.processes import MARK
+from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import CANNOT_TRANSFER, CommandNode
-from spotctl.agent.processes import MARK
-from spotctl.agent.stored_checkpoints import StoredCheckpoints
-from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 
 @pytest.fixture(autouse=True)

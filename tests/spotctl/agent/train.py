@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spotctl.agent import Checkpoints, LeaseIterator
-from spotctl.agent.iterator import IteratorOptions
+from spotctl.agent.lease.iterator import IteratorOptions
 
 
 class Loader:

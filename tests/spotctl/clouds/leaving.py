@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spotctl.agent.processes import kill, marked
+from spotctl.agent.container.processes import kill, marked
 
 
 def running(root: Path) -> list[tuple[int, Path]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.agent.processes import MARK
+from spotctl.agent.container.processes import MARK
 from spotctl.clouds.base import EndReason, Machine, MachineNotice, MachineRequest, MachineState, Payload
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, QuotaReached
 from spotctl.clouds.link import with_status

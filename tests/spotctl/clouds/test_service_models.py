@@ -16,9 +16,9 @@ from google.cloud.compute_v1.services.instances.transports import rest_base
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.json_format import ParseDict
 
-from spotctl.agent.blobs.http import Caller, HttpCall
-from spotctl.agent.blobs.s3 import S3Bucket
-from spotctl.agent.self_deletion import METADATA_HOST
+from spotctl.agent.data.blobs.http import Caller, HttpCall
+from spotctl.agent.data.blobs.s3 import S3Bucket
+from spotctl.agent.lease.self_deletion import METADATA_HOST
 from spotctl.clouds.azure import self_deletion as azure
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
 from spotctl.clouds.base import MachineRequest
@@ -29,7 +29,7 @@ from tests.cloud.azure_models import check_version
 from tests.servers.aws import action_of, arguments_of
 from tests.servers.aws_models import misfits, objects_operation
 from tests.servers.loopback import Request
-from tests.spotctl.agent.test_self_deletion import AZURE, GOOGLE
+from tests.spotctl.agent.lease.test_self_deletion import AZURE, GOOGLE
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, provider
 from tests.spotctl.clouds.aws.test_leftovers import scatter

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.processes import MARK, kill_marked
+from spotctl.agent.container.processes import MARK, kill_marked
 from spotctl.integrations.gang_saves import METADATA, SECRET_VARIABLE, grouped
 from tests.samples import LONG_RUN
 from tests.waiting import eventually

@@ -16,7 +16,7 @@ import pytest
 from agileml.errors import BadInput
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import TcpAddress
-from spotctl.agent.data_transfer import listing
+from spotctl.agent.data.transfer import listing
 from spotctl.integrations import gang
 from spotctl.integrations.gang_saves import METADATA, GangSettings, Peers, PeerServer, SaveName, Saves
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from sklearn.linear_model import SGDClassifier  # type: ignore[import-untyped]
 
-from spotctl.agent.job_lease import LeaseEnded
-from spotctl.agent.lease import LeaseGrantor, LeaseHolder
+from spotctl.agent.lease.job_lease import LeaseEnded
+from spotctl.agent.lease.lease_files import LeaseGrantor, LeaseHolder
 from spotctl.integrations.loops import resuming
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from spotctl.agent.checkpoints import TrainingPosition
-from spotctl.agent.data_transfer import listing
-from spotctl.agent.job_lease import JobLease
-from spotctl.agent.lease import LeaseAct, LeaseGrantor, LeaseHolder
+from spotctl.agent.checkpoints.local import TrainingPosition
+from spotctl.agent.data.transfer import listing
+from spotctl.agent.lease.job_lease import JobLease
+from spotctl.agent.lease.lease_files import LeaseAct, LeaseGrantor, LeaseHolder
 from spotctl.integrations.published import PublishedCheckpoints, link_tree
 from spotctl.integrations.torch_state import ResumableLoader
 

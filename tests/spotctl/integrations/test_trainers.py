@@ -16,8 +16,9 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from spotctl.agent.job_lease import LeaseEnded
-from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
+from spotctl.agent.layout import LEASE_VARIABLE
+from spotctl.agent.lease.job_lease import LeaseEnded
+from spotctl.agent.lease.lease_files import LeaseGrantor
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"),
@@ -30,7 +31,7 @@ Start = Callable[[Path, int | None, int], nn.Module]
 def trained(folder: Path, start: Start, evicted: list[int], monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
     """The weights after starts that SIGTERM ends before these steps, and a last one that is left alone."""
     LeaseGrantor(folder / "lease").begin(100_000.0)
-    monkeypatch.setenv(FOLDER_VARIABLE, str(folder / "lease"))
+    monkeypatch.setenv(LEASE_VARIABLE, str(folder / "lease"))
     for number, step in enumerate(evicted):
         with pytest.raises(LeaseEnded, match="SIGTERM"):
             start(folder, step, number)

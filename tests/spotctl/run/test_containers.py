@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.container import NO_CONTAINER
+from spotctl.agent.container.podman import NO_CONTAINER
 from spotctl.files.job.reader import loads
 from spotctl.home.errors import BadRequest
 from spotctl.run.work.workload import check_podman, checked

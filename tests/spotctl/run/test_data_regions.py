@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pricing_data.list_prices import Location
-from spotctl.agent.blobs import http
-from spotctl.agent.blobs.identity import MACHINE
+from spotctl.agent.data.blobs import http
+from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.cli.runs import launches
 from spotctl.cli.runs.launches import say_which_data_is_far
 from spotctl.clouds.parts import bucket_region_of

@@ -12,9 +12,9 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.end_marks import note_ended
-from spotctl.agent.task import NodeTask
+from spotctl.agent.checkpoints.stored import note_ended
+from spotctl.agent.container.payload import NodeTask
+from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.clouds.replayed import Replayed
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload

@@ -12,7 +12,7 @@ from azure.core.credentials import AccessToken
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.bucket import StoreRefused
 from spotctl.clouds.aws.identity import AwsLauncher
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.session import storage_token

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import parse_time
-from spotctl.agent.output_times import parse_times
+from spotctl.agent.link.output import parse_times
 from spotctl.clouds.base import MachineRequest, Payload
 from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.files.job.reader import loads, written

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spotctl.agent.errors import BrokenProtocol
-from spotctl.agent.lease import boot_id
+from spotctl.agent.lease.lease_files import boot_id
 from spotctl.clouds.local.clock import MarketClock
 
 SECOND = 1_000_000

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from spotctl.agent.container.payload import Payload
+from spotctl.agent.container.processes import MARK, kill, marked
 from spotctl.agent.files import replace_json
-from spotctl.agent.lease import LeaseHolder
-from spotctl.agent.link_client import LinkClient
-from spotctl.agent.payload import Payload
-from spotctl.agent.processes import MARK, kill, marked
+from spotctl.agent.lease.lease_files import LeaseHolder
+from spotctl.agent.link.client import LinkClient
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.machine_file import HOST, MachineFile
 from spotctl.clouds.machine_end import PlannedEnd

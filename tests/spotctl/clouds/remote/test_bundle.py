@@ -32,10 +32,10 @@ def test_the_wheel_runs_with_nothing_but_the_standard_library(tmp_path: Path) ->
         archive.extractall(tmp_path / "unpacked")
     (info,) = (tmp_path / "unpacked").glob("spotctl-*.dist-info")
     assert {path.name for path in info.iterdir()} == {"METADATA", "RECORD", "WHEEL", "entry_points.txt"}
-    modules = ("spotctl.agent.rented", "spotctl.agent.node", "spotctl.agent.iterator")
+    modules = ("spotctl.agent.rented", "spotctl.agent.node", "spotctl.agent.lease.iterator")
     # A machine of one cloud may keep its checkpoints in the object store of another.
-    clouds = "assert spotctl.agent.notices.poller_of('gcp', {}) and len(spotctl.agent.cloud_parts.forms()) == 3"
-    code = f"import {', '.join(modules)}, spotctl.agent.blobs.locations; {clouds}; print(spotctl.__file__)"
+    clouds = "assert spotctl.agent.lease.notices.poller_of('gcp', {}) and len(spotctl.agent.cloud_parts.forms()) == 3"
+    code = f"import {', '.join(modules)}, spotctl.agent.data.blobs.locations; {clouds}; print(spotctl.__file__)"
     words = [sys.executable, "-E", "-s", "-S", "-c", code]
     done = subprocess.run(words, cwd=tmp_path / "unpacked", capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from spotctl.agent import layout
-from spotctl.agent.container import NO_CONTAINER, Container
-from spotctl.agent.task import CheckpointPolicy, NodeTask
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.podman import NO_CONTAINER, Container
 from spotctl.clouds.base import MachineLink, Payload
 from tests.cloud.machine_init import REGISTRY
 from tests.cloud.namespaces import namespaces

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import layout
-from spotctl.agent.task import CheckpointPolicy, NodeTask
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.clouds.base import Payload
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving

@@ -20,7 +20,7 @@ from spotctl.clouds.errors import NotFound, ProviderError, Unanswered, Unusable
 from spotctl.clouds.remote import bundle
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving
-from tests.spotctl.agent.test_self_deletion import AZURE, GOOGLE, Cloud
+from tests.spotctl.agent.lease.test_self_deletion import AZURE, GOOGLE, Cloud
 from tests.spotctl.clouds.remote.indexes import add_installed, use_index
 from tests.spotctl.clouds.remote.rented import Rented, after, launcher, renting, shell
 from tests.waiting import eventually

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
-from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
-from spotctl.agent.blobs.conditional import Content
+from spotctl.agent.data.blobs.bucket import ObjectChanged, StoreRefused
+from spotctl.agent.data.blobs.conditional import Content
 from spotctl.clouds.base import Machine, MachineRequest, MachineState
 from spotctl.clouds.capabilities import RentingProvider
 from spotctl.clouds.errors import NotSent, Unanswered

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agileml.runtime.blob_store import FileBlobStore
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.blobs.locations import store_at
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.blobs.locations import store_at
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.gcp.settings import GcpMachineSettings

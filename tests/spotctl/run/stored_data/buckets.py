@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.blobs import http
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.data_sets import FILES
+from spotctl.agent.data.blobs import http
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.sets import FILES
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings

@@ -16,10 +16,10 @@ import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import DAY
-from spotctl.agent.blobs.bucket import StoreRefused
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.data_sets import FILES, FOLDER, SETS, WHOLE, SetLocation
-from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.sets import FILES, FOLDER, SETS, WHOLE, SetLocation
+from spotctl.agent.data.transfer import local_copy
 from spotctl.cli.doctor import checks
 from spotctl.clouds.findings import Level
 from spotctl.clouds.installation import installation_id
@@ -42,8 +42,8 @@ from tests.waiting import eventually
 NEAR = "data_buckets: {us-central1: gs://west/}\n"
 HERE = Market("gcp", "us-central1", "us-central1-a", "n2-standard-4")
 _COPY = """\
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.data_sets import SetLocation
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.sets import SetLocation
 from spotctl.run.stored_data.regional import copy_set
 copy_set(SetLocation.parse({!r}), SetLocation.parse({!r}), "home", MACHINE)
 """

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import DAY
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.data_sets import FILES, FOLDER, SETS
-from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.sets import FILES, FOLDER, SETS
+from spotctl.agent.data.transfer import local_copy
 from spotctl.files.job.reader import load, written
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths

@@ -18,11 +18,10 @@ from pathlib import Path
 import pytest
 
 from agileml.runtime import blob_store
-from spotctl.agent import data_sets
-from spotctl.agent.blobs.identity import MACHINE
-from spotctl.agent.data_parts import DigestOf, describe
-from spotctl.agent.data_sets import FILES, SETS, DataSet, SetLocation
-from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.data import sets
+from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.sets import FILES, SETS, DataSet, DigestOf, SetLocation, describe
+from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import TransferFailed
 from spotctl.cli.doctor import checks
 from spotctl.clouds.findings import Level
@@ -40,7 +39,7 @@ from tests.waiting import eventually
 
 _FETCH = """\
 from pathlib import Path
-from spotctl.agent.data_transfer import local_copy
+from spotctl.agent.data.transfer import local_copy
 local_copy({!r}, Path({!r}))
 """
 
@@ -255,7 +254,7 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(bucket: Bucket, tmp_path: P
     bucket.server.requests.clear()
     bucket.server.faults.append(Fault(FILES, skip=20, times=-1, delay_seconds=60.0))
     process = subprocess.Popen([sys.executable, "-c", _FETCH.format(place, str(cache))])
-    eventually(lambda: len(list(cache.glob(".*/*"))) >= 20 + data_sets.CONNECTIONS)
+    eventually(lambda: len(list(cache.glob(".*/*"))) >= 20 + sets.CONNECTIONS)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert [path for path in cache.iterdir() if not path.name.startswith(".")] == []

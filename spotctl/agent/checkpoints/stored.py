@@ -1,0 +1,232 @@
+"""The checkpoints of a command job in a blob store that outlives its machines.
+
+A checkpoint is its files, one blob each, and a record that is written last: files without a record do not count.
+"""
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from agileml.errors import Unrecoverable
+from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
+from spotctl.agent.container.payload import OTHER_NODE
+from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.identity import MACHINE, StoreIdentity
+from spotctl.agent.data.blobs.locations import store_at
+from spotctl.agent.data.patience import is_temporary
+from spotctl.agent.errors import BadCheckpoint, TransferFailed
+
+_LOG = logging.getLogger(__name__)
+_FINISHED = "finished"
+_KEPT_CHECKPOINTS = 2
+"""Checkpoints of a node that are kept, in case the newest is damaged."""
+
+_BLOB = re.compile(r"(?P<stem>node-\d+/\d+-.+)\.(?P<part>record|\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A checkpoint: its writer (a node task), its number, its cost in seconds, its bytes, and the planned interval."""
+
+    by: str
+    number: int
+    seconds: float
+    size: int
+    every: float
+
+
+class StoredCheckpoints:
+    """The checkpoints of one node at a job's `checkpoint.path`. Who may write there is for the store's policy to say.
+
+    Raises BadCheckpoint if a checkpoint cannot be written, and if all stored checkpoints are damaged.
+    """
+
+    def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE) -> None:
+        self._path, self._node = path, OTHER_NODE.format(rank=rank)
+        with _as_bad_checkpoint(path):
+            self._store = store_at(path, who)
+
+    def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> None:
+        """Stores the files of a checkpoint. FileNotFoundError: a file has been removed."""
+        stem = self._stem(by, number)
+        try:
+            for i, name in enumerate(names):
+                self._store.put(f"{stem}.{i}", file_pieces(folder / name))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def put_record(self, record: CheckpointRecord, names: Sequence[str]) -> None:
+        """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces."""
+        stem = self._stem(record.by, record.number)
+        values: dict[str, Any] = {**asdict(record), "files": list(names)}
+        try:
+            self._store.put(f"{stem}.record", [json.dumps(values).encode()])
+            self._drop_old(stem)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def latest(self) -> CheckpointRecord | None:
+        """The record of the newest checkpoint, whose files are not read."""
+        stems = self._complete()
+        if not stems:
+            return None
+        try:
+            with _as_bad_checkpoint(self._path):
+                return self._record(stems[-1])[0]
+        except Unrecoverable as error:
+            raise BadCheckpoint(str(error)) from error
+
+    def restore(self, folder: Path) -> CheckpointRecord | None:
+        """Replaces a folder by the files of the newest checkpoint that is not damaged; None if there is none."""
+        stems, why = self._complete(), ""
+        for stem in reversed(stems):
+            try:
+                with _as_bad_checkpoint(self._path):
+                    return self._restore(stem, folder)
+            except Unrecoverable as error:
+                if is_temporary(error):
+                    raise BadCheckpoint(f"checkpoints at {self._path}: {error}") from error
+                _LOG.warning("ignoring checkpoint %s: %s", stem, error)
+                why = str(error)
+        if stems:
+            unusable = f"{self._path}/{self._node}: none of {len(stems)} checkpoints can be used"
+            raise BadCheckpoint(f"{unusable}: {why}; restore one, or remove all")
+        return None
+
+    def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
+        record, names = self._record(stem)
+        new = folder.with_name(f".{folder.name}")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        for i, name in enumerate(names):
+            fetch_file(self._store, f"{stem}.{i}", new / name)
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+        return record
+
+    def _record(self, stem: str) -> tuple[CheckpointRecord, list[str]]:
+        """A checkpoint's record, and the names of its files. Unrecoverable: it is damaged, or another one's."""
+        content = b"".join(self._store.get(f"{stem}.record"))
+        try:
+            values = dict(json.loads(content))
+            names = [_inside(str(name)) for name in values["files"]]
+            record = CheckpointRecord(
+                str(values["by"]),
+                int(values["number"]),
+                float(values["seconds"]),
+                int(values["size"]),
+                float(values["every"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unrecoverable("its record is damaged") from error
+        if self._stem(record.by, record.number) != stem:
+            # An old checkpoint under a higher number would be the newest for ever.
+            raise Unrecoverable("its record is that of another checkpoint")
+        return record, names
+
+    def _complete(self) -> list[str]:
+        """The checkpoints that have a record, oldest first."""
+        with _as_bad_checkpoint(self._path):
+            return [stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"]
+
+    def _drop_old(self, written: str) -> None:
+        """Removes checkpoints beyond `_KEPT_CHECKPOINTS`, and incomplete ones of writers that were killed."""
+        complete = self._complete()
+        parts = _parts(self._store, f"{self._node}/")
+        kept = {*complete[-_KEPT_CHECKPOINTS:], *(stem for stem, _ in parts if stem > written)}
+        # "record" sorts after all numbers: reversed, a checkpoint loses its record before its files.
+        for stem, part in reversed(parts):
+            if stem not in kept:
+                self._store.delete(f"{stem}.{part}")
+
+    def _unwritable(self, error: OSError) -> BadCheckpoint:
+        return BadCheckpoint(f"{error.filename or self._path}: cannot be written: {error.strerror or error}")
+
+    def _stem(self, by: str, number: int) -> str:
+        return f"{self._node}/{number:012d}-{by}"
+
+
+def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE) -> None:
+    """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes from what remains."""
+    with _as_bad_checkpoint(path):
+        store = store_at(path, who)
+        for mark in store.list(ENDED):
+            store.delete(mark)
+        if fresh or _FINISHED in store.list(_FINISHED):
+            for stem, part in reversed(_parts(store, "node-")):
+                store.delete(f"{stem}.{part}")
+            store.delete(_FINISHED)
+
+
+def note_finished(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
+    """Marks a job as finished, so that the next run does not resume from its checkpoints."""
+    with _as_bad_checkpoint(path):
+        store = store_at(path, who)
+        if _parts(store, "node-"):
+            store.put(_FINISHED, [run.encode()])
+
+
+@contextmanager
+def _as_bad_checkpoint(path: str) -> Iterator[None]:
+    """Turns refusals of an object store, and failures of a disk, into failures of checkpoints."""
+    try:
+        yield
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        raise BadCheckpoint(f"checkpoints at {path}: {where}{error.strerror or error}") from error
+
+
+def _inside(name: str) -> str:
+    """The name of a file; ValueError if it leads out of the checkpoint's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(name)
+    return name
+
+
+def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:
+    """The blobs of checkpoints, as the checkpoint's name and the part that a blob holds."""
+    matches = (_BLOB.fullmatch(name) for name in store.list(prefix))
+    return [(match["stem"], match["part"]) for match in matches if match]
+
+
+ENDED = "ended/"
+"""The prefix of the names of all marks."""
+
+
+def note_ended(path: str, start: str, rank: int) -> None:
+    """Marks a node's start of the program as ended with status 0."""
+    with _as_transfer_failure(path):
+        store_at(path).put(f"{ENDED}{start}/{OTHER_NODE.format(rank=rank)}", [b"0"])
+
+
+def have_ended(path: str, start: str, nodes: int, who: StoreIdentity = MACHINE) -> bool:
+    """Whether a start of the program ended with status 0 on all of its nodes."""
+    with _as_transfer_failure(path):
+        return len(store_at(path, who).list(f"{ENDED}{start}/")) >= nodes
+
+
+def forget_ended(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
+    """Removes the marks of a run."""
+    with _as_transfer_failure(path):
+        store = store_at(path, who)
+        for mark in store.list(f"{ENDED}{run}."):
+            store.delete(mark)
+
+
+@contextmanager
+def _as_transfer_failure(path: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreRefused as error:
+        raise TransferFailed(f"{path}: {error}") from error
+    except OSError as error:
+        raise TransferFailed(f"{error.filename or path}: {error.strerror or error}") from error

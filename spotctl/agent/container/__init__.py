@@ -1,0 +1,1 @@
+"""Payloads: the processes of a command, perhaps in a container."""

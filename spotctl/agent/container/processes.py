@@ -1,0 +1,271 @@
+"""The processes of a machine: commands, each in a process group of its own and always ended as a whole.
+
+Processes that leave their group are found by a mark in their environment, which all of a machine inherit, even daemons.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from spotctl.agent.layout import LEASE_VARIABLE
+
+MARK = "SPOTCTL_MACHINE"
+"""The environment variable with a machine's folder."""
+
+CANNOT_START = 127
+"""The exit code of a command that could not be started; a shell uses the same."""
+
+_WITH_SETUP = '(eval "$1") && shift && exec "$@"'
+"""Runs the setup in a subshell, then replaces this shell by the rest of the command."""
+
+_PROC = Path("/proc")
+_PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.01
+
+
+class RunningCommand:
+    """A command that runs from construction on. `finish` reaps its first process, so the group keeps its id until then.
+
+    The command's output is appended to `output` (None: goes where this process prints). `mark` is the machine's folder,
+    by which processes that have left the group are found.
+    """
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path | None, mark: Path
+    ) -> None:
+        self._mark = mark
+        self._process: subprocess.Popen[bytes] | None = None
+        with _output_to(output) as file:
+            try:
+                self._process = start_group(command, folder, environment, file, subprocess.STDOUT)
+            except (OSError, ValueError) as error:
+                file.write(f"{' '.join(command)}: cannot be started: {error}\n".encode())
+                file.flush()
+
+    def exit_code(self) -> int | None:
+        """The exit code, or the negative number of the signal that ended the command; None while it runs."""
+        return CANNOT_START if self._process is None else exit_code_of(self._process)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM to the whole group."""
+        if self._process is not None:
+            signal_group(self._process, signal.SIGTERM)
+
+    def finish(self) -> None:
+        """Kills all remaining processes, even those that have left the group, and reaps the first."""
+        if self._process is not None:
+            signal_group(self._process, signal.SIGKILL)
+        kill_marked(self._mark)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def end(self, grace_seconds: float) -> None:
+        """Ends the command: sends SIGTERM and waits for this time, if it is above 0, then calls `finish`."""
+        if grace_seconds > 0 and self.exit_code() is None:
+            self.terminate()
+            give_up = time.monotonic() + grace_seconds
+            while self.exit_code() is None and time.monotonic() < give_up:
+                time.sleep(_POLL_SECONDS)
+        self.finish()
+
+
+def after_setup(setup: str, command: Sequence[str]) -> list[str]:
+    """The command, behind its setup if there is one."""
+    return ["/bin/sh", "-c", _WITH_SETUP, "setup", setup, *command] if setup else list(command)
+
+
+def start_group(
+    command: Sequence[str], folder: Path | str, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO | int
+) -> subprocess.Popen[bytes]:
+    """Starts a process that leads a group of its own and dies with this one. Raises OSError or ValueError."""
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,
+        preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
+    )
+
+
+def exit_code_of(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a process that stays unreaped, so that its number and its group's cannot be reused."""
+    status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Sends a signal to the group that an unreaped process leads."""
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        # The group consists of the dead first process only.
+        return
+
+
+@contextmanager
+def _output_to(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        yield sys.stdout.buffer
+    else:
+        with output.open("ab") as file:
+            yield file
+
+
+def dies_with(parent: int) -> Callable[[], None] | None:
+    """A function by which the kernel kills its caller when `parent` dies, even by SIGKILL; None if not on Linux."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_START)
+
+    return prepare
+
+
+def marked() -> Iterator[tuple[int, Path]]:
+    """This user's processes that belong to machines, each with the machine's folder.
+
+    On a system without `/proc` there are none, and only a command's process group is known.
+    """
+    for entry in _PROC.glob("[0-9]*"):
+        folder = environment_of(int(entry.name)).get(MARK)
+        if folder is not None:
+            yield int(entry.name), Path(folder)
+
+
+def kill_marked(folder: Path) -> None:
+    """Kills the processes of a machine until none is left: a process may fork while they are listed."""
+    while pids := [pid for pid, mark in marked() if mark == folder and pid != os.getpid()]:
+        for pid in pids:
+            kill(pid)
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Sends a signal to a process that may have ended already."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def cut_short(machine: Path, folder: Path) -> list[Path]:
+    """Files below a folder that SIGTERM would cut short: a machine's processes write them and none handles the signal.
+
+    If one handles it, the program expects it. Logs, to which lines are appended, may end anywhere. On a system without
+    `/proc` there are no such files.
+    """
+    folder = folder.resolve()
+    pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
+    if any(_handles(pid, signal.SIGTERM) for pid in pids):
+        return []
+    return [path for pid in pids for path in _written_files(pid) if path.is_relative_to(folder)]
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of its own for a signal; False if the process is gone."""
+    try:
+        lines = (_PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    masks = (int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def _written_files(pid: int) -> Iterator[Path]:
+    """The files that a process has open for writing, other than at their end."""
+    for handle in (_PROC / str(pid) / "fd").glob("*"):
+        # The process may close the file, or end.
+        with suppress(OSError):
+            path = handle.readlink()
+            flags = (_PROC / str(pid) / "fdinfo" / handle.name).read_text().partition("flags:")[2].split()[0]
+            if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY and not int(flags, 8) & os.O_APPEND:
+                yield path
+
+
+def at_work(folder: Path) -> int | None:
+    """The first process of a machine's program: a child of the process that the agent started, or else that process."""
+    pids = sorted(pid for pid, mark in marked() if mark == folder)
+    children = (pid for pid in pids if parent_of(pid) in pids)
+    return next(children, pids[0] if pids else None)
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None if the process is gone."""
+    try:
+        # The name, in parentheses, may contain any character.
+        return int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def folder_of(pid: int) -> str | None:
+    """The working directory of a process; None if the process is gone or another user's."""
+    try:
+        return str((_PROC / str(pid) / "cwd").readlink())
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment with which a process was started; empty if the process is gone or another user's."""
+    try:
+        variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return {}
+    pairs = (variable.partition(b"=") for variable in variables)
+    # A zombie's environment is empty, so a marked process is alive.
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The environment and the folder in which a machine's payload runs, or would start.
+
+    `container` is a process of the payload if that runs in a container, which has its own environment and folders.
+    """
+
+    environment: Mapping[str, str]
+    folder: str
+    container: int | None
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs a command here, if need be in the payload's container."""
+        if self.container is None:
+            return list(command)
+        return [sys.executable, "-P", "-m", "spotctl.agent.container", str(self.container), *command]
+
+
+def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
+    """The surroundings of a machine's payload. `agent` is the agent's process, `folder` the payload's."""
+    own = machine / "work"
+    own.mkdir(exist_ok=True)
+    pid = at_work(machine)
+    container = pid if pid is not None and _mounts(pid) not in ("", _mounts(os.getpid())) else None
+    outside = pid if container is None else None
+    environment = {**environment_of(outside or agent), MARK: str(machine), LEASE_VARIABLE: str(machine / "job")}
+    return Surroundings(environment, (folder_of(outside) if outside else None) or folder or str(own), container)
+
+
+def _mounts(pid: int) -> str:
+    """The mount namespace of a process; empty if the process is gone or another user's, or without namespaces."""
+    try:
+        return str((_PROC / str(pid) / "ns/mnt").readlink())
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return ""

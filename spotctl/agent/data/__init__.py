@@ -1,0 +1,1 @@
+"""Copies to and from a machine: object stores, data sets, outputs, packages."""

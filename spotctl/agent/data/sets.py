@@ -1,0 +1,298 @@
+"""Folders as they lie in an object store: described by their content on one computer, and fetched by machines.
+
+In a bucket, `spotctl-data/files/SHA256` is the content of a file, and `spotctl-data/sets/SHA256` a list of the files,
+folders and links of one folder, or of a single file. Both are named by the digest of what they contain, so that what is
+stored or fetched once serves every job that needs the same again, and nothing else is taken for it.
+
+A bucket near machines in another region may have a copy. `spotctl-data/whole/SHA256` is written when all of it has
+arrived there, and machines read a copy only then.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from threading import Event
+from typing import Any
+
+from spotctl.agent.data.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
+from spotctl.agent.errors import TransferFailed
+
+FOLDER = "spotctl-data"
+FILES, SETS, WHOLE = f"{FOLDER}/files/", f"{FOLDER}/sets/", f"{FOLDER}/whole/"
+CONNECTIONS = 8
+"""Files that are moved at the same time: a small file waits for its answer much longer than it is on its way."""
+
+_LOCATION = re.compile(rf"(?P<bucket>\w+://[^/]+)/{SETS}(?P<digest>[0-9a-f]{{64}})/?")
+_KEY_DIGITS = 24
+_PERMISSIONS = 0o777
+_OWNER_READS, _OWNER_ENTERS = 0o400, 0o700
+
+DigestOf = Callable[[str, Path, os.stat_result], str]
+"""The digest of a file, from its name in the data set, its path and its status."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLocation:
+    """A bucket, such as s3://bucket, and the digest of a data set in it."""
+
+    bucket: str
+    digest: str
+
+    @classmethod
+    def parse(cls, text: str) -> "SetLocation | None":
+        parts = _LOCATION.fullmatch(text)
+        return None if parts is None else cls(parts["bucket"], parts["digest"])
+
+    def __str__(self) -> str:
+        return f"{self.bucket}/{SETS}{self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """A file: its size, the SHA-256 of its content, and its permissions."""
+
+    size: int
+    digest: str
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A folder or a file. All paths begin with its name. `links` are symbolic links, with their targets."""
+
+    name: str
+    files: Mapping[str, SetFile] = field(default_factory=dict)
+    folders: Mapping[str, int] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    def content(self) -> bytes:
+        """The list as it is stored; names in any bytes are kept by way of escapes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content()).hexdigest()
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files.values())
+
+    @property
+    def contents(self) -> dict[str, int]:
+        """The sizes of the different contents, by digest."""
+        return {file.digest: file.size for file in self.files.values()}
+
+    @classmethod
+    def of(cls, content: bytes) -> "DataSet":
+        """The inverse of `content`. StoreRefused: this is no list of files, or one that leaves its folder."""
+        try:
+            values: dict[str, Any] = json.loads(content)
+            files = {str(path): SetFile(**file) for path, file in values["files"].items()}
+            folders = {str(path): int(mode) for path, mode in values["folders"].items()}
+            links = {str(path): str(target) for path, target in values["links"].items()}
+            listed = cls(str(values["name"]), files, folders, links)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StoreRefused(f"its list of files cannot be read ({error})") from None
+        targets = (os.path.normpath(PurePosixPath(path).parent / target) for path, target in links.items())
+        for path in (*files, *folders, *links, *targets):
+            if not _is_inside(path, listed.name):
+                raise StoreRefused(f"its list of files names {path!r}, outside of its folder")
+        return listed
+
+
+def fetch_set(bucket: ObjectBucket, digest: str, cache: Path) -> Path:
+    """The path of a data set on this machine, fetched unless it is complete here. The caller holds the cache's lock.
+
+    Contents that have arrived whole are kept if the fetch ends early, and the next one goes on from there.
+    StoreRefused: the store does not have it. OSError: there is no room for it.
+    """
+    kept, work = kept_set(cache, digest), cache / f".{digest[:_KEY_DIGITS]}"
+    if not kept.exists():
+        listed = DataSet.of(set_content(bucket, digest))
+        work.mkdir(parents=True, exist_ok=True)
+        missing = {name: size for name, size in listed.contents.items() if not _has_arrived(work / name, size)}
+        check_room(cache, sum(missing.values()) + listed.size - sum(listed.contents.values()))
+        _fetch_files(bucket, missing, work)
+        tree = work / "tree"
+        shutil.rmtree(tree, ignore_errors=True)
+        build(listed, _taker(listed, work), tree)
+        tree.rename(kept)
+        shutil.rmtree(work, ignore_errors=True)
+    (path,) = kept.iterdir()
+    return path
+
+
+def kept_set(cache: Path, digest: str) -> Path:
+    """The folder of a data set on this machine, which exists once the data set is complete there."""
+    return cache / digest[:_KEY_DIGITS]
+
+
+def check_room(folder: Path, size: int) -> None:
+    """OSError: the disk has no room for this many bytes."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OSError(
+            f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set a larger one,"
+            " such as image: {disk_gib: 200}"
+        )
+
+
+def gigabytes(size: int) -> str:
+    """A size in the unit that suits it."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"
+
+
+def read_whole(bucket: ObjectBucket, key: str) -> bytes:
+    """The content of a small object."""
+    return b"".join(bucket.get(key))
+
+
+def set_content(bucket: ObjectBucket, digest: str) -> bytes:
+    """The list of a data set as it is stored. StoreRefused: the store does not have it, or it is damaged."""
+    content = read_whole(bucket, SETS + digest)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise StoreRefused("its list of files is damaged: launch the job again")
+    return content
+
+
+def _fetch_files(bucket: ObjectBucket, digests: Iterable[str], folder: Path) -> None:
+    has_failed = Event()
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        fetches = [pool.submit(_fetch_file, bucket, digest, folder, has_failed) for digest in digests]
+        try:
+            for fetch in as_completed(fetches):
+                fetch.result()
+        except BaseException:
+            has_failed.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _fetch_file(bucket: ObjectBucket, digest: str, folder: Path, has_failed: Event) -> None:
+    """Fetches a file under a name that does not count, and renames it once it has proved to be whole."""
+    part, hashed = folder / f"{digest}.part", hashlib.sha256()
+    try:
+        with part.open("wb") as file:
+            for piece in bucket.get(FILES + digest):
+                if has_failed.is_set():
+                    return
+                hashed.update(piece)
+                file.write(piece)
+    except NoSuchObject as error:
+        raise StoreRefused(f"{error}: it was removed after the launch; launch the job again") from error
+    if hashed.hexdigest() != digest:
+        raise StoreRefused(f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again")
+    part.rename(folder / digest)
+
+
+def _has_arrived(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def _taker(listed: DataSet, contents: Path) -> Callable[[str, Path], None]:
+    """Makes files of contents that have arrived. A second file of the same content is one of its own: a program that
+    writes to one does not change the other."""
+    used = set[str]()
+
+    def take(path: str, target: Path) -> None:
+        digest = listed.files[path].digest
+        if digest in used:
+            shutil.copyfile(contents / digest, target)
+        else:
+            os.link(contents / digest, target)
+        used.add(digest)
+
+    return take
+
+
+def build(listed: DataSet, take: Callable[[str, Path], object], tree: Path) -> None:
+    """Makes a folder with the parts of a data set below `tree`; `take` makes a file of it at a path."""
+    tree.mkdir()
+    for path in listed.folders:
+        (tree / path).mkdir(parents=True, exist_ok=True)
+    for path, file in listed.files.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        take(path, tree / path)
+        (tree / path).chmod(file.mode | _OWNER_READS)
+    for path, target in listed.links.items():
+        (tree / path).symlink_to(target)
+    for path, mode in sorted(listed.folders.items(), reverse=True):
+        (tree / path).chmod(mode | _OWNER_ENTERS)
+
+
+def _is_inside(path: str, name: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return bool(name) and "/" not in name and parts[:1] == (name,) and ".." not in parts and name not in (".", "..")
+
+
+def describe(source: Path, digest: DigestOf) -> DataSet:
+    """The parts of a folder or a file. TransferFailed: one of them cannot be read. FileNotFoundError: one went away."""
+    parts = _Parts(source, digest)
+    try:
+        parts.add(source.name, source)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise TransferFailed(f"data {source}: {error.filename}: cannot be read: {error.strerror}") from error
+    return DataSet(source.name, parts.files, parts.folders, parts.links)
+
+
+@dataclass
+class _Parts:
+    """The parts of a folder as they are met. A link to a place inside stays a link; for any other, its target is
+    taken."""
+
+    source: Path
+    digest: DigestOf
+    files: dict[str, SetFile] = field(default_factory=dict)
+    folders: dict[str, int] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, path: Path, within: tuple[str, ...] = ()) -> None:
+        """Adds a part by its name in the data set. `within` are the real paths of the folders that it is in."""
+        if path.is_symlink() and within and (target := self._target_inside(path, within[0])):
+            self.links[name] = target
+            return
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            if path.is_symlink():
+                raise self._refusal(path, f"is a link to {path.readlink()}, which does not exist") from None
+            raise
+        if stat.S_ISDIR(status.st_mode):
+            real = os.path.realpath(path)
+            if real in within:
+                raise self._refusal(path, f"leads back to {real}, in which it is itself; remove the link")
+            self.folders[name] = status.st_mode & _PERMISSIONS
+            for part in _names(path):
+                self.add(f"{name}/{part}", path / part, (*within, real))
+        elif stat.S_ISREG(status.st_mode):
+            digest = self.digest(name, path, status)
+            self.files[name] = SetFile(status.st_size, digest, status.st_mode & _PERMISSIONS)
+        else:
+            raise self._refusal(path, "is no file, folder or link; move it elsewhere")
+
+    def _target_inside(self, path: Path, root: str) -> str:
+        """The target of a link, relative to it, if that is inside the data folder; empty otherwise."""
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(root) or not Path(os.path.realpath(path.parent)).is_relative_to(root):
+            return ""
+        return os.path.relpath(real, os.path.realpath(path.parent))
+
+    def _refusal(self, path: Path, why: str) -> TransferFailed:
+        return TransferFailed(f"data {self.source}: {path} {why}")
+
+
+def _names(folder: Path) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        yield from sorted(entry.name for entry in entries)

@@ -1,0 +1,195 @@
+"""Copies data to a machine before the program starts, and outputs from it after the program has ended."""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from agileml.runtime.blob_store import file_pieces
+from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.blobs.identity import MACHINE, StoreIdentity
+from spotctl.agent.data.blobs.locations import ObjectPlace, place_of
+from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.data.sets import WHOLE, DataSet, SetLocation, build, describe, fetch_set, kept_set, read_whole
+from spotctl.agent.errors import TransferFailed
+from spotctl.agent.files import exclusive
+
+FolderListing = tuple[tuple[str, int, int, int], ...]
+"""The files below a folder: name, size, modification time and inode."""
+
+
+def listing(folder: Path) -> FolderListing:
+    """The files in a folder, without names that begin with a dot, which are still being written."""
+    entries = []
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if not name.startswith("."):
+                path = Path(root, name)
+                try:
+                    status = path.stat()
+                except FileNotFoundError:
+                    continue
+                entries.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(sorted(entries))
+
+
+def local_copy(
+    location: str,
+    cache: Path,
+    who: StoreIdentity = MACHINE,
+    near: str = "",
+    say: Callable[[str], object] = lambda _: None,
+) -> Path:
+    """The path of data on this machine: copied to the cache once, and again only if the data has changed.
+
+    It is read at `near`, if there is a whole copy of it, and otherwise at its own location, which is then said.
+    TransferFailed: the data does not exist, or cannot be copied.
+    """
+    kept = _kept_copy(location, cache, who, near, say)
+    # The time of the last use, by which `spotctl gc` finds copies that no job needs.
+    with suppress(OSError):
+        os.utime(kept.parent)
+    return kept
+
+
+def _kept_copy(location: str, cache: Path, who: StoreIdentity, near: str, say: Callable[[str], object]) -> Path:
+    if (stored := SetLocation.parse(location)) is not None:
+        _copy_near_set(SetLocation.parse(near), stored, cache, who, say)
+        return _copy_set(stored, cache, who)
+    if (place := _place(location, who)) is not None:
+        return _copy_objects(location, place, cache)
+    source = Path(location)
+    if not source.exists():
+        raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
+    try:
+        listed = describe(source, _stamp)
+        key = hashlib.sha256(location.encode(errors="surrogateescape") + listed.content()).hexdigest()[:24]
+        kept = cache / key / source.name
+        # Machines on one computer share its cache.
+        with exclusive(cache / ".lock"):
+            if not kept.exists():
+                _copy_folder(listed, source, kept)
+    except OSError as error:
+        raise TransferFailed(f"data {location}: cannot be copied to {cache}: {error.strerror or error}") from error
+    return kept
+
+
+def _stamp(_: str, path: Path, status: os.stat_result) -> str:  # noqa: ARG001 - see `DigestOf`
+    """Stands for the content of a file of this computer, which need not be read to see that it has changed."""
+    return f"{status.st_mtime_ns} {status.st_ino}"
+
+
+def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> None:
+    """Copies outputs to their destination, each file whole or not at all. TransferFailed: a file cannot be written."""
+    if (place := _place(destination, who)) is not None:
+        _upload(folder, place, destination)
+        return
+    target = Path(destination)
+    try:
+        for name, *_ in listing(folder):
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f".{path.name}.{os.getpid()}")
+            shutil.copyfile(folder / name, part)
+            part.replace(path)
+    except OSError as error:
+        message = f"output {target}: cannot be written: {error.strerror or error}; make room there"
+        raise TransferFailed(message) from error
+
+
+def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
+    try:
+        return place_of(location, who)
+    except StoreRefused as error:
+        raise TransferFailed(str(error)) from error
+
+
+def _copy_set(stored: SetLocation, cache: Path, who: StoreIdentity) -> Path:
+    place = _place(stored.bucket, who)
+    assert place is not None
+    try:
+        with exclusive(cache / ".lock"):
+            return fetch_set(place.bucket, stored.digest, cache)
+    except OSError as error:
+        raise TransferFailed(f"data {stored}: {_reason(error)}") from error
+
+
+def _copy_near_set(
+    near: SetLocation | None, stored: SetLocation, cache: Path, who: StoreIdentity, say: Callable[[str], object]
+) -> None:
+    """Copies a data set from a bucket near this machine, unless it is here. If that fails, what has arrived is kept,
+    and the rest is missing."""
+    if near is None:
+        return
+    try:
+        with exclusive(cache / ".lock"):
+            if not kept_set(cache, near.digest).exists():
+                place = place_of(near.bucket, who)
+                assert place is not None
+                read_whole(place.bucket, WHOLE + near.digest)
+                fetch_set(place.bucket, near.digest, cache)
+    except StoreRefused as error:
+        say(f"no copy of the data can be read in {near.bucket} ({error}): reads it in {stored.bucket}")
+    except OSError:
+        # The disk, not the store: the way of data without a copy says what is wrong.
+        return
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "the machine's disk is full: set a larger one, such as image: {disk_gib: 200}"
+    return str(error)
+
+
+def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
+    """Copies the objects below a prefix, or one object, to the cache once, and returns their path."""
+    kept = cache / hashlib.sha256(location.encode()).hexdigest()[:24] / location.rstrip("/").rpartition("/")[2]
+    try:
+        with exclusive(cache / ".lock"):
+            if not kept.exists():
+                _download(place, kept)
+    except OSError as error:
+        raise TransferFailed(f"data {location}: {_reason(error)}") from error
+    return kept
+
+
+def _download(place: ObjectPlace, kept: Path) -> None:
+    """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
+    new = kept.parent.with_name(f".{kept.parent.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    single, keys = place.prefix.rstrip("/"), [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
+    files = {key: new / kept.name / key[len(place.prefix) :] for key in keys}
+    if not files and single in place.bucket.list(single):
+        files = {single: new / kept.name}
+    if not files:
+        raise StoreRefused("there is no such object, and none below it; correct it in the job file")
+    for key, path in files.items():
+        if not path.is_relative_to(new / kept.name) or ".." in path.parts:
+            raise StoreRefused(f"the object {key} has a name that cannot be a file's")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.writelines(place.bucket.get(key))
+    shutil.rmtree(kept.parent, ignore_errors=True)
+    new.rename(kept.parent)
+
+
+def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
+    try:
+        for name, *_ in listing(folder):
+            write(place.bucket, place.prefix + name, file_pieces(folder / name))
+    except OSError as error:
+        raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
+
+
+def _copy_folder(listed: DataSet, source: Path, kept: Path) -> None:
+    """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
+    new = kept.parent.with_name(f".{kept.parent.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    kept.parent.parent.mkdir(parents=True, exist_ok=True)
+    build(listed, lambda path, target: shutil.copyfile(source.parent / path, target), new)
+    shutil.rmtree(kept.parent, ignore_errors=True)
+    new.rename(kept.parent)
