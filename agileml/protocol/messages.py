@@ -502,6 +502,15 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
+class Unlinked:
+    """From a node to the controller: its link to a peer broke, or it does not get one."""
+
+    node: str
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTimed:
     """To the controller: a node's exchange with a server in a clock, there and back, without waiting for others."""
 

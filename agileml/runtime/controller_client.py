@@ -2,26 +2,25 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, StopJob
 from agileml.errors import JobFailed
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version, Warned
-from agileml.runtime.mailbox import (
+from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.output import Output, Printed
+from agileml.runtime.reconnection import ControllerConnection
+from agileml.runtime.rendezvous import Rendezvous
+from agileml.runtime.results import (
     Acknowledged,
     Attendance,
-    ControllerConnection,
-    Envelope,
-    JobEnded,
-    Mailbox,
+    Clocks,
     ModelPart,
     RepeatedIteration,
+    Result,
     Settle,
-    Settled,
 )
-from agileml.runtime.output import Output, Printed
-from agileml.runtime.rendezvous import Rendezvous
-from agileml.runtime.results import Clocks, Result
 from agileml.transport import TransportSettings
 
 GONE = "its machine is gone"
@@ -48,7 +47,7 @@ class ControllerClient:
         """Lost machines, and when the current controller learned of them."""
         self._linked = False
         self._parts: dict[int, Version] = {}
-        self._ended: JobEnded | None = None
+        self._ended: Result | None = None
         self._progress = 0
         self._chunks = 0
         """Chunks that workers have reported to the controller, as of its last word."""
@@ -75,8 +74,7 @@ class ControllerClient:
         if self._ended is None:
             return None
         versions = tuple(version for _, version in sorted(self._parts.items()))
-        ended = self._ended
-        return Result(ended.clock, versions, ended.evictions, ended.failures, ended.loss, ended.tally)
+        return replace(self._ended, versions=versions)
 
     def listen(self, longest: float) -> Iterator[Iteration]:
         """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""
@@ -136,19 +134,16 @@ class ControllerClient:
     def _handle(self, message: object) -> Iteration | None:
         match message:
             case RepeatedIteration() if message.iteration.clock > self._clocks.last:
-                return self._handle(message.iteration)
+                return self._accept(message.iteration)
             case ClockRepeated():
                 self._progress += 1
-            case Iteration() if self._clocks.accept(message):
-                self._progress += 1
-                if message.clock % ACKNOWLEDGE_EVERY == 0:
-                    self._mailbox.send(CONTROLLER, Acknowledged(message.clock))
-                return message
+            case Iteration():
+                return self._accept(message)
             case Failed():
                 # Sent again after a link was lost: a failure is raised once.
                 self._failure = "" if self._has_failed else message.why or "the job failed"
                 self._has_failed = True
-            case Settled():
+            case Settle():
                 self._settled += 1
             case Printed():
                 self._output(message)
@@ -156,16 +151,20 @@ class ControllerClient:
                 self.linked_nodes = message.nodes
                 self._progress += message.chunks > self._chunks
                 self._chunks = message.chunks
-            case ModelPart() | JobEnded():
-                self._receive_result(message)
-        return None
-
-    def _receive_result(self, message: ModelPart | JobEnded) -> None:
-        match message:
             case ModelPart():
                 self._parts[message.partition] = message.version
-            case JobEnded():
+            case Result():
                 self._ended = message
+        return None
+
+    def _accept(self, iteration: Iteration) -> Iteration | None:
+        """The iteration, if it is new."""
+        if not self._clocks.accept(iteration):
+            return None
+        self._progress += 1
+        if iteration.clock % ACKNOWLEDGE_EVERY == 0:
+            self._mailbox.send(CONTROLLER, Acknowledged(iteration.clock))
+        return iteration
 
     def _repeat(self) -> None:
         """A restarted controller may not know which clocks arrived, which machines are lost and which are warned."""

@@ -26,24 +26,22 @@ from agileml.errors import AgileMLError
 from agileml.job import Observation
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
-from agileml.protocol.messages import Heartbeat, Hello, Leave
+from agileml.protocol.messages import Heartbeat, Hello, Leave, Unlinked
 from agileml.runtime.blob_link import BLOB_CLIENT
 from agileml.runtime.blob_server import BlobServer
-from agileml.runtime.broken_links import BrokenLinks, Unlinked
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
-from agileml.runtime.mailbox import (
+from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.output import Printed
+from agileml.runtime.reconnection import BrokenLinks
+from agileml.runtime.results import (
     Acknowledged,
     Attendance,
-    Envelope,
-    JobEnded,
-    Mailbox,
     ModelPart,
     RepeatedIteration,
+    Result,
     Settle,
-    Settled,
+    observation_of,
 )
-from agileml.runtime.output import Printed
-from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.transport import Connected, Identity, Lost
 
@@ -262,8 +260,8 @@ class ControllerProcess:
                 case Envelope(message=Printed() as printed):
                     if node_of(event.sender) == printed.node:
                         self._mailbox.send(JOB_LOOP, printed)
-                case Envelope(sender=sender, message=Settle()) if sender == JOB_LOOP:
-                    self._mailbox.send(JOB_LOOP, Settled())
+                case Envelope(sender=sender, message=Settle() as settle) if sender == JOB_LOOP:
+                    self._mailbox.send(JOB_LOOP, settle)
                 case Envelope():
                     self._receive(event)
                 case Connected() | Lost():
@@ -336,7 +334,7 @@ class ControllerProcess:
                 self._end(f"the job has failed: {instruction.why}", instruction)
             case Finished():
                 members, rest = self._controller.members, (instruction.loss, instruction.tally)
-                ended = JobEnded(instruction.clock, members.evictions, members.failures, *rest)
+                ended = Result(instruction.clock, (), members.evictions, members.failures, *rest)
                 self._end("the job is over", *starmap(ModelPart, enumerate(instruction.versions)), ended)
                 # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
                 # is on its way, and without them nothing is left if this process is killed.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Broken, Leave, Warned
-from agileml.runtime.broken_links import Unlinked
-from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
+from agileml.protocol.messages import Broken, Leave, Unlinked, Warned
+from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected

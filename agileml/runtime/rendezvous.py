@@ -14,7 +14,7 @@ from pathlib import Path
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_link import FRAME_BYTES, LinkedBlobStore
 from agileml.runtime.blob_store import FileBlobStore
-from agileml.transport import Address, TcpAddress, UnixAddress, parse_address
+from agileml.transport import Address, Rejected, TcpAddress, UnixAddress, parse_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,44 +92,63 @@ _DOCUMENTATION_ADDRESS = TcpAddress("192.0.2.1", 9)
 
 
 @dataclass(frozen=True, slots=True)
-class ListeningAt:
-    """From a node to the controller, on every new link: where the node listens."""
-
-    node: str
-    addresses: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Directory:
-    """From the controller to nodes: where these nodes listen."""
+    """Where nodes listen: from the controller to nodes, and from a node, about itself alone, on every new link."""
 
     addresses: dict[str, tuple[str, ...]]
 
 
 class AddressBook:
-    """The addresses of nodes, by name. A node keeps what it has learned while there is no controller."""
+    """The addresses of processes, by name. A node keeps what it has learned while there is no controller.
 
-    def __init__(self) -> None:
-        self._addresses: dict[str, tuple[Address, ...]] = {}
+    A peer's addresses are tried in turn.
+    """
+
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self._rendezvous = rendezvous
+        self._learned: dict[str, tuple[Address, ...]] = {}
+        self._failed: dict[str, int] = {}
+        """The number of a peer's addresses that did not answer."""
 
     def learn(self, directory: Directory) -> None:
         """Adds or replaces entries. Raises BadAddress for an invalid one."""
         for name, texts in directory.addresses.items():
-            self._addresses[name] = tuple(map(parse_address, texts))
+            self._learned[name] = tuple(map(parse_address, texts))
 
     def forget(self, name: str) -> None:
         """Removes a node."""
-        self._addresses.pop(name, None)
+        self._learned.pop(name, None)
 
     @property
     def directory(self) -> Directory:
-        """All entries."""
-        return Directory({name: tuple(map(str, addresses)) for name, addresses in self._addresses.items()})
+        """All that was learned."""
+        return Directory({name: tuple(map(str, addresses)) for name, addresses in self._learned.items()})
 
-    def addresses(self, name: str, controller: Address) -> Sequence[Address]:
-        """Where to reach a node, best first: over a Unix socket if it is on this computer."""
+    def next_address(self, peer: str) -> Address | None:
+        """Where to try to reach a peer now; None if that is not known."""
+        addresses = self.addresses(peer)
+        return addresses[self._failed.get(peer, 0) % len(addresses)] if addresses else None
+
+    def note_answer(self, peer: str) -> None:
+        """The peer was reached: its addresses are tried from the first one again."""
+        self._failed.pop(peer, None)
+
+    def has_another(self, peer: str, rejected: Rejected) -> bool:
+        """Whether the peer has another address than the one that failed now."""
+        failed = self._failed.get(peer, 0) + 1
+        if rejected.permanent or failed >= len(self.addresses(peer)):
+            self._failed.pop(peer, None)
+            return False
+        self._failed[peer] = failed
+        return True
+
+    def addresses(self, peer: str) -> Sequence[Address]:
+        """Where to reach a process, best first: a node over a Unix socket if it is on this computer."""
+        if known := self._rendezvous.addresses(peer):
+            return known
+        (controller, *_) = self._rendezvous.addresses(CONTROLLER)
         usable: list[Address] = []
-        for address in self._addresses.get(name, ()):
+        for address in self._learned.get(peer, ()):
             if isinstance(address, TcpAddress):
                 usable.append(_seen_from_here(address, controller))
             elif _exists(address):

@@ -1,4 +1,4 @@
-"""The clocks that a job reports while it runs, and its result."""
+"""What a controller and the job loop tell each other: the clocks of a job while it runs, and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,10 @@ from agileml.protocol.messages import Version
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a job ended, as its controller reports it; `tally` counts the chunks that every version must contain."""
+    """How a job ended; `tally` counts the chunks that every version must contain.
+
+    The controller sends every partition of the model before this message, and this without versions.
+    """
 
     clock: int
     versions: tuple[Version, ...]
@@ -21,6 +24,41 @@ class Result:
     tally: tuple[int, int] = (0, 0)
     interrupted: bool = False
     failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPart:
+    """A partition of the finished model, for the job loop."""
+
+    partition: int
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedIteration:
+    """A finished clock that an earlier controller may have reported already."""
+
+    iteration: Iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """From the job loop: every clock up to this one has arrived and need not be repeated."""
+
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """From the job loop, which gets it back once what has arrived before was handled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """From the controller to the job loop: the nodes that are linked to it, and the chunks that workers reported."""
+
+    nodes: tuple[str, ...]
+    chunks: int = 0
 
 
 class Clocks:

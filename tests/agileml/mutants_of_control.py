@@ -18,7 +18,7 @@ from agileml.protocol.actions import Save, Send
 from agileml.protocol.messages import Hello, Stable, Warned
 from agileml.roles.server import Server
 from agileml.runtime.controller_process import Memory
-from agileml.runtime.mailbox import Mailbox
+from agileml.runtime.outbox import Outbox
 from agileml.transport import QueueFull
 from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
@@ -99,7 +99,7 @@ def _only_new_clocks(self: CrashGuard, clock: int, progress: int) -> None:  # no
     self._clock = clock
 
 
-def _only_full_queues(self: Mailbox, to: str, pending: list[object]) -> None:
+def _only_full_queues(self: Outbox, to: str, pending: list[object]) -> None:
     for number, message in enumerate(pending):
         try:
             self._endpoint.send(to, *self._codec.encode(message))
@@ -200,7 +200,7 @@ OF_CONTROL = (
     ),
     Mutant(
         "a peer that is lost as soon as it is linked ends a node",
-        Mailbox,
+        Outbox,
         "_send_all",
         _only_full_queues,
         trial=trials.a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages,

@@ -28,11 +28,10 @@ from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.job import Stopping, TrainingJob
 from agileml.policies.stage import FixedStage
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, WorkUnit
-from agileml.protocol.messages import Broken, Evaluate, Heartbeat, Hello, Limit
+from agileml.protocol.messages import Broken, Evaluate, Heartbeat, Hello, Limit, Unlinked
 from agileml.reference import model_digest
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.node import JobSettings
-from agileml.runtime.broken_links import Unlinked
 from agileml.runtime.controller_process import ControllerProcess, Memory
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.output import Printed

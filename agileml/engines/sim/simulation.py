@@ -36,9 +36,9 @@ from agileml.engines.sim.network import Messages, Network, VirtualTime, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
-from agileml.protocol.messages import Ready, Version, Warned
+from agileml.protocol.messages import Ready, Unlinked, Version, Warned
 from agileml.roles.node import JobSettings, Node
-from agileml.runtime.broken_links import BrokenLinks, Unlinked
+from agileml.runtime.reconnection import BrokenLinks
 from agileml.runtime.results import Result
 from agileml.slowdowns import Slowdown, Slowness, SlowServer
 from agileml.trainer import Trainer, initial_model, plan_of, shards_of

@@ -13,7 +13,7 @@ from agileml.engines.local import LocalEngine
 from agileml.errors import AgileMLError
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.mailbox import JobEnded, ModelPart
+from agileml.runtime.results import ModelPart, Result
 from tests.agileml.cut_links import cut_one, open_now, play
 from tests.agileml.engines.jobs import Timetable
 from tests.agileml.engines.test_local_ends import job
@@ -29,7 +29,7 @@ def cut_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     linked = [True]
 
     def lose(client: ControllerClient, message: object) -> Iteration | None:
-        if not isinstance(message, ModelPart | JobEnded | Failed):
+        if not isinstance(message, ModelPart | Result | Failed):
             return handle(client, message)
         if not lost:
             linked[0] = False

@@ -14,9 +14,9 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Warned
 from agileml.runtime import controller_client
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.mailbox import Acknowledged, Envelope, Mailbox, RepeatedIteration
+from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
-from agileml.runtime.results import Clocks
+from agileml.runtime.results import Acknowledged, Clocks, RepeatedIteration
 
 
 @pytest.fixture

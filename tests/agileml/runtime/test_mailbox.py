@@ -14,7 +14,8 @@ import pytest
 from agileml.params.deltas import RowDelta
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Heartbeat, Leave, PartitionUpdate, Push, UpdateEntry
-from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
+from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.transport import Connected, Endpoint, FrameLimits, Identity, Lost, Rejected, TransportSettings
 from agileml.transport.codec import Codec
@@ -205,7 +206,7 @@ def test_finish_sending_waits_for_messages_that_found_a_full_queue(mailbox: Call
     reader.start()
     controller.finish_sending(JOB_LOOP)
     assert controller._endpoint.queued_bytes(JOB_LOOP) == 0
-    assert JOB_LOOP not in controller._waiting
+    assert not controller._outbox.waits(JOB_LOOP)
     reader.join()
 
 

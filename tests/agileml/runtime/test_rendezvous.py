@@ -28,7 +28,8 @@ def folder() -> Iterator[Path]:
 
 
 def book(*addresses: str) -> AddressBook:
-    book = AddressBook()
+    """As a node elsewhere has learned it."""
+    book = AddressBook(LinkedRendezvous(CONTROLLER_AT, SECRET, "1", 60.0, Path("/nowhere")))
     book.learn(Directory({"t1": addresses}))
     return book
 
@@ -36,17 +37,17 @@ def book(*addresses: str) -> AddressBook:
 def test_a_socket_of_this_computer_is_tried_first(folder: Path) -> None:
     here = UnixAddress(str(folder / "node.sock"))
     known = book(str(here), "tcp:10.0.0.2:5000")
-    assert known.addresses("t1", CONTROLLER_AT) == [TcpAddress("10.0.0.2", 5000)]
+    assert known.addresses("t1") == [TcpAddress("10.0.0.2", 5000)]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(here.path)
-        assert known.addresses("t1", CONTROLLER_AT) == [here, TcpAddress("10.0.0.2", 5000)]
-    assert known.addresses("t2", CONTROLLER_AT) == []
+        assert known.addresses("t1") == [here, TcpAddress("10.0.0.2", 5000)]
+    assert known.addresses("t2") == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::]"])
 def test_an_address_that_means_this_computer_is_one_of_the_controllers(host: str) -> None:
     """Its node has joined on the controller's computer, and listens as the controller does."""
-    assert book(f"tcp:{host}:5000").addresses("t1", CONTROLLER_AT) == [TcpAddress("10.0.0.1", 5000)]
+    assert book(f"tcp:{host}:5000").addresses("t1") == [TcpAddress("10.0.0.1", 5000)]
 
 
 def test_a_node_that_was_forgotten_or_moved_is_not_reached_at_its_old_address() -> None:

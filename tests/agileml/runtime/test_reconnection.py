@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agileml.core.members import Members, NodePhase
-from agileml.runtime.broken_links import BrokenLinks, Unlinked
+from agileml.protocol.messages import Unlinked
+from agileml.runtime.reconnection import BrokenLinks
 
 
 @pytest.fixture

@@ -1,0 +1,96 @@
+"""Links that break: the way back to the controller, and nodes that reach the controller but not each other."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from agileml.core.members import Members
+from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Unlinked
+from agileml.runtime.mailbox import Mailbox
+from agileml.transport import Connected, Lost, Rejected
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+"""Seconds between attempts to reach the controller; each pause is twice as long as the one before."""
+
+
+class ControllerConnection:
+    """Keeps a link to the controller open: reconnects, with growing pauses, whenever it is lost."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._pause = FIRST_PAUSE
+        self._next: float | None = time.monotonic()
+        self._away_since: float | None = self._next
+
+    def maintain(self, now: float) -> None:
+        """Connects if the pause after the last failure is over."""
+        if self._next is not None and now >= self._next:
+            self._next = None
+            self._mailbox.reach(CONTROLLER)
+
+    def handle(self, event: Connected | Lost | Rejected, now: float) -> bool:
+        """Notes a change of the link; True if it has just been established."""
+        if event.peer != CONTROLLER:
+            return False
+        if isinstance(event, Connected):
+            self._pause, self._away_since = FIRST_PAUSE, None
+            return True
+        self._away_since = now if self._away_since is None else self._away_since
+        self._next = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return False
+
+    @property
+    def linked(self) -> bool:
+        """Whether there is a link."""
+        return self._away_since is None
+
+    def away(self, now: float) -> float:
+        """Seconds without a link."""
+        return 0.0 if self._away_since is None else now - self._away_since
+
+    def timeout(self, now: float, longest: float) -> float:
+        """The longest time to wait for messages without being late for the next attempt."""
+        return longest if self._next is None else max(0.0, min(longest, self._next - now))
+
+
+class BrokenLinks:
+    """Broken links between nodes that are both alive: one of them has to go, or the job would wait for ever.
+
+    What was in flight on them is lost, so a recovery must follow. The end of a process or a machine breaks links, too;
+    `grace` is the time in which that becomes known.
+    """
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._epoch = 0
+        self._reports: dict[tuple[str, str], tuple[float, str]] = {}
+        """By link that broke in this epoch, when and why."""
+
+    def report(self, unlinked: Unlinked, epoch: int, now: float) -> None:
+        """Notes a link; the first report of an epoch counts."""
+        self._turn(epoch)
+        self._reports.setdefault((unlinked.node, unlinked.peer), (now, unlinked.reason))
+
+    def victim(self, members: Members, epoch: int, now: float) -> tuple[str, str] | None:
+        """The node to give up, and why: the one with most broken links, of two transient nodes the younger."""
+        self._turn(epoch)
+        self._reports = {pair: seen for pair, seen in self._reports.items() if all(map(members.alive, pair))}
+        overdue = [pair for pair, (at, _) in self._reports.items() if now - at > self._grace]
+        if not overdue:
+            return None
+        broken = Counter(name for pair in {frozenset(pair) for pair in self._reports} for name in pair)
+        name = max({name for pair in overdue for name in pair}, key=lambda name: _rank(members, broken, name))
+        node, peer = next(pair for pair in overdue if name in pair)
+        return name, f"no link between {node} and {peer}: {self._reports[node, peer][1]}"
+
+    def _turn(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._reports.clear()
+
+
+def _rank(members: Members, broken: Mapping[str, int], name: str) -> tuple[int, bool, int]:
+    member = members[name]
+    return broken[name], not member.reliable, member.rank
