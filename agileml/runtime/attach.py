@@ -18,6 +18,7 @@ from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from agileml.runtime.folders import require_private
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.output import captured
+from agileml.runtime.remote_blobs import LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, listening_host
 from agileml.runtime.role_specs import NodeRole, NodeRun
 from agileml.transport import TcpAddress, new_instance
@@ -73,7 +74,7 @@ def linked_role(
 
     Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it is not reached.
     """
-    with closing(rendezvous.blobs) as blobs:
+    with closing(LinkedBlobStore(rendezvous)) as blobs:
         job = _read_published(blobs)
     if job is None:
         raise PeerRefused(f"the controller at {rendezvous.controller} has no job to join")

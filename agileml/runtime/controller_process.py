@@ -27,12 +27,11 @@ from agileml.job import Observation
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Unlinked
-from agileml.runtime.blob_link import BLOB_CLIENT
-from agileml.runtime.blob_server import BlobServer
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.output import Printed
 from agileml.runtime.reconnection import BrokenLinks
+from agileml.runtime.remote_blobs import BLOB_CLIENT, BLOB_MESSAGES, BlobServer, blobs_of
 from agileml.runtime.results import (
     Acknowledged,
     Attendance,
@@ -203,10 +202,15 @@ class ControllerProcess:
         self._role = role
         self._memory = Memory(role.memory)
         self._mailbox = Mailbox(
-            role.rendezvous, CONTROLLER, role.job.transport, names=NodeNames(self._memory), messages=role.messages
+            role.rendezvous,
+            CONTROLLER,
+            role.job.transport,
+            names=NodeNames(self._memory),
+            messages=(*role.messages, *BLOB_MESSAGES),
         )
-        self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
-        self._blobs = BlobServer(role.rendezvous.blobs, self._mailbox.wake)
+        blobs = blobs_of(role.rendezvous)
+        self._checkpoints = ModelCheckpoints(blobs)
+        self._blobs = BlobServer(blobs, self._mailbox.wake)
         self._nodes: set[str] = set()
         """Nodes that are linked to this process."""
         self._over = ""

@@ -8,7 +8,6 @@ from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, Stop
 from agileml.errors import BrokenConnection
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.blob_link import BLOB_MESSAGES
 from agileml.runtime.outbox import Outbox
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import AddressBook, Directory, Rendezvous
@@ -193,4 +192,4 @@ _RUNTIME_MESSAGES = (
 def codec(others: Sequence[type] = ()) -> Codec:
     """A codec for everything that the processes of a job send each other."""
     protocol = [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
-    return Codec([*protocol, *_RUNTIME_MESSAGES, *BLOB_MESSAGES, *others])
+    return Codec([*protocol, *_RUNTIME_MESSAGES, *others])

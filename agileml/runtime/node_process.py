@@ -21,6 +21,7 @@ from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
 from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
 from agileml.runtime.node_loop import NodeLoop, described
+from agileml.runtime.remote_blobs import blobs_of
 from agileml.runtime.results import model_of
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
@@ -69,7 +70,7 @@ class NodeProcess(NodeLoop):
         super().__init__(role, vitals)
         self._trainer_role = role
         self._code = role.job.source.code()
-        self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
+        self._checkpoints = ModelCheckpoints(blobs_of(role.rendezvous))
         self._compute = ThreadPoolExecutor(1, COMPUTE)
         self._disk = ThreadPoolExecutor(WRITERS, "disk")
         self._checkpoint_queue = CheckpointQueue()

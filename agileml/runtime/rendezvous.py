@@ -12,9 +12,8 @@ from math import inf
 from pathlib import Path
 
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.blob_link import FRAME_BYTES, LinkedBlobStore
 from agileml.runtime.blob_store import FileBlobStore
-from agileml.transport import Address, Rejected, TcpAddress, UnixAddress, parse_address
+from agileml.transport import Address, FrameLimits, Rejected, TcpAddress, UnixAddress, parse_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +65,7 @@ class LinkedRendezvous:
     folder: Path
     listen: TcpAddress | None = None
     """Where this node listens; not known before it has fetched its role."""
-    frame_bytes: int = FRAME_BYTES
-
-    @property
-    def blobs(self) -> LinkedBlobStore:
-        """The controller's blobs, over a link of their own."""
-        return LinkedBlobStore(self.controller, self.secret, self.version, self.patience, self.frame_bytes)
+    frame_bytes: int = FrameLimits().body_bytes
 
     def listening(self, name: str) -> Sequence[Address]:  # noqa: ARG002 - there is only one process
         """A socket for nodes of this computer, and a TCP port for all others."""

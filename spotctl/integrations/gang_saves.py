@@ -12,9 +12,9 @@ from pathlib import Path
 
 from agileml.errors import AgileMLError, BadInput
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.blob_link import BLOB_MESSAGES, LinkedBlobStore
-from agileml.runtime.blob_server import BlobServer
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces
+from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobServer, LinkedBlobStore
+from agileml.runtime.rendezvous import LinkedRendezvous
 from agileml.transport import Endpoint, Identity, Lost, Received, TcpAddress, TransportSettings, new_instance
 from agileml.transport.buckets import BUCKET, Assembly, split
 from agileml.transport.codec import Codec
@@ -124,7 +124,8 @@ class Peers:
     """The stores of all machines of a gang. Stores that do not answer are skipped."""
 
     def __init__(self, addresses: Sequence[TcpAddress], own: int, secret: bytes, folder: Path) -> None:
-        self._links = [LinkedBlobStore(address, secret, VERSION, PATIENCE_SECONDS) for address in addresses]
+        reached = [LinkedRendezvous(address, secret, VERSION, PATIENCE_SECONDS, folder) for address in addresses]
+        self._links = [LinkedBlobStore(each) for each in reached]
         self._stores: list[BlobStore] = [*self._links]
         self._stores[own] = FileBlobStore(folder)
         self.addresses, self._own, self._folder = addresses, own, folder

@@ -30,6 +30,7 @@ from agileml.pipeline.run.saved_layers import SavedLayers, model_of_layers
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Hello, Leave, Ready, Version
 from agileml.runtime.node_loop import NodeLoop
+from agileml.runtime.remote_blobs import blobs_of
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected
@@ -104,7 +105,7 @@ class PipelineProcess(NodeLoop):
         self._task = role.work
         self._code = role.job.source.code()
         self._saved: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._store = SavedLayers(role.rendezvous.blobs, self._note_saved)
+        self._store = SavedLayers(blobs_of(role.rendezvous), self._note_saved)
         self._node: PipelineNode | None = None
         self._warm_epoch = 0
         """The latest epoch in which the node has worked: the first work may take longer than later work."""

@@ -6,23 +6,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from agileml.errors import ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.blob_link import FRAME_BYTES, BlobError, BlobPiece, EndOfBlob, LinkedBlobStore, WriteBlob
-from agileml.runtime.blob_server import BlobServer
 from agileml.runtime.blob_store import PIECE_BYTES, FileBlobStore
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.rendezvous import FolderRendezvous
+from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobError, BlobPiece, BlobServer, LinkedBlobStore, WriteBlob
+from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.transport import Connected, Endpoint, FrameLimits, LinkEvent, Lost, TcpAddress, TransportSettings
 from tests.agileml.engines.attached_jobs import free_port
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 
 SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+def store_of(at: TcpAddress, **other: Any) -> LinkedBlobStore:  # noqa: ANN401 - fields of a rendezvous
+    known = LinkedRendezvous(at, SECRET, "1", 60.0, Path("/nowhere"))
+    return LinkedBlobStore(replace(known, **other))
 
 
 class Controller:
@@ -31,7 +37,7 @@ class Controller:
     def __init__(self, folder: Path) -> None:
         self.at = TcpAddress("127.0.0.1", free_port())
         self.folder = folder
-        self.frame_bytes = FRAME_BYTES
+        self.frame_bytes = FrameLimits().body_bytes
         self._rendezvous = FolderRendezvous(folder, SECRET, self.at, "1")
         self.requests: list[tuple[str, object]] = []
         self.lose_after = -1
@@ -39,7 +45,7 @@ class Controller:
 
     def start(self) -> None:
         limited = TransportSettings(FrameLimits(body_bytes=self.frame_bytes))
-        self._mailbox = Mailbox(self._rendezvous, CONTROLLER, limited)
+        self._mailbox = Mailbox(self._rendezvous, CONTROLLER, limited, messages=BLOB_MESSAGES)
         self._mailbox.open()
         self._going_on = True
         self._thread = threading.Thread(target=self._serve)
@@ -76,7 +82,7 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 
 @pytest.fixture
 def linked(controller: Controller) -> Iterator[LinkedBlobStore]:
-    with closing(LinkedBlobStore(controller.at, SECRET, "1", 60.0)) as store:
+    with closing(store_of(controller.at)) as store:
         yield store
 
 
@@ -92,7 +98,7 @@ def test_pieces_may_be_larger_than_a_frame(controller: Controller) -> None:
     controller.frame_bytes = 4096
     controller.start()
     written = np.random.default_rng(0).integers(0, 256, PIECE_BYTES + 5, np.uint8).tobytes()
-    with closing(LinkedBlobStore(controller.at, SECRET, "1", 60.0, 4096)) as store:
+    with closing(store_of(controller.at, frame_bytes=4096)) as store:
         store.put("x", [written])
         assert content(store, "x") == written
 
@@ -162,7 +168,11 @@ def test_a_link_that_is_lost_as_soon_as_it_is_open_is_a_broken_link(
 def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controller, linked: LinkedBlobStore) -> None:
     server = BlobServer(FileBlobStore(controller.folder), lambda: None)
     answers: list[object] = []
-    for request in (WriteBlob("x"), BlobPiece(np.zeros(3, np.uint8)), EndOfBlob("another digest")):
+    for request in (
+        WriteBlob("x"),
+        BlobPiece(np.zeros(3, np.uint8)),
+        BlobPiece(np.empty(0, np.uint8), "another digest"),
+    ):
         server.handle("blobs/1", request)
         while not (new := [answer for _, answer in server.answers()]):
             time.sleep(0.001)
@@ -174,8 +184,8 @@ def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controlle
 def test_a_controller_that_is_not_there_or_refuses_is_told_apart(controller: Controller) -> None:
     absent = TcpAddress("127.0.0.1", free_port())
     with pytest.raises(ControllerUnreachable, match=f"no controller reached at {absent} in 0 s"):
-        LinkedBlobStore(absent, SECRET, "1", 0.0).list()
+        store_of(absent, patience=0.0).list()
     with pytest.raises(PeerRefused, match="runs version '1' of the code, we run '2'"):
-        LinkedBlobStore(controller.at, SECRET, "2", 60.0).list()
+        store_of(controller.at, version="2").list()
     with pytest.raises(PeerRefused, match="does not hold this job's secret"):
-        LinkedBlobStore(controller.at, SECRET[::-1], "1", 60.0).list()
+        store_of(controller.at, secret=SECRET[::-1]).list()

@@ -1,0 +1,369 @@
+"""Blobs of another computer: a store that reads and writes through the job's controller, and what serves it there.
+
+Each use has a link of its own: over the node's own link, large blobs would delay its messages.
+"""
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from queue import Empty, SimpleQueue
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.errors import BadArgument, ControllerUnreachable, PeerRefused
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.blob_store import PIECE_BYTES, BlobBytes, BlobStore, FileBlobStore, UnreadableBlob
+from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, Rendezvous
+from agileml.transport import Connected, FrameLimits, Lost, Rejected, TransportSettings
+
+BLOB_CLIENT = "blobs/"
+"""The names of blob links begin with this. No node's name contains a slash."""
+
+_PAUSE = 0.25
+_WRITE_PATIENCE = 5.0
+"""Seconds in which to reach the controller for writing. A checkpoint that is not written now is soon obsolete."""
+_ANSWER_SECONDS = 120.0
+"""The disk of the controller's computer may be busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBlob:
+    """Answered by the first piece."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBlob:
+    """Answered by `NextPiece`; pieces follow."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlobPiece:
+    """Part of a blob's content; the last piece is empty, and has the SHA-256 of the whole content."""
+
+    content: NDArray[np.uint8]
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NextPiece:
+    """The last piece, or a request without an answer of its own, has been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListBlobs:
+    """Answered by BlobNames."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlobNames:
+    """The names of blobs."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBlob:
+    """Answered when the blob is gone."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlobError:
+    """The request has failed. `kind` says which error the store raised."""
+
+    kind: Literal["unreadable", "argument", "system"]
+    message: str
+
+
+BLOB_MESSAGES = (ReadBlob, WriteBlob, BlobPiece, NextPiece, ListBlobs, BlobNames, DeleteBlob, BlobError)
+
+_ERRORS: dict[str, type[Exception]] = {"unreadable": UnreadableBlob, "argument": BadArgument, "system": OSError}
+_NOTHING = np.empty(0, np.uint8)
+
+
+def blobs_of(rendezvous: Rendezvous) -> "FileBlobStore | LinkedBlobStore":
+    """The blobs of a job, from where this process is."""
+    return rendezvous.blobs if isinstance(rendezvous, FolderRendezvous) else LinkedBlobStore(rendezvous)
+
+
+class LinkedBlobStore:
+    """The blobs of the controller's computer. A broken link is an OSError when writing; a reader connects again.
+
+    Links are kept for later uses.
+    """
+
+    def __init__(self, rendezvous: LinkedRendezvous) -> None:
+        self._rendezvous = rendezvous
+        self._idle: list[_BlobLink] = []
+        """Links for the next uses; appending to a list and popping from it are safe without a lock."""
+
+    def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
+        """Sends the pieces one after another. The controller's store writes them as one blob."""
+        digest = sha256()
+        with self._linked(min(self._rendezvous.patience, _WRITE_PATIENCE)) as link:
+            link.ask(WriteBlob(name))
+            for piece in pieces:
+                whole = memoryview(piece).cast("B")
+                for start in range(0, len(whole), PIECE_BYTES):
+                    part = whole[start : start + PIECE_BYTES]
+                    digest.update(part)
+                    link.ask(BlobPiece(np.frombuffer(part, np.uint8)))
+            link.ask(BlobPiece(_NOTHING, digest.hexdigest()))
+
+    def get(self, name: str) -> Iterator[bytes]:
+        """Asks for one piece at a time."""
+        digest = sha256()
+        passed_on = 0
+        while True:
+            try:
+                with self._linked(self._rendezvous.patience) as link:
+                    for number, piece in enumerate(link.pieces(name)):
+                        if number == passed_on:
+                            passed_on += 1
+                            digest.update(piece)
+                            yield piece
+                    if link.digest != digest.hexdigest():
+                        raise UnreadableBlob(f"blob {name} has changed while it was read")
+                    return
+            except _LinkLost:
+                time.sleep(_PAUSE)
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Asks the controller's store."""
+        with self._linked(self._rendezvous.patience) as link:
+            answer = link.ask(ListBlobs(prefix))
+        assert isinstance(answer, BlobNames)
+        return list(answer.names)
+
+    def delete(self, name: str) -> None:
+        """Asks the controller's store."""
+        with self._linked(self._rendezvous.patience) as link:
+            link.ask(DeleteBlob(name))
+
+    def close(self) -> None:
+        """Closes the links that are kept for later uses."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _linked(self, patience: float) -> "Iterator[_BlobLink]":
+        """A link. Raises ControllerUnreachable after `patience` seconds, PeerRefused if it never comes about."""
+        link = self._kept() or _BlobLink(self._rendezvous)
+        try:
+            link.open(patience)
+            yield link
+        except BaseException:
+            # An answer may be on the way.
+            link.close()
+            raise
+        self._idle.append(link)
+
+    def _kept(self) -> "_BlobLink | None":
+        """A link from an earlier use, if it still works."""
+        while self._idle:
+            link = self._idle.pop()
+            if link.is_open:
+                return link
+            link.close()
+        return None
+
+
+class _LinkLost(ConnectionError):
+    """The controller has gone away; another one may take its place."""
+
+
+class _BlobLink:
+    """A link for one use of the store."""
+
+    def __init__(self, rendezvous: LinkedRendezvous) -> None:
+        self._controller = rendezvous.controller
+        settings = TransportSettings(FrameLimits(body_bytes=rendezvous.frame_bytes))
+        name = BLOB_CLIENT + secrets.token_hex(8)
+        self._mailbox = Mailbox(rendezvous, name, settings, messages=BLOB_MESSAGES)
+        self._events: deque[Envelope | Connected | Lost | Rejected] = deque()
+        self._linked = False
+        self.digest = ""
+        """The digest of the blob that was read to its end."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the controller is still there."""
+        self._events += self._mailbox.receive(0.0)
+        return not self._events
+
+    def open(self, patience: float) -> None:
+        """Tries to connect, if there is no link yet, until `patience` seconds have passed."""
+        deadline = time.monotonic() + patience
+        while not self._linked:
+            self._mailbox.reach(CONTROLLER)
+            event = self._next(deadline)
+            if isinstance(event, Connected):
+                self._linked = True
+                return
+            reason = event.reason if isinstance(event, Rejected) else "it does not answer"
+            if isinstance(event, Rejected) and event.permanent:
+                raise PeerRefused(f"the controller at {self._controller} refused this node: {reason}")
+            if time.monotonic() + _PAUSE >= deadline:
+                raise ControllerUnreachable(f"no controller reached at {self._controller} in {patience:g} s: {reason}")
+            time.sleep(_PAUSE)
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """The blob's content."""
+        piece = self.ask(ReadBlob(name))
+        while not piece.digest:
+            yield piece.content.tobytes()
+            piece = self.ask(NextPiece())
+        self.digest = piece.digest
+
+    def ask(self, request: object) -> Any:  # noqa: ANN401 - each request has its own kind of answer
+        """Sends a request and returns the answer. Raises what the store has raised, or _LinkLost."""
+        self._mailbox.send(CONTROLLER, request)
+        event = self._next(time.monotonic() + _ANSWER_SECONDS)
+        if not isinstance(event, Envelope):
+            reason = event.reason if isinstance(event, Lost) else f"it has not answered for {_ANSWER_SECONDS:g} s"
+            raise _LinkLost(f"the link to the controller broke: {reason}")
+        if isinstance(event.message, BlobError):
+            raise _ERRORS[event.message.kind](event.message.message)
+        return event.message
+
+    def close(self) -> None:
+        """Closes the link."""
+        self._mailbox.close()
+
+    def _next(self, deadline: float) -> Envelope | Connected | Lost | Rejected | None:
+        """The next event; None if there is none before the deadline."""
+        while not self._events:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            self._events += self._mailbox.receive(left)
+        return self._events.popleft()
+
+
+class BlobServer:
+    """Serves a store over the links to a process: requests in, answers out.
+
+    Each client has a thread of its own: disks must not delay the controller's messages.
+    """
+
+    def __init__(self, store: BlobStore, wake: Callable[[], None]) -> None:
+        """`wake` is called from another thread when there are new answers."""
+        self._store = store
+        self._wake = wake
+        self._inboxes: dict[str, SimpleQueue[object]] = {}
+        self._answers: SimpleQueue[tuple[str, object]] = SimpleQueue()
+
+    def handle(self, client: str, request: object) -> None:
+        """Starts carrying out a request."""
+        if client not in self._inboxes:
+            self._inboxes[client] = SimpleQueue()
+            session = _BlobSession(self._store, self._inboxes[client], lambda answer: self._answer(client, answer))
+            threading.Thread(target=session.run, name=client, daemon=True).start()
+        self._inboxes[client].put(request)
+
+    def drop(self, client: str) -> None:
+        """The client is gone; what it has written in part is discarded."""
+        inbox = self._inboxes.pop(client, None)
+        if inbox is not None:
+            inbox.put(None)
+
+    def answers(self) -> Iterator[tuple[str, object]]:
+        """Clients, and what to send to them."""
+        while True:
+            try:
+                yield self._answers.get_nowait()
+            except Empty:
+                return
+
+    def _answer(self, client: str, answer: object) -> None:
+        self._answers.put((client, answer))
+        self._wake()
+
+
+class _BlobSession:
+    """One client's requests, one after another."""
+
+    def __init__(self, store: BlobStore, inbox: SimpleQueue[object], answer: Callable[[object], None]) -> None:
+        self._store, self._inbox, self._answer = store, inbox, answer
+
+    def run(self) -> None:
+        """Until the client is gone."""
+        while (request := self._inbox.get()) is not None:
+            try:
+                self._carry_out(request)
+            except UnreadableBlob as error:
+                self._answer(BlobError("unreadable", str(error)))
+            except BadArgument as error:
+                self._answer(BlobError("argument", str(error)))
+            except _ClientGone:
+                return
+            except OSError as error:
+                self._answer(BlobError("system", str(error)))
+
+    def _carry_out(self, request: object) -> None:
+        match request:
+            case ReadBlob():
+                self._read(request.name)
+            case WriteBlob():
+                self._store.put(request.name, self._receive_pieces())
+                self._answer(NextPiece())
+            case ListBlobs():
+                self._answer(BlobNames(tuple(self._store.list(request.prefix))))
+            case DeleteBlob():
+                self._store.delete(request.name)
+                self._answer(NextPiece())
+            case _:
+                self._answer(_out_of_order(request))
+
+    def _read(self, name: str) -> None:
+        digest = sha256()
+        for piece in self._store.get(name):
+            digest.update(piece)
+            self._answer(BlobPiece(np.frombuffer(piece, np.uint8)))
+            request = self._next()
+            if not isinstance(request, NextPiece):
+                self._answer(_out_of_order(request))
+                return
+        self._answer(BlobPiece(_NOTHING, digest.hexdigest()))
+
+    def _receive_pieces(self) -> Iterator[memoryview]:
+        """The pieces of a blob as they arrive."""
+        digest = sha256()
+        self._answer(NextPiece())
+        while isinstance(request := self._next(), BlobPiece) and not request.digest:
+            piece = np.ascontiguousarray(request.content).reshape(-1).data
+            digest.update(piece)
+            yield piece
+            self._answer(NextPiece())
+        if not isinstance(request, BlobPiece) or request.digest != digest.hexdigest():
+            raise BadArgument("the content of a blob does not match its digest")
+
+    def _next(self) -> object:
+        request = self._inbox.get()
+        if request is None:
+            raise _ClientGone
+        return request
+
+
+class _ClientGone(OSError):
+    """Ends the writing of a blob without its last pieces."""
+
+
+def _out_of_order(request: object) -> BlobError:
+    known = isinstance(request, BLOB_MESSAGES)
+    return BlobError("argument", f"unexpected request {type(request).__name__}" if known else "not a request")
