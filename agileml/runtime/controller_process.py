@@ -249,12 +249,9 @@ class ControllerProcess:
                 self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
                 self._control(Tick())
-                self._give_up_unlinked()
-
-    def _give_up_unlinked(self) -> None:
-        victim = self._broken_links.victim(self._controller.members, self._controller.epoch, time.monotonic())
-        if victim is not None:
-            self._control(NodeLost(*victim))
+                members, epoch = self._controller.members, self._controller.epoch
+                if (victim := self._broken_links.victim(members, epoch, time.monotonic())) is not None:
+                    self._control(NodeLost(*victim))
 
     def _listen(self, longest: float) -> None:
         for event in self._mailbox.receive(longest):

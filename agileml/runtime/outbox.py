@@ -48,9 +48,12 @@ class Outbox:
             self._waiting[to].append(message)
         elif to in self._endpoint.peers:
             self._send_all(to, [message])
-        elif self._may_wait(to):
-            self._waiting[to] = [message]
-            return True
+        else:
+            # Between nodes and the controller, a message is of no use once a link is open: both sides start over.
+            useful = to == JOB_LOOP if self._name == CONTROLLER else to != CONTROLLER
+            if useful:
+                self._waiting[to] = [message]
+            return useful
         return False
 
     def waits(self, to: str) -> bool:
@@ -82,13 +85,6 @@ class Outbox:
         self._gaps.clear()
         self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
 
-    def _may_wait(self, to: str) -> bool:
-        """Whether a message is still useful once a link is open.
-
-        Messages between nodes and controller are not: after a lost link both start over.
-        """
-        return to == JOB_LOOP if self._name == CONTROLLER else to != CONTROLLER
-
     def _may_have_gaps(self, peer: str) -> bool:
         """Whether messages depend on those before them: with the controller both sides start over instead."""
         return self._name not in (CONTROLLER, JOB_LOOP) and peer != CONTROLLER
@@ -96,7 +92,11 @@ class Outbox:
     def _send_all(self, to: str, pending: list[object]) -> None:
         """Queues messages on the link as far as there is room; the others wait."""
         for number, message in enumerate(pending):
-            begun = message if isinstance(message, SentInPart) else self._cut(message)
+            if isinstance(message, SentInPart):
+                begun = message
+            else:
+                frames = split(self._codec.encode(message), self._limits)
+                begun = SentInPart(next(frames), frames)
             try:
                 while begun.next is not None:
                     self._endpoint.send(to, *begun.next)
@@ -110,7 +110,3 @@ class Outbox:
             except NotConnected:
                 # The link was opened and lost before its opening was reported here; `Lost` comes next.
                 return
-
-    def _cut(self, message: object) -> SentInPart:
-        frames = split(self._codec.encode(message), self._limits)
-        return SentInPart(next(frames), frames)

@@ -6,6 +6,7 @@ node tells the controller where it listens, which tells all others.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from math import inf
@@ -145,8 +146,10 @@ class AddressBook:
         for address in self._learned.get(peer, ()):
             if isinstance(address, TcpAddress):
                 usable.append(_seen_from_here(address, controller))
-            elif _exists(address):
-                usable.append(address)
+            else:
+                # The path has a random part: a socket there is the node's, unless computers share the folder.
+                with suppress(OSError):
+                    usable += [address] if Path(address.path).is_socket() else []
         return usable
 
 
@@ -172,14 +175,6 @@ def _seen_from_here(address: TcpAddress, controller: Address) -> TcpAddress:
     if isinstance(controller, TcpAddress) and (_is_loopback(address.host) or _is(address.host, "is_unspecified")):
         return TcpAddress(controller.host, address.port)
     return address
-
-
-def _exists(address: UnixAddress) -> bool:
-    """The path has a random part, so a socket there is the node's, unless the folder is shared between computers."""
-    try:
-        return Path(address.path).is_socket()
-    except OSError:
-        return False
 
 
 def _is_loopback(host: str) -> bool:

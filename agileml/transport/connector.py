@@ -11,7 +11,7 @@ from agileml.transport import sockets
 from agileml.transport.addresses import Address, TcpAddress
 from agileml.transport.certificates import contexts_of
 from agileml.transport.errors import BadAddress
-from agileml.transport.handshake import Failure, Handshake, Identity, Reason
+from agileml.transport.handshake import Failure, Handshake, Identity, Names, Reason
 from agileml.transport.link import Link, Phase
 from agileml.transport.settings import Rejected, TransportSettings
 from agileml.transport.sockets import READ, WRITE, Loop, PlainStream
@@ -29,7 +29,7 @@ class EndpointCallbacks:
     report: Callable[[Rejected], None]
     opened: Callable[[Link], None]
     linked: Callable[[str], bool]
-    taken: Callable[[Identity], bool]
+    names: Names | None
     clock: Callable[[], float]
 
 
@@ -51,7 +51,7 @@ class Connector:
     ) -> None:
         self._identity, self._secret, self._settings, self._loop = identity, secret, settings, loop
         self._report, self._opened, self._linked = callbacks.report, callbacks.opened, callbacks.linked
-        self._taken, self._clock = callbacks.taken, callbacks.clock
+        self._names, self._clock = callbacks.names, callbacks.clock
         self._listeners: dict[socket.socket, Address] = {}
         self._resting: list[socket.socket] = []
         """Listeners that are paused until the next check, because the process has run out of descriptors."""
@@ -150,7 +150,7 @@ class Connector:
     def _refusal(self, peer: Identity) -> Reason | None:
         if peer.name in self._attempts and self._identity.name < peer.name:
             return Reason.CROSSING
-        return Reason.TAKEN if self._taken(peer) else None
+        return Reason.TAKEN if self._names is not None and self._names.taken(peer) else None
 
     # -- handshakes ---------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Endpoint:
         self._check_every = min(settings.handshake_seconds, settings.stall_seconds) / 5
         self._next_check = clock()
         self._loop = Loop()
-        callbacks = EndpointCallbacks(self._events.append, self._opened, self._links.__contains__, self._taken, clock)
+        callbacks = EndpointCallbacks(self._events.append, self._opened, self._links.__contains__, names, clock)
         self._connector = Connector(identity, secret, settings, self._loop, callbacks)
 
     def listen(self, address: Address) -> Address:
@@ -174,9 +174,6 @@ class Endpoint:
                 self._end(link, f"it started a message and then sent too little for {seconds:g} s")
 
     # -- links --------------------------------------------------------------------------------------------------------
-
-    def _taken(self, peer: Identity) -> bool:
-        return self._names is not None and self._names.taken(peer)
 
     def _opened(self, link: Link) -> None:
         assert link.peer is not None
