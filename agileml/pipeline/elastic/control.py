@@ -20,7 +20,6 @@ from agileml.core.events import (
 )
 from agileml.core.members import Members, NodePhase, may_send
 from agileml.core.roll_call import (
-    LEFT_BEHIND,
     Absent,
     Consequence,
     Leaving,
@@ -32,7 +31,7 @@ from agileml.core.roll_call import (
 )
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, EpochRecord, Instructions
-from agileml.pipeline.elastic.messages import LeavePipeline, NodeGone, NodeJoined, NodeReport, NodeWarned, PipelineEvent
+from agileml.pipeline.elastic.messages import NodeReport
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken, Leave
@@ -75,6 +74,7 @@ class PipelineControl:
     def __post_init__(self) -> None:
         self._roll_call = RollCall(self.settings)
         self._updates = self._saved = self.elastic.batch
+        self._noted_epoch = self.epoch
         self._logged_at: float | None = None
         self._redone = self._work = 0
         self._losses: dict[int, float] = {}
@@ -128,7 +128,7 @@ class PipelineControl:
             return
         if isinstance(event, NodeReport):
             self._work += 1
-            self._tell(event, now)
+            self._carry_out(self.elastic.report(event, now), now)
         elif isinstance(event, Broken):
             self._end(Failed(event.message), event.message)
         elif isinstance(event, StopJob):
@@ -159,9 +159,9 @@ class PipelineControl:
                 self._remember()
             case Consequence.GATHER if self.epoch > 0 or all_loaded(self.members, self.settings):
                 for node in self.members.activate_ready():
-                    self._tell(NodeJoined(node), now)
+                    self._carry_out(self.elastic.join(node, now), now)
             case Leaving(node):
-                self._tell(NodeWarned(node), now)
+                self._carry_out(self.elastic.warn(node, now), now)
             case LostNodes(phases, why):
                 self._lose(phases, why, now)
             case Absent(why):
@@ -170,17 +170,17 @@ class PipelineControl:
     def _lose(self, phases: Iterable[str], why: str, now: float) -> None:
         for node in phases:
             self._notes.append(f"{node} lost: {why}")
-            self._tell(NodeGone(node), now)
+            self._carry_out(self.elastic.lose(node, now), now)
         self._remember()
 
     # -- what the pipeline does ----------------------------------------------------------------------------------------
 
-    def _tell(self, event: PipelineEvent, now: float) -> None:
-        epoch = self.epoch
-        self._pass_on(self.elastic.handle(event, now))
-        if self.epoch != epoch and self.elastic.phase is ElasticPhase.MOVING:
+    def _carry_out(self, instructions: Instructions, now: float) -> None:
+        self._pass_on(instructions)
+        if self.epoch != self._noted_epoch and self.elastic.phase is ElasticPhase.MOVING:
             stages = len(self.elastic.history[-1].nodes)
             self._notes.append(f"epoch {self.epoch} from update {self.elastic.batch} on {stages} nodes")
+        self._noted_epoch = self.epoch
         self._updates = min(self._updates, self.elastic.batch)
         while self._updates < self.elastic.batch:
             self._updates += 1
@@ -197,12 +197,12 @@ class PipelineControl:
 
     def _pass_on(self, instructions: Instructions) -> None:
         for node, instruction in instructions:
-            if not isinstance(instruction, LeavePipeline):
+            if not isinstance(instruction, Leave):
                 self._out.append(Send(node, instruction))
             elif not self.elastic.finished:
                 self.members.set_phase(node, NodePhase.DRAINING)
                 self.members.set_phase(node, NodePhase.GONE)
-                self._out.append(Send(node, Leave(LEFT_BEHIND)))
+                self._out.append(Send(node, instruction))
                 self._notes.append(f"{node} left")
                 self._remember()
 

@@ -1,4 +1,4 @@
-"""The controller of an elastic pipeline: events in, instructions out.
+"""The controller of an elastic pipeline: which node holds what, as nodes come and go.
 
 Work proceeds in segments of whole batches. A segment counts once every node has reported its end; until then each node
 keeps the state from before the segment. So all nodes can repeat a segment, whatever is lost in it. After a segment,
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from agileml.errors import JobFailed
+from agileml.core.roll_call import LEFT_BEHIND
 from agileml.pipeline.elastic.layouts import LayoutOption, MovePace, assign, best_option
 from agileml.pipeline.elastic.messages import (
     INITIAL,
@@ -20,22 +20,18 @@ from agileml.pipeline.elastic.messages import (
     CopyLayers,
     FramesLost,
     LayerSaved,
-    LeavePipeline,
-    NodeFailed,
-    NodeGone,
     NodeInstruction,
-    NodeJoined,
     NodeReady,
-    NodeWarned,
-    PipelineEvent,
+    NodeReport,
     RunBatches,
     TakeSeat,
 )
 from agileml.pipeline.elastic.seats import HeldLayers, PipelineLayout, neighbors_copies, work_orders
 from agileml.pipeline.schedule.schedules import FLUSHING
+from agileml.protocol.messages import Leave
 
-Instructions = list[tuple[str, NodeInstruction]]
-"""Each with its node."""
+Instructions = list[tuple[str, NodeInstruction | Leave]]
+"""Each with its node. A node that is told to leave is no longer needed."""
 
 
 class ElasticPhase(Enum):
@@ -83,7 +79,10 @@ class EpochRecord:
 
 @dataclass
 class ElasticController:
-    """`handle` is the only entry. `losses` has the loss of each microbatch that counts."""
+    """Nodes `join`, are warned (`warn`) or lost (`lose`), and `report`; each returns the instructions that follow.
+
+    `losses` has the loss of each microbatch that counts.
+    """
 
     settings: ElasticSettings
     batch: int = 0
@@ -115,41 +114,41 @@ class ElasticController:
         self._began = 0.0
         self._moved_bytes = 0.0
 
-    def handle(self, event: PipelineEvent, now: float) -> Instructions:
-        """The instructions that follow from an event, each with its node."""
-        match event:
-            case _ if self.phase is ElasticPhase.FINISHED:
-                pass
-            case NodeJoined(node):
-                self._leaving[node], self._held.nodes[node] = False, {}
-                return self._change(now)
-            case NodeWarned(node) if node in self._leaving:
-                self._leaving[node] = True
-                return self._change(now)
-            case NodeGone(node) if node in self._leaving:
-                return self._gone(node, now)
-            case NodeFailed(node, message):
-                raise JobFailed(f"{node}: {message}")
-            case NodeReady() | BatchesDone() | FramesLost() | CopyKept() | LayerSaved() if event.epoch == self.epoch:
-                return self._progress(event, now)
-        return []
+    def join(self, node: str, now: float) -> Instructions:
+        """A node has joined."""
+        if self.finished:
+            return []
+        self._leaving[node], self._held.nodes[node] = False, {}
+        return self._change(now)
 
-    def _progress(
-        self, event: NodeReady | BatchesDone | FramesLost | CopyKept | LayerSaved, now: float
-    ) -> Instructions:
-        """A report of the current epoch."""
-        match event:
+    def warn(self, node: str, now: float) -> Instructions:
+        """A node will be taken away soon."""
+        if self.finished or node not in self._leaving:
+            return []
+        self._leaving[node] = True
+        return self._change(now)
+
+    def lose(self, node: str, now: float) -> Instructions:
+        """A node is gone."""
+        if self.finished or node not in self._leaving:
+            return []
+        del self._leaving[node], self._held.nodes[node]
+        needed = node in self._seated or self.phase is ElasticPhase.MOVING
+        return self._plan(now) if needed or self.phase is ElasticPhase.WAITING else []
+
+    def report(self, report: NodeReport, now: float) -> Instructions:
+        """What a node has done; reports of earlier epochs are dropped."""
+        if self.finished or report.epoch != self.epoch:
+            return []
+        match report:
             case NodeReady(node):
                 return self._ready(node, now)
             case BatchesDone(node, _, losses):
                 return self._done(node, losses, now)
             case CopyKept():
-                if self._copying is not None and self._copying[0] == event.batch:
-                    self._held.add(event.node, event.batch, [event.layer])
-                    missing = self._copying[1] - {event.layer}
-                    self._copying = (event.batch, missing) if missing else None
+                self._note_kept(report)
             case LayerSaved():
-                return self._note_saved(event)
+                return self._note_saved(report)
             case FramesLost():
                 # Nobody knows which frames are lost, so all nodes start again from the state before this work.
                 return self._plan(now) if self.phase is not ElasticPhase.WAITING else []
@@ -180,11 +179,6 @@ class ElasticController:
         self._changed = True
         return self._plan(now) if self.phase is ElasticPhase.WAITING else []
 
-    def _gone(self, node: str, now: float) -> Instructions:
-        del self._leaving[node], self._held.nodes[node]
-        needed = node in self._seated or self.phase is ElasticPhase.MOVING
-        return self._plan(now) if needed or self.phase is ElasticPhase.WAITING else []
-
     def _ready(self, node: str, now: float) -> Instructions:
         self._waiting_for.discard(node)
         if self.phase is not ElasticPhase.MOVING or self._waiting_for:
@@ -197,7 +191,7 @@ class ElasticController:
         released: Instructions = []
         for member in [member for member, leaving in self._leaving.items() if leaving and member not in self._seated]:
             del self._leaving[member], self._held.nodes[member]
-            released.append((member, LeavePipeline(self.epoch)))
+            released.append((member, Leave(LEFT_BEHIND)))
         return released + self._go_on(now)
 
     def _done(self, node: str, losses: dict[int, float], now: float) -> Instructions:
@@ -221,7 +215,7 @@ class ElasticController:
     def _end(self) -> Instructions:
         if self.backup >= self.batch:
             self.phase = ElasticPhase.FINISHED
-            return [(member, LeavePipeline(self.epoch)) for member in self._leaving]
+            return [(member, Leave(LEFT_BEHIND)) for member in self._leaving]
         self.phase = ElasticPhase.SAVING
         return self._copies(copied=False, saved=True)
 
@@ -268,6 +262,12 @@ class ElasticController:
             for layer in self._layers
         }
         return {node: tuple(layer for layer, saver in savers.items() if saver == node) for node in nodes}
+
+    def _note_kept(self, kept: CopyKept) -> None:
+        if self._copying is not None and self._copying[0] == kept.batch:
+            self._held.add(kept.node, kept.batch, [kept.layer])
+            missing = self._copying[1] - {kept.layer}
+            self._copying = (kept.batch, missing) if missing else None
 
     def _note_saved(self, saved: LayerSaved) -> Instructions:
         if self._saving is None or self._saving[0] != saved.batch:

@@ -3,25 +3,24 @@
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from math import floor
 
-from agileml.pipeline.elastic.controller import ElasticController
+from agileml.pipeline.elastic.controller import ElasticController, Instructions
 from agileml.pipeline.elastic.messages import (
     BatchesDone,
     CopyKept,
     CopyLayers,
     LayerSaved,
-    NodeGone,
-    NodeInstruction,
-    NodeJoined,
     NodeReady,
-    NodeWarned,
-    PipelineEvent,
     RunBatches,
     TakeSeat,
 )
 from agileml.pipeline.elastic.seats import PipelineLayout
+
+Step = Callable[[float], Instructions]
+"""What happens at a time."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class _RunningBatches:
 
 @dataclass
 class FleetReplay:
-    """Plays events that were added with `put`.
+    """Plays what was added with `put`.
 
     `seconds`: those of a number of batches in a layout; `layer_bytes`: of a layer that moves; `bandwidth`: bytes per
     second into a node; `settle`: seconds that an epoch takes to begin.
@@ -58,7 +57,7 @@ class FleetReplay:
     layer_bytes: Sequence[float]
     bandwidth: float
     settle: float = 1.0
-    queue: list[tuple[float, int, PipelineEvent]] = field(default_factory=list)
+    queue: list[tuple[float, int, Step]] = field(default_factory=list)
     aborted: float = 0.0
     curve: list[tuple[float, int]] = field(default_factory=list)
     """Batches done after each number of seconds."""
@@ -67,18 +66,17 @@ class FleetReplay:
         self._order = count()
         self._running: _RunningBatches | None = None
 
-    def put(self, at: float, event: PipelineEvent) -> None:
-        heapq.heappush(self.queue, (at, next(self._order), event))
+    def put(self, at: float, step: Step) -> None:
+        """Plays a step at a time, such as a call of the controller."""
+        heapq.heappush(self.queue, (at, next(self._order), step))
 
     def run(self, until: float) -> tuple[int, float]:
         """Batches that count, and batches that were processed again."""
         controller = self.controller
         while self.queue and self.queue[0][0] <= until:
-            now, _, event = heapq.heappop(self.queue)
-            if isinstance(event, BatchesDone):
-                self._catch_up(event.epoch)
+            now, _, step = heapq.heappop(self.queue)
             epoch = controller.epoch
-            instructions = controller.handle(event, now)
+            instructions = step(now)
             if controller.epoch != epoch:
                 self._abort(now)
             self._follow(instructions, now, until)
@@ -92,20 +90,21 @@ class FleetReplay:
             self.aborted += (batches.last - batches.first) * (now - batches.began) / (batches.end - batches.began)
         self._running = None
 
-    def _follow(self, instructions: Sequence[tuple[str, NodeInstruction]], now: float, until: float) -> None:
+    def _follow(self, instructions: Instructions, now: float, until: float) -> None:
         working: list[tuple[str, RunBatches]] = []
         for node, instruction in instructions:
             match instruction:
                 case TakeSeat(epoch=epoch, layers=layers, sources=sources) if layers:
                     sizes = self.layer_bytes
                     moved = sum(sizes[layer] for layer, source in sources.items() if source != "initial")
-                    self.put(now + self.settle + moved / self.bandwidth, NodeReady(node, epoch))
+                    ready = partial(self.controller.report, NodeReady(node, epoch))
+                    self.put(now + self.settle + moved / self.bandwidth, ready)
                 case CopyLayers(epoch, batch, copies, saved):
                     # Copies take no time.
                     for layer, other in copies:
-                        self.controller.handle(CopyKept(other, epoch, batch, layer), now)
+                        self.controller.report(CopyKept(other, epoch, batch, layer), now)
                     for layer in saved:
-                        self.controller.handle(LayerSaved(node, epoch, batch, layer), now)
+                        self.controller.report(LayerSaved(node, epoch, batch, layer), now)
                 case RunBatches():
                     working.append((node, instruction))
         if working:
@@ -123,13 +122,14 @@ class FleetReplay:
         end = now + length * (last - order.first) / (order.last - order.first)
         self._running = _RunningBatches(order.epoch, order.first, last, now, end, last > order.last)
         for node, _ in working:
-            self.put(end, BatchesDone(node, order.epoch, {}))
+            self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {})))
 
-    def _catch_up(self, epoch: int) -> None:
-        """Tells the controller which batches were done in work orders that were played as one."""
-        batches = self._running
-        if batches is not None and batches.several and batches.epoch == epoch and batches.last > self.controller.batch:
-            self.controller.resume(batches.last, {})
+    def _end_work(self, done: BatchesDone, now: float) -> Instructions:
+        """Also tells the controller which batches were done in work orders that were played as one."""
+        work = self._running
+        if work is not None and work.several and work.epoch == done.epoch and work.last > self.controller.batch:
+            self.controller.resume(work.last, {})
+        return self.controller.report(done, now)
 
 
 def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float) -> None:
@@ -137,10 +137,10 @@ def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float)
     for change in fleet:
         for node in change.removed:
             if warning:
-                replay.put(max(change.at - warning, 0.0), NodeWarned(node))
-            replay.put(change.at, NodeGone(node))
+                replay.put(max(change.at - warning, 0.0), partial(replay.controller.warn, node))
+            replay.put(change.at, partial(replay.controller.lose, node))
         for node in change.added:
-            replay.put(change.at, NodeJoined(node))
+            replay.put(change.at, partial(replay.controller.join, node))
 
 
 def fleet_sizes(fleet: Sequence[FleetChange], until: float) -> list[tuple[float, float, int, bool]]:

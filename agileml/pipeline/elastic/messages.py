@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from agileml.pipeline.elastic.seats import WorkOrder
 
-CONTROLLER = "controller"
 STORE = "store"
 """The source of a layer that no node holds."""
 INITIAL = "initial"
@@ -47,13 +46,6 @@ class CopyLayers:
     batch: int
     copies: tuple[tuple[int, str], ...]
     saved: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class LeavePipeline:
-    """The node is no longer needed."""
-
-    epoch: int
 
 
 @dataclass(frozen=True)
@@ -101,35 +93,5 @@ class FramesLost:
     epoch: int
 
 
-@dataclass(frozen=True)
-class NodeFailed:
-    """The user's code failed on a node; the message says how."""
-
-    node: str
-    message: str
-
-
-@dataclass(frozen=True)
-class NodeJoined:
-    """A node has joined."""
-
-    node: str
-
-
-@dataclass(frozen=True)
-class NodeWarned:
-    """A node will be taken away soon."""
-
-    node: str
-
-
-@dataclass(frozen=True)
-class NodeGone:
-    """A node is gone."""
-
-    node: str
-
-
-NodeInstruction = TakeSeat | RunBatches | CopyLayers | LeavePipeline
-NodeReport = NodeReady | BatchesDone | CopyKept | LayerSaved | FramesLost | NodeFailed
-PipelineEvent = NodeReport | NodeJoined | NodeWarned | NodeGone
+NodeInstruction = TakeSeat | RunBatches | CopyLayers
+NodeReport = NodeReady | BatchesDone | CopyKept | LayerSaved | FramesLost

@@ -25,7 +25,7 @@ from agileml.engines.interrupts import ignored_by_children
 from agileml.engines.local.processes import NODE_ENVIRONMENT
 from agileml.errors import JobFailed
 from agileml.pipeline.builtin import ModelFactory
-from agileml.pipeline.elastic.messages import INITIAL, NodeFailed, NodeReport, RunBatches, TakeSeat
+from agileml.pipeline.elastic.messages import INITIAL, NodeReport, RunBatches, TakeSeat
 from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
 from agileml.pipeline.model.arrays import BFLOAT16, added, nbytes, packed
 from agileml.pipeline.model.base import (
@@ -44,6 +44,7 @@ from agileml.pipeline.run.fleet_node import PIPELINE_MESSAGES
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.tensor_parts import TensorPart, pieces, sum_of_parts
 from agileml.pipeline.torch_layers import TorchLayer
+from agileml.protocol.messages import Broken
 from agileml.runtime.folders import own_folder
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous
@@ -295,9 +296,9 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
     layout = PipelineLayout((((0, last),),), (microbatches,))
     numbers = count()
 
-    def report(message: NodeReport) -> None:
-        if isinstance(message, NodeFailed):
-            raise JobFailed(message.message)
+    def report(message: NodeReport | Broken) -> None:
+        if isinstance(message, Broken):
+            raise JobFailed(message.message.removeprefix(f"{name}: "))
 
     def send(node: str, frame: PipelineFrame) -> None:
         raise AssertionError(f"one node has all layers, and sends {frame.key} to {node}")

@@ -18,7 +18,6 @@ from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.elastic.messages import (
     CopyLayers,
     FramesLost,
-    LeavePipeline,
     NodeInstruction,
     NodeReport,
     RunBatches,
@@ -28,7 +27,7 @@ from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.run.saved_layers import SavedLayers, model_of_layers
 from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Hello, Leave, Ready, Version
+from agileml.protocol.messages import Broken, Hello, Leave, Ready, Version
 from agileml.runtime.node_loop import NodeLoop
 from agileml.runtime.remote_blobs import blobs_of
 from agileml.runtime.role_specs import NodeRole
@@ -75,10 +74,8 @@ def load_model(source: TrainerSource) -> PipelineModel:
     return model_factory(source.target)(microbatch)
 
 
-PIPELINE_MESSAGES = tuple(
-    kind for kind in (*get_args(NodeInstruction), *get_args(NodeReport), PipelineFrame) if kind is not LeavePipeline
-)
-"""Messages that only pipelines have; nodes are told to leave as in every job."""
+PIPELINE_MESSAGES = (*get_args(NodeInstruction), *get_args(NodeReport), PipelineFrame)
+"""Messages that only pipelines have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +163,7 @@ class PipelineProcess(NodeLoop):
         # The other node waits for it, and this one may compute for long.
         self._mailbox.push()
 
-    def _report(self, report: NodeReport) -> None:
+    def _report(self, report: NodeReport | Broken) -> None:
         self._mailbox.send(CONTROLLER, report)
 
     def _note_saved(self, then: Callable[[], None]) -> None:

@@ -13,7 +13,6 @@ from agileml.pipeline.elastic.messages import (
     CopyKept,
     CopyLayers,
     LayerSaved,
-    NodeFailed,
     NodeInstruction,
     NodeReady,
     NodeReport,
@@ -24,6 +23,7 @@ from agileml.pipeline.model.base import Array, PipelineModel, UpdateRule
 from agileml.pipeline.run.stage_program import StageProgram
 from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state
 from agileml.pipeline.tensor_parts import Awaiting, FrameKey, Lanes
+from agileml.protocol.messages import Broken
 
 STATE, COPY = "state", "copy"
 """Frames with a layer, its versions and its optimizer's state: to be taken over, or to be kept as a copy."""
@@ -69,7 +69,7 @@ class PipelineNode:
     name: str
     task: PipelineTask
     send: Callable[[str, PipelineFrame], None]
-    report: Callable[[NodeReport], None]
+    report: Callable[[NodeReport | Broken], None]
     store: LayerStore | None = None
     """None for a node whose layers are never in a store."""
     epoch: int = 0
@@ -179,7 +179,7 @@ class PipelineNode:
             self._finish(run)
         except AgileMLError as error:
             self._run = None
-            self.report(NodeFailed(self.name, str(error)))
+            self.report(Broken(self.name, f"{self.name}: {error}"))
 
     def _finish(self, run: "_OrderInProgress") -> None:
         self._run = None

@@ -5,25 +5,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agileml.errors import AgileMLError
-from agileml.pipeline.elastic.controller import ElasticController
+from agileml.errors import AgileMLError, JobFailed
+from agileml.pipeline.elastic.controller import ElasticController, Instructions
 from agileml.pipeline.elastic.messages import (
-    CONTROLLER,
     CopyLayers,
     FramesLost,
-    LeavePipeline,
-    NodeGone,
     NodeInstruction,
-    NodeJoined,
     NodeReport,
-    NodeWarned,
-    PipelineEvent,
     RunBatches,
     TakeSeat,
 )
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
+from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Broken, Leave
 
-SimulatedMessage = NodeInstruction | PipelineFrame | NodeReport
+SimulatedMessage = NodeInstruction | Leave | PipelineFrame | NodeReport | Broken
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class SimulatedPipeline:
             self._join(fault.node)
         elif fault.node in self._nodes:
             if fault.kind == "warn":
-                self._act(NodeWarned(fault.node))
+                self._act(self.controller.warn(fault.node, self._now))
             elif fault.kind == "cut":
                 self._cut(fault.node)
             else:
@@ -85,13 +81,13 @@ class SimulatedPipeline:
 
         report = partial(self._put, name, CONTROLLER)
         self._nodes[name] = PipelineNode(name, self._task, send, report, self)
-        self._act(NodeJoined(name))
+        self._act(self.controller.join(name, self._now))
 
     def _kill(self, name: str) -> None:
         """Frames that the node has sent may still arrive; frames for the node do not."""
         del self._nodes[name]
         self._links = {link: queue for link, queue in self._links.items() if link[1] != name}
-        self._act(NodeGone(name))
+        self._act(self.controller.lose(name, self._now))
 
     def _cut(self, name: str) -> None:
         """Frames on the way from and to the node are lost, and both ends of each link notice."""
@@ -101,8 +97,12 @@ class SimulatedPipeline:
         for node in sorted({node for link in cut for node in link} & self._nodes.keys()):
             self._put(node, CONTROLLER, FramesLost(node, self._nodes[node].epoch))
 
-    def _act(self, event: PipelineEvent) -> None:
-        for node, instruction in self.controller.handle(event, float(self.delivered)):
+    @property
+    def _now(self) -> float:
+        return float(self.delivered)
+
+    def _act(self, instructions: Instructions) -> None:
+        for node, instruction in instructions:
             self._put(CONTROLLER, node, instruction)
 
     def _put(self, source: str, target: str, message: SimulatedMessage) -> None:
@@ -119,15 +119,17 @@ class SimulatedPipeline:
             self._at_controller(message)
         elif isinstance(message, PipelineFrame):
             self._nodes[link[1]].receive(message)
-        elif isinstance(message, LeavePipeline):
+        elif isinstance(message, Leave):
             del self._nodes[link[1]]
             self._links = {other: queue for other, queue in self._links.items() if other[1] != link[1]}
         elif isinstance(message, TakeSeat | RunBatches | CopyLayers):
             self._nodes[link[1]].instruct(message)
 
     def _at_controller(self, message: SimulatedMessage) -> None:
+        if isinstance(message, Broken):
+            raise JobFailed(message.message)
         if isinstance(message, NodeReport):
-            self._act(message)
+            self._act(self.controller.report(message, self._now))
 
     # -- the store of the nodes ----------------------------------------------------------------------------------------
 

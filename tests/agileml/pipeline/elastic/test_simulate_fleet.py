@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
 from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetReplay
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
-from agileml.pipeline.elastic.messages import BatchesDone, NodeGone, NodeJoined, RunBatches
+from agileml.pipeline.elastic.messages import RunBatches
 from agileml.pipeline.elastic.simulate_fleet import simulate_fleet
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, simulate
 from agileml.pipeline.plan.planner import plan
@@ -87,12 +88,12 @@ def test_work_that_nothing_disturbs_is_played_as_one(scheme: str, every: int) ->
             controller, lambda layout, batches: 0.7391 * batches / len(layout.seats()), [1e6] * 6, bandwidth=1e9
         )
         for node in FOUR:
-            replay.put(0, NodeJoined(node))
+            replay.put(0, partial(controller.join, node))
         for at, node in ((33.3, "n1"), (70.1, "n3"), (90.7, "n0")):
-            replay.put(at, NodeGone(node))
-            replay.put(at + 5, NodeJoined(f"{node}b"))
+            replay.put(at, partial(controller.lose, node))
+            replay.put(at + 5, partial(controller.join, f"{node}b"))
         batches, redone = replay.run(150)
-        assert sum(isinstance(event, BatchesDone) for _, _, event in replay.queue) > 0
+        assert replay.queue
         return batches, redone, [record.batch for record in controller.history]
 
     at_once, one_by_one = played(FleetReplay), played(OneByOne)
