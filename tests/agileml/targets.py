@@ -60,6 +60,7 @@ VALUES = {"UpdateEntry", "PartitionUpdate", "Tally", "Version", "PendingPush", "
 NEVER_SENT = {
     "Heartbeat": "in virtual time nodes need no heartbeats",
     "Broken": "the trainer of the schedules does not fail",
+    "Unlinked": "in virtual time the simulation itself notices links that break",
 }
 
 STRAGGLERS = {
