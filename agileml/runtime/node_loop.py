@@ -4,13 +4,14 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Broken, Leave, Unlinked, Warned
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.reconnection import ControllerConnection
-from agileml.runtime.role_specs import NodeRole
+from agileml.runtime.role_specs import NodeMachine, NodeRole
 from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected
 
@@ -22,8 +23,10 @@ CLOSE_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
+NodeT = TypeVar("NodeT", bound=NodeMachine)
 
-class NodeLoop(ABC):
+
+class NodeLoop(ABC, Generic[NodeT]):
     """Handles messages on one thread until the node leaves."""
 
     def __init__(self, role: NodeRole, vitals: Vitals, messages: Sequence[type] = ()) -> None:
@@ -34,6 +37,8 @@ class NodeLoop(ABC):
         self._mailbox = Mailbox(role.rendezvous, role.name, transport, instance=instance, messages=messages)
         self._connection = ControllerConnection(self._mailbox)
         self._longest_turn = min(LONGEST_TURN, role.job.hang_timeout / 4)
+        self._node: NodeT | None = None
+        """None until it has loaded what it needs."""
         self._leaving = False
         self._given_up = ""
         """Why the controller has declared this node lost."""
@@ -59,11 +64,6 @@ class NodeLoop(ABC):
     def _end_turn(self) -> None:
         """Called after the messages of a turn."""
 
-    @property
-    @abstractmethod
-    def _took_part(self) -> bool:
-        """Whether the job has admitted the node."""
-
     def run(self) -> bool:
         """Runs until the node is told to leave; False if the job did not admit it.
 
@@ -86,7 +86,7 @@ class NodeLoop(ABC):
         self._mailbox.close(CLOSE_SECONDS)
         if self._given_up:
             raise DeclaredLost(self._given_up)
-        return self._was_warned or self._took_part
+        return self._was_warned or (self._node is not None and self._node.epoch > 0)
 
     def warn(self, seconds: float) -> None:
         """This machine will be taken away in `seconds`. May be called from any thread, or by a signal handler."""

@@ -60,7 +60,7 @@ class TrainerRole(NodeRole):
         return model_of(self.layout, versions)
 
 
-class NodeProcess(NodeLoop):
+class NodeProcess(NodeLoop[Node]):
     """A node and its threads: the one in `run` handles messages and carries out actions, another computes.
 
     The node decides on both, one at a time: the computing thread goes from one piece of work to the next by itself.
@@ -75,7 +75,6 @@ class NodeProcess(NodeLoop):
         self._disk = ThreadPoolExecutor(WRITERS, "disk")
         self._checkpoint_queue = CheckpointQueue()
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._node: Node | None = None
         self._deciding = Lock()
         """Held while the node decides, on whichever thread, so that its actions are queued in that order."""
         self._actions: deque[Action] = deque()
@@ -89,10 +88,6 @@ class NodeProcess(NodeLoop):
             return super().run()
         finally:
             self._disk.shutdown(wait=False, cancel_futures=True)
-
-    @property
-    def _took_part(self) -> bool:
-        return self._node is not None and self._node.epoch > 0
 
     def _begin(self) -> None:
         self._later(self._compute, self._load, self._take_node)

@@ -1,4 +1,4 @@
-"""What a process sends: on each link in order, kept while the link is opened or full, and never with a gap.
+"""Messages of a process on their way out: on each link in order, kept while the link opens or is full, without gaps.
 
 Between two nodes a message depends on those before it. So once some are lost with their link, nothing more of the
 epoch is sent there, and the next epoch sends everything again. On the link to the controller both sides start over.

@@ -1,4 +1,4 @@
-"""What a controller and the job loop tell each other: the clocks of a job while it runs, and its result."""
+"""Messages between a controller and the job loop: the clocks of a job while it runs, and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -31,6 +31,13 @@ UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
 
 
+class NodeMachine(Protocol):
+    """The state machine of a node."""
+
+    epoch: int
+    """The latest epoch in which the node takes part; 0 before its first, in which the job admits it."""
+
+
 class NodeRun(Protocol):
     """The work of a node's process between its start and its end."""
 

@@ -137,7 +137,7 @@ class ElasticController:
         return self._plan(now) if needed or self.phase is ElasticPhase.WAITING else []
 
     def report(self, report: NodeReport, now: float) -> Instructions:
-        """What a node has done; reports of earlier epochs are dropped."""
+        """A node has done something; reports of earlier epochs are dropped."""
         if self.finished or report.epoch != self.epoch:
             return []
         match report:

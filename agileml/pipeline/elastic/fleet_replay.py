@@ -20,7 +20,7 @@ from agileml.pipeline.elastic.messages import (
 from agileml.pipeline.elastic.seats import PipelineLayout
 
 Step = Callable[[float], Instructions]
-"""What happens at a time."""
+"""An event of a replay: it is called with the time and returns what the controller says."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class PipelineRole(NodeRole):
 log = logging.getLogger(__name__)
 
 
-class PipelineProcess(NodeLoop):
+class PipelineProcess(NodeLoop[PipelineNode]):
     """Computes on the thread that handles messages: what it waits for is a message."""
 
     def __init__(self, role: PipelineRole, vitals: Vitals) -> None:
@@ -103,7 +103,6 @@ class PipelineProcess(NodeLoop):
         self._code = role.job.source.code()
         self._saved: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._store = SavedLayers(blobs_of(role.rendezvous), self._note_saved)
-        self._node: PipelineNode | None = None
         self._warm_epoch = 0
         """The latest epoch in which the node has worked: the first work may take longer than later work."""
 
@@ -112,10 +111,6 @@ class PipelineProcess(NodeLoop):
             return super().run()
         finally:
             self._store.close()
-
-    @property
-    def _took_part(self) -> bool:
-        return self._node is not None and self._node.epoch > 0
 
     def _begin(self) -> None:
         role = self._role

@@ -115,7 +115,12 @@ class FaultScript:
         acts: list[Act] = []
         while self.faults and self.faults[0][0] <= clock and (nodes or self.faults[0][1] == "join"):
             _, kind = self.faults.pop(0)
-            acts.append(Join(1) if kind == "join" else _taken(kind, nodes.pop(0)))
+            if kind == "join":
+                acts.append(Join(1))
+            elif kind == "kill":
+                acts.append(KillNodes((nodes.pop(0),)))
+            else:
+                acts.append(Evict((nodes.pop(0),), WARNING_SECONDS))
         return acts
 
 
@@ -197,7 +202,3 @@ def save_weights(path: Path, trained: TrainedPipeline) -> None:
     """Writes the model of a training as `spotctl launch` does: weights and buffers of all layers, by name."""
     with path.open("wb") as file:
         np.savez(file, **named_arrays(trained.weights, trained.buffers))  # type: ignore[arg-type]
-
-
-def _taken(kind: str, node: str) -> Act:
-    return KillNodes((node,)) if kind == "kill" else Evict((node,), WARNING_SECONDS)

@@ -176,16 +176,12 @@ class PipelineNode:
                 run.needs = None
                 run.needs = run.steps.send(frame.arrays)
         except StopIteration:
-            self._finish(run)
+            self._run = None
+            self._snapshots[run.order.last] = run.program.state.layers
+            self.report(BatchesDone(self.name, self.epoch, run.program.losses))
         except AgileMLError as error:
             self._run = None
             self.report(Broken(self.name, f"{self.name}: {error}"))
-
-    def _finish(self, run: "_OrderInProgress") -> None:
-        self._run = None
-        state = run.program.state.layers
-        self._snapshots[run.order.last] = state
-        self.report(BatchesDone(self.name, self.epoch, run.program.losses))
 
 
 @dataclass
