@@ -77,6 +77,9 @@ class JobLoop:
             # The nodes have been told; what they printed last may say more.
             self._let_nodes_leave(FAILED_SECONDS)
             raise
+        if self._failure and not result.clock:
+            # The last stable version was lost with its nodes: there is no model but the initial one.
+            raise Unrecoverable(self._failure)
         self._let_nodes_leave(LEAVE_SECONDS)
         return replace(result, interrupted=interrupted, failure=self._failure)
 
