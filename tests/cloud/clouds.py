@@ -50,7 +50,7 @@ class SimulatedCloud:
 EVERYTHING = os.environ.get("SPOTCTL_TEST_CLOUDS") == "all"
 """Whether the tests that take long run as a whole, as with `make cloud-all`, or a sample of them."""
 
-WHOLE_RUN = pytest.mark.sampled(3, of="whole runs on a simulated cloud")
+WHOLE_RUN = pytest.mark.sampled(4, of="whole runs on a simulated cloud")
 """Tests of whole runs take minutes each, and differ in what happens to the run. As with
 their clouds, `make cloud-all` and `make all-tests` have all of them."""
 

@@ -29,6 +29,8 @@ from spotctl.clouds.link import with_status
 from spotctl.home.errors import BadRequest
 
 LONG = 1000 * HOUR
+_ON_ONE_CLOUD = pytest.mark.sampled(1)
+"""Where one suite has several clouds, a run that takes samples has each of these tests on one of them."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,7 @@ class ProviderContract:
 class LinkContract:
     """What every link does, whatever runs behind it."""
 
+    @_ON_ONE_CLOUD
     def test_a_payload_is_assigned_once_by_its_name(self, setting: Setting) -> None:
         (machine,) = setting.provider.create(setting.request("t1", machines=1))
         link = setting.link(machine)
@@ -266,6 +269,7 @@ class LinkContract:
         assert link.status().work == setting.payload.name
         assert with_status(setting.provider, setting.machine(machine.id)).work == setting.payload.name
 
+    @_ON_ONE_CLOUD
     def test_a_renewed_lease_ends_later(self, setting: Setting) -> None:
         request = setting.request("t1")
         renewed, other = setting.provider.create(request)
@@ -287,6 +291,7 @@ class LinkContract:
         assert gone.ended >= until - min(setting.slack, SECOND), gone
         assert gone.end_reason is EndReason.LEASE_ENDED
 
+    @_ON_ONE_CLOUD
     def test_a_lease_moved_to_the_past_ends_now(self, setting: Setting) -> None:
         (machine,) = setting.provider.create(setting.request("t1", machines=1))
         setting.let_pass(60)
@@ -297,6 +302,7 @@ class LinkContract:
         assert gone.ended is not None
         assert gone.ended >= before - setting.slack
 
+    @_ON_ONE_CLOUD
     def test_a_machine_that_is_gone_has_no_link(self, setting: Setting) -> None:
         machine, other = setting.provider.create(setting.request("t1"))
         link = setting.link(machine)
@@ -314,6 +320,7 @@ class LinkContract:
         assert setting.machine(machine.id).end_reason is EndReason.RETURNED
         assert setting.link(other).status().work == ""
 
+    @_ON_ONE_CLOUD
     def test_an_end_is_not_changed_afterwards(self, setting: Setting) -> None:
         request = setting.request("t1", machines=1, lease=setting.short_lease)
         (machine,) = setting.provider.create(request)
@@ -323,6 +330,7 @@ class LinkContract:
         setting.provider.terminate([machine.id])
         assert setting.machine(machine.id) == gone
 
+    @_ON_ONE_CLOUD
     def test_a_notice_is_delivered_once(self, setting: Setting) -> None:
         (machine,) = setting.provider.create(setting.request("t1", machines=1))
         link, until = setting.link(machine), setting.provider.now() + HOUR
@@ -334,6 +342,7 @@ class LinkContract:
         told = with_status(setting.provider, setting.machine(machine.id))
         assert (told.state, told.warned_until) == (MachineState.LEAVING, until)
 
+    @_ON_ONE_CLOUD
     def test_a_machine_without_a_notice_is_not_warned(self, setting: Setting) -> None:
         (machine,) = setting.provider.create(setting.request("t1", machines=1))
         assert setting.link(machine).notices() == ()

@@ -52,12 +52,17 @@ def names(chosen: tuple[Wheel, ...]) -> list[str]:
     return [wheel.url.rpartition("/")[2] for wheel in chosen]
 
 
-@pytest.mark.usefixtures("index")
-def test_the_installed_versions_are_chosen_for_the_machines_python_and_processor(tmp_path: Path) -> None:
-    assert names(chosen_wheels(tmp_path, ["engine"], ARM)) == [
+def test_the_installed_versions_are_chosen_for_the_machines_python_and_processor_and_kept(
+    tmp_path: Path, index: Path
+) -> None:
+    first = chosen_wheels(tmp_path, ["engine"], ARM)
+    assert names(first) == [
         "engine-2.0-py3-none-any.whl",
         "maths-1.5-cp313-cp313-manylinux_2_28_aarch64.whl",
     ]
+    for wheel in index.iterdir():
+        wheel.unlink()
+    assert chosen_wheels(tmp_path, ["engine"], ARM) == first
 
 
 @pytest.mark.usefixtures("index")
@@ -71,36 +76,23 @@ def test_what_only_the_machine_needs_is_found_too(tmp_path: Path) -> None:
     ]
 
 
-def test_a_choice_is_kept(tmp_path: Path, index: Path) -> None:
-    first = chosen_wheels(tmp_path, ["engine"], ARM)
-    for wheel in index.iterdir():
-        wheel.unlink()
-    assert chosen_wheels(tmp_path, ["engine"], ARM) == first
-
-
-@pytest.mark.usefixtures("index")
-def test_wheels_are_packed_as_they_are_imported(tmp_path: Path) -> None:
+def test_wheels_are_packed_as_they_are_imported_and_kept_and_others_are_refused(tmp_path: Path, index: Path) -> None:
     packages = packages_for(tmp_path, ["maths"], ARM)
     assert packages.digest == digest_of(packages.wheels)
-    with zipfile.ZipFile(packages.pack().path) as archive:
-        assert archive.read("maths.so") == b"cp313-cp313-manylinux_2_28_aarch64"
-        assert archive.read("fast.so") == b"fast"
-        assert "include/maths.h" not in archive.namelist()
-
-
-def test_an_archive_of_wheels_is_kept(tmp_path: Path, index: Path) -> None:
-    packages = packages_for(tmp_path, ["maths"], ARM)
-    first = packages.pack()
-    for wheel in index.iterdir():
-        wheel.unlink()
-    assert packages_for(tmp_path, ["maths"], ARM).pack() == first
-
-
-def test_a_wheel_with_other_content_is_refused(tmp_path: Path, index: Path) -> None:
-    packages = packages_for(tmp_path, ["maths"], ARM)
+    (chosen,) = (wheel for wheel in index.iterdir() if wheel.name == "maths-1.5-cp313-cp313-manylinux_2_28_aarch64.whl")
+    content = chosen.read_bytes()
     add_wheel(index, "maths", "1.5", "cp313-cp313-manylinux_2_28_aarch64", files={"maths.so": b"other"})
     with pytest.raises(Unusable, match="the package index now has other files"):
         packages.pack()
+    chosen.write_bytes(content)
+    first = packages.pack()
+    with zipfile.ZipFile(first.path) as archive:
+        assert archive.read("maths.so") == b"cp313-cp313-manylinux_2_28_aarch64"
+        assert archive.read("fast.so") == b"fast"
+        assert "include/maths.h" not in archive.namelist()
+    for wheel in index.iterdir():
+        wheel.unlink()
+    assert packages_for(tmp_path, ["maths"], ARM).pack() == first
 
 
 @pytest.mark.usefixtures("index")

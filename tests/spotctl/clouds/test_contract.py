@@ -1,0 +1,68 @@
+"""The contract of providers on the simulated clouds, whose machines are records: what needs no process on a machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import SECOND
+from tests.spotctl.clouds.aws import standins
+from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
+from tests.spotctl.clouds.azure import world as azure
+from tests.spotctl.clouds.contract import ProviderContract, Setting
+from tests.spotctl.clouds.gcp import world as gcp
+from tests.spotctl.clouds.markets import python
+
+_LEASE_TESTS = ("test_a_machine_ends_with_its_lease_without_any_launcher", "test_a_lease_that_has_ended_at_the_request")
+_PAYLOAD = python("raise SystemExit(3)")
+
+
+def a_second(_: float) -> None:
+    """Clouds date by the second."""
+    time.sleep(1.0)
+
+
+@contextmanager
+def on_aws(folder: Path) -> Iterator[Setting]:  # noqa: ARG001 - as the other clouds
+    with pytest.MonkeyPatch.context() as environment, running_ec2(environment, Ec2) as ec2:
+        assert not ec2.machines()
+        with closing(standins.provider()) as here:
+            yield Setting(here, standins.MARKET, standins.BID, standins.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+
+
+@contextmanager
+def on_gcp(folder: Path) -> Iterator[Setting]:
+    with gcp.world(folder) as made:
+        yield Setting(made.provider(), gcp.N2, gcp.BID, gcp.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+
+
+@contextmanager
+def on_azure(folder: Path) -> Iterator[Setting]:  # noqa: ARG001 - as the other clouds
+    """Its records keep their leases, as machines that run do."""
+    with azure.running_world() as world:
+        yield Setting(
+            world.provider(),
+            azure.MARKET,
+            azure.BID,
+            azure.UNKNOWN,
+            _PAYLOAD,
+            a_second,
+            short_lease=2 * SECOND,
+            slack=2 * SECOND,
+        )
+
+
+CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure}
+
+
+class TestRequests(ProviderContract):
+    @pytest.fixture(params=CLOUDS)
+    def setting(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
+        if request.param != "azure" and request.function.__name__ in _LEASE_TESTS:
+            pytest.skip("only a machine that runs ends with its lease")
+        with CLOUDS[request.param](tmp_path) as made:
+            yield made
