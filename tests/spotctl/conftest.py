@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.planning import forecast
 from tests.spotctl.approvals import Approved
 
 
@@ -13,3 +14,10 @@ from tests.spotctl.approvals import Approved
 def approved(request: pytest.FixtureRequest, tmp_path: Path) -> Approved:
     """Compares refusals with the approved texts."""
     return Approved(request.node.nodeid.removeprefix("tests/spotctl/"), tmp_path)
+
+
+@pytest.fixture
+def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plays jobs over the fewest windows of the past. Most of a plan's time goes into the width of its forecast."""
+    for name in ("_DECISIONS", "_MIXED", "_ROAMING"):
+        monkeypatch.setattr(forecast, name, 60)

@@ -28,6 +28,8 @@ from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
 from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training
 
+pytestmark = pytest.mark.usefixtures("few_windows")
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:

@@ -54,6 +54,7 @@ def test_json_has_the_keys_of_the_contract_and_adds_up(tmp_path: Path) -> None:
     assert plan["at"] == AT
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_the_same_moment_gives_the_same_plan(tmp_path: Path) -> None:
     words = ("plan", job(tmp_path), "--at", AT, "--json")
     assert spotctl(*words).out == spotctl(*words).out
@@ -95,6 +96,7 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     assert len(long.out) > len(short.out)
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_market_names_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bid of nine decimals would take their room."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -102,6 +104,7 @@ def test_market_names_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyP
     assert re.search(r"local/sim-east/sim-east-b/c4.2xlarge +\$0.0526 ", spotctl("plan", digits, "--explain").out)
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_several_files_get_one_allocation(tmp_path: Path, approved: Approved) -> None:
     picture = tmp_path / "plans.svg"
     other = job(tmp_path, "budget: 25 USD", name="other")
@@ -115,6 +118,7 @@ def test_several_files_get_one_allocation(tmp_path: Path, approved: Approved) ->
     approved(twice)
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_without_a_moment_a_local_job_is_planned_for_where_its_replay_begins(
     tmp_path: Path, approved: Approved
 ) -> None:
@@ -126,6 +130,7 @@ def test_without_a_moment_a_local_job_is_planned_for_where_its_replay_begins(
     assert {one["at"] for one in both.json} == {"2026-01-22T00:00:00Z"}
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     file = job(tmp_path, "deadline: 12h\nbudget: 25 USD")
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "throughputs" not in line))
@@ -160,6 +165,7 @@ def test_the_impossible_says_what_it_would_take(tmp_path: Path, more: str, appro
     approved(ended)
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_stale_and_missing_prices_are_named(tmp_path: Path, approved: Approved) -> None:
     imported(tmp_path, flat("c4.xlarge", 9), flat("m4.xlarge", 5))
     file = job(tmp_path)
@@ -215,6 +221,7 @@ def test_a_mistyped_name_is_named_also_without_stored_prices(
     approved(ended)
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_80_columns_hold_the_names_of_markets_in_a_plan(tmp_path: Path) -> None:
     """The starter file has the longest unit of work, and bids on two lines."""
     assert spotctl("init", tmp_path / "job.yaml").code == 0
@@ -225,6 +232,7 @@ def test_80_columns_hold_the_names_of_markets_in_a_plan(tmp_path: Path) -> None:
         assert re.fullmatch(r" +\d+  local/sim-[a-z]+/sim-[a-z]+-[ab]/[a-z0-9.]+  .*", line)
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     gang = tmp_path / "gang.yaml"
     gang.write_text("name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: [local]}\n")
@@ -239,6 +247,7 @@ def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     assert "mixtures of machine types" not in spotctl("plan", job(tmp_path), "--at", AT, "--explain").out
 
 
+@pytest.mark.usefixtures("few_windows")
 def test_no_figure_is_infinite_where_the_first_hour_does_no_work(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
@@ -262,6 +271,7 @@ strategy: {strategy}
 """
 
 
+@pytest.mark.usefixtures("few_windows")
 @pytest.mark.parametrize(
     ("strategy", "more", "says"),
     [

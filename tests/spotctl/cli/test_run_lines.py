@@ -12,6 +12,8 @@ from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
 from tests.spotctl.terminals import terminal
 
+pytestmark = pytest.mark.usefixtures("few_windows")
+
 PRINTS = r"echo one; printf 'two\033[2J\n' >&2; echo three; exit 3"
 
 

@@ -13,6 +13,8 @@ from spotctl.run.start import launch_plans
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
+pytestmark = pytest.mark.usefixtures("few_windows")
+
 HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
 LISTED = "asof,region,instance_type,on_demand_price,source\n2026-01-01,us-east-1,c6i.large,0.085,a list\n"
 

@@ -18,6 +18,8 @@ from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 from tests.spotctl.terminals import terminal
 
+pytestmark = pytest.mark.usefixtures("few_windows")
+
 SCRIPTS = Path(__file__).parent / "public_scripts"
 PUBLIC = ("imagenet", "word_language_model", "run_glue", "autoencoder", "out_of_core")
 FOLDER, RESULT = '"$SPOTCTL_CHECKPOINT_DIR"', '"$OUTPUT_MODEL"'

@@ -43,6 +43,8 @@ from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
 
+pytestmark = pytest.mark.usefixtures("few_windows")
+
 UNTIL_RELEASED = "echo began >> began; while [ ! -f release ]; do sleep 0.05; done; echo made >> made"
 LONG_AT_FIRST = "[ -f began ] || { echo began > began; sleep 60; }; echo made >> made"
 

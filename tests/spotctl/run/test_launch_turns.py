@@ -28,6 +28,8 @@ from spotctl.run.start.concurrent_runs import LaunchTurns
 from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.command_line import spotctl
 
+pytestmark = pytest.mark.usefixtures("few_windows")
+
 JOB = """\
 name: {name}
 kind: command

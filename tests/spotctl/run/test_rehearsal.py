@@ -12,6 +12,8 @@ from spotctl.run.start.rehearsal import rehearse
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, processes, training
 
+pytestmark = pytest.mark.usefixtures("few_windows")
+
 
 @pytest.mark.parametrize(
     ("run", "why"),
