@@ -43,20 +43,24 @@ READERS = {
 
 
 @cache
-def trees() -> Mapping[str, ast.Module]:
-    """The modules of spotctl by their path; a worker that imports this file need not parse them."""
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
-        for path in (ROOT / "spotctl").rglob("*.py")
-    }
+def texts() -> Mapping[str, str]:
+    """The modules of spotctl by their path."""
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / "spotctl").rglob("*.py")}
+
+
+@cache
+def tree(file: str) -> ast.Module:
+    return ast.parse(texts()[file])
 
 
 def imports(module: str, name: str) -> list[str]:
     """The files of the product that import a name from a module; aliases would hide calls."""
     folder, _, last = module.rpartition(".")
     importing = []
-    for file, tree in trees().items():
-        for node in ast.walk(tree):
+    for file, text in texts().items():
+        if name not in text and last not in text:
+            continue
+        for node in ast.walk(tree(file)):
             if not isinstance(node, ast.ImportFrom):
                 continue
             aliases = {alias.name: alias.asname for alias in node.names}
@@ -68,7 +72,7 @@ def imports(module: str, name: str) -> list[str]:
 
 
 def calls(file: str, name: str) -> Iterator[ast.Call]:
-    for node in ast.walk(trees()[file]):
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             yield node
 
@@ -90,7 +94,7 @@ def test_the_facts_are_read_in_one_module(reader: str) -> None:
 @pytest.mark.parametrize("step", [step for step, (module, _) in STEPS.items() if ".planning." in module])
 def test_a_module_begins_with_its_steps(step: str) -> None:
     module, _ = STEPS[step]
-    statements = trees()[module.replace(".", "/") + ".py"].body
+    statements = tree(module.replace(".", "/") + ".py").body
     functions = [statement.name for statement in statements if isinstance(statement, ast.FunctionDef)]
     steps = [name for name, (place, _) in STEPS.items() if place == module]
     assert functions[: len(steps)] == steps

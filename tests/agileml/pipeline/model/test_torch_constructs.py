@@ -58,6 +58,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("construct", CONSTRUCTS, ids=lambda construct: construct.name)
 def test_a_pipeline_trains_as_plain_pytorch(construct: Construct) -> None:
     losses, weights = differences(construct)
