@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bench.forecast import realize
 from bench.forecast_worlds import shipped
+from bidbrain.strategies.registry import RIVAL
 from pricing_data.units import HOUR
 from spotctl.files.job.reader import loads
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.forecast import RIVAL
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job

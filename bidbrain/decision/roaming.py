@@ -19,10 +19,12 @@ from math import inf
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from bidbrain.strategies.regions import PLAN_HOURS, START, RegionsSituation, RegionsStrategy, Running, ZoneOutlook
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
+from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
 _ROUNDING = 1e-9
@@ -238,6 +240,26 @@ def _kind(holding: Holding) -> tuple[Market, bool]:
 def regions_of(offers: Iterable[Offer]) -> tuple[str, ...]:
     """The region of each market, by a name that no other cloud has."""
     return tuple(f"{offer.market.cloud}/{offer.market.region}" for offer in offers)
+
+
+def known_before(
+    offers: Sequence[Offer], histories: Mapping[Market, PriceSeries], hazards: Mapping[Market, Hazard | None]
+) -> Known:
+    """The knowledge of its markets with which a job begins: where only the price evicts, its past shows when spot could
+    be had."""
+    zones, looks = {offer.market: zone for zone, offer in enumerate(offers)}, list[Look]()
+    for offer in offers:
+        if hazards[offer.market] is not None:
+            continue
+        market, history = offer.market, histories[offer.market]
+        up = history.prices <= offer.on_demand
+        looks.append(Look(int(history.times[0]), market, bool(up[0])))
+        for change in (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist():
+            at = int(history.times[change])
+            # A change that is seen when it happens has its own time, not that of the middle between two looks.
+            looks += [Look(at, market, not up[change]), Look(at, market, bool(up[change]))]
+        looks.append(Look(int(history.times[-1]), market, bool(up[-1])))
+    return observed(Known.nothing(regions_of(offers)), zones, looks)
 
 
 def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -> Known:

@@ -54,7 +54,14 @@ def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) 
     if int(bid.limits(np.array([price]))[0]) < price:
         why = f"the price is above {bid} now, so no machine could be started"
         return _share_only(historical, why)
-    panel = CrossingPanel(_remembered(markets, window, at), window)
+    # The last part of every history; markets too short to have a start are left out.
+    begin = at - max(MEMORY, 4 * window)
+    recent = [
+        (series.window(max(series.first, begin), min(series.last, at)), bid)
+        for series, bid in markets
+        if min(series.last, at) - max(series.first, begin) > window
+    ]
+    panel = CrossingPanel(recent, window)
     model = fit(panel, at, np.random.default_rng(_SEED))
     if not historical.share and not panel.crossings(at):
         why = (
@@ -95,16 +102,6 @@ _METHODS = {
     "own share": "the share of crossings in this market's own history, because no model predicted better",
     "pooled share": "the share of crossings in {markets} markets together, because no model predicted better",
 }
-
-
-def _remembered(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> list[tuple[PriceSeries, Bid]]:
-    """The last part of every history up to `at`; leaves out markets too short to have a start."""
-    begin = at - max(MEMORY, 4 * window)
-    return [
-        (series.window(max(series.first, begin), min(series.last, at)), bid)
-        for series, bid in markets
-        if min(series.last, at) - max(series.first, begin) > window
-    ]
 
 
 def _share_only(historical: Crossing, why: str) -> Estimate:

@@ -148,8 +148,11 @@ class Lookahead:
         dropped = [holding for holding in ending if not self._keeps(holding, staying, situation, prices)]
         returns = tuple(Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
         rents, reason = self._buy(situation, prices)
-        looks = [_look(holding, now) for holding in staying if holding not in dropped]
-        looks += [now + HOUR - RENEW_BEFORE] * bool(rents)
+        looks = [now + HOUR - RENEW_BEFORE] * bool(rents)
+        for holding in staying:
+            if holding not in dropped:
+                due = holding.hour_end(now) - RENEW_BEFORE
+                looks.append(due if due > now else due + HOUR)
         if ending:
             reason = f"renew {len(ending) - len(dropped)} of {len(ending)} allocations; {reason}"
         return Decision((*returns, *rents), min(looks, default=now + LOOK_AGAIN), reason)
@@ -253,9 +256,3 @@ class Lookahead:
             bought.append(Rent(self.offers[row], int(machines[row, 0]), bid))
             room -= bought[-1].machines * self._nu[row]
         return bought
-
-
-def _look(holding: Holding, now: int) -> int:
-    """When the next hour of an allocation is decided."""
-    due = holding.hour_end(now) - RENEW_BEFORE
-    return due if due > now else due + HOUR

@@ -22,15 +22,18 @@ IN_PLACE_OF = {
 """A new job's choice in place of a strategy that it cannot have: on every record another one is cheaper and as fast.
 Backtests compare with those that they know. Runs of earlier versions go on with theirs."""
 
+AUTO = "auto"
+"""The default strategy of a market's billing rule, or the rival that a plan prefers to it where the past is clear."""
+
 OF_JOBS = tuple(name for name in NAMES if name not in IN_PLACE_OF)
 """The strategies that a new job may have."""
 
 REGIONS = "regions"
-"""The strategy of a gang that moves between regions; it decides within a `Decider`, and no backtest has it."""
+"""The strategy of a gang that moves between regions; it decides within a `Decider`."""
 
 DEADLINE = "deadline"
 """Decides within a `Decider`, for every job with a deadline, when on-demand machines are needed, and leaves markets and
-bids to the default strategy. No backtest has this strategy, because jobs of backtests have no deadlines."""
+bids to the default strategy."""
 
 NEEDS_ARGUMENT = frozenset({"fixed-bid"})
 """`fixed-bid:DOLLARS`, the bid above the current price."""

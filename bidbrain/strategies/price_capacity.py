@@ -95,7 +95,12 @@ class PriceCapacity:
             if situation.holdings:
                 return Decision(wake_at=look, reason="no open pool beats on-demand; keep the current machines")
             return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
-        leaving = [holding for holding in situation.holdings if self._is_left(holding, ranked[0][0], situation)]
+        # On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up.
+        bearable, leaving = ranked[0][0] * (1 + self.margin), []
+        for holding in situation.holdings:
+            age = situation.now - holding.start
+            if not holding.rent.spot or self.price_of_work(holding.rent.offer, situation, age) > bearable:
+                leaving.append(holding)
         returns = tuple(Return(holding.allocation) for holding in leaving)
         kept = [holding for holding in situation.holdings if holding not in leaving]
         room = situation.most_nu - sum(holding.nu for holding in kept)
@@ -132,12 +137,6 @@ class PriceCapacity:
         if self.usd_per_hour is None:
             return self.time_value * price
         return self.usd_per_hour * NANOS_PER_DOLLAR * offer.nu / situation.most_nu
-
-    def _is_left(self, holding: Holding, best: float, situation: Situation) -> bool:
-        """On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up."""
-        bearable = best * (1 + self.margin)
-        age = situation.now - holding.start
-        return not holding.rent.spot or self.price_of_work(holding.rent.offer, situation, age) > bearable
 
     def _fill(
         self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation

@@ -260,3 +260,9 @@ def default_for(billing: str) -> DefaultStrategy:
     'price-capacity'
     """
     return BIDDING if billing == "hourly-refund" else TODAY
+
+
+RIVAL = "price-capacity"
+"""Takes the default's place where it is cheaper or faster in plays of the past, and no worse. This strategy bids the
+on-demand price. Strategies that learn their bids from the past do better when they play that past than afterwards, so
+one of these could win a comparison without being better."""

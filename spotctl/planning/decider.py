@@ -10,16 +10,15 @@ from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
-from bidbrain.decision.roaming import Roaming, observed, regions_of
+from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay.pace import MAX_STARTS, PastJobs
-from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Look, Offer, Rent, Situation, Strategy
+from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
 from bidbrain.strategies.names import DEADLINE, ON_DEMAND, REGIONS, known, of_earlier_version
-from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.registry import default_for, set_up
 from bidbrain.values import Overheads
 from pricing_data.catalog import Catalog
@@ -453,24 +452,8 @@ def roaming_of(
     first = {name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)}
     usd = {(a, b): 0.0 if a == b else egress(first[a], first[b], at, lists).usd_per_gb for a in first for b in first}
     per_gb = np.array([[usd[a, b] for b in regions] for a in regions])
-    looks = [
-        look for offer in offers if hazards[offer.market] is None for look in _looks(offer, histories[offer.market])
-    ]
     saved = _ASSUMED_GB if gigabytes is None else gigabytes
-    zones = {offer.market: zone for zone, offer in enumerate(offers)}
-    return Roaming(tuple(offers), per_gb, observed(Known.nothing(regions), zones, looks), saved)
-
-
-def _looks(offer: Offer, history: PriceSeries) -> list[Look]:
-    """The spells in which a market's price was at most, or above, the on-demand price."""
-    up = history.prices <= offer.on_demand
-    changes = (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist()
-    looks = [Look(int(history.times[0]), offer.market, bool(up[0]))]
-    for change in changes:
-        at = int(history.times[change])
-        # A change that is seen when it happens has its own time, not that of the middle between two looks.
-        looks += [Look(at, offer.market, not up[change]), Look(at, offer.market, bool(up[change]))]
-    return [*looks, Look(int(history.times[-1]), offer.market, bool(up[-1]))]
+    return Roaming(tuple(offers), per_gb, known_before(offers, histories, hazards), saved)
 
 
 def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStrategy:

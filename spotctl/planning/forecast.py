@@ -13,6 +13,7 @@ from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.names import DEADLINE
+from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, usd_text
 from spotctl.files.job.spec import AUTO
@@ -35,9 +36,6 @@ _MATTERS = 0.02
 """Costs, chances and times that differ by less count as equal."""
 _MAX_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
-RIVAL = "price-capacity"
-"""This strategy bids the on-demand price. Strategies that learn their bids from the past do better when they play that
-past than afterwards, so one of these could win a comparison without being better."""
 
 
 _PLAYED = WeakKeyDictionary[FirstDecision, Forecast]()

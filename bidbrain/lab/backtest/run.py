@@ -1,6 +1,10 @@
-"""Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule."""
+"""Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule.
 
-from collections.abc import Iterator, Sequence
+Each job is decided by the `Decider` of a launch, with the scenario's deadline if it has one. A strategy may be any that
+a job file may name, `auto` included, which is chosen as a launch chooses it, from what the training span shows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -9,17 +13,23 @@ import numpy as np
 from bidbrain.billing import Bill, Charge, End, Life, usd
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
+from bidbrain.decision.roaming import Roaming, known_before
+from bidbrain.forecast.forecast import Trials, is_better
+from bidbrain.forecast.values import ForecastJob, KnownPast
+from bidbrain.forecast.windows import PastMarket
 from bidbrain.lab.backtest.bound import UnitPrices, least_cost
 from bidbrain.lab.backtest.results import BOUND, JobResult
-from bidbrain.lab.backtest.scenario import BadScenario, Scenario
+from bidbrain.lab.backtest.scenario import LONGEST_RATIO, BadScenario, Scenario
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob, Run, Tenure, bill_of_machine
-from bidbrain.strategies.base import Rent, Strategy
+from bidbrain.strategies.base import Rent
+from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.names import known
-from bidbrain.strategies.registry import BadStrategy, StrategySetup, set_up
+from bidbrain.strategies.names import AUTO, DEADLINE, REGIONS, known
+from bidbrain.strategies.registry import RIVAL, BadStrategy, StrategySetup, default_for, set_up
+from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
@@ -36,9 +46,13 @@ class BacktestPortion:
 
 def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
     """All parts of a backtest: each strategy in each zone."""
-    unknown = [name for name in names if name != BOUND and not known(name)]
-    if unknown:
-        raise BadScenario(f"schemes: {unknown[0]!r} is unknown")
+    for name in names:
+        if name not in (BOUND, AUTO, DEADLINE, REGIONS) and not known(name):
+            raise BadScenario(f"schemes: {name!r} is unknown")
+        if name in (DEADLINE, REGIONS) and scenario.deadline is None:
+            raise BadScenario(
+                f"schemes: {name!r} needs a deadline; write job: {{deadline: 1.5}}, in multiples of hours"
+            )
     return [BacktestPortion(scenario, name, zone) for name in names for zone in scenario.zones]
 
 
@@ -49,21 +63,31 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
         market = scenario.replay_in(zone)
         unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market, scenario.depth)
         return [_bound(scenario, zone, job, hours, unit) for hours, job in jobs_in(scenario, zone)]
-    return run_strategy(scenario, zone, set_up_in(scenario, portion.strategy, zone))
+    return run_strategy(scenario, zone, set_ups_in(scenario, portion.strategy, zone))
 
 
-def run_strategy(scenario: Scenario, zone: str, chosen: StrategySetup) -> list[JobResult]:
-    """The jobs of a zone under a strategy, registered or not."""
-    histories = scenario.histories_in(zone)
-    market, decided = scenario.replay_in(zone), _decided(scenario, zone, chosen)
-    return [_replayed(scenario, zone, hours, job, decided, market, histories) for hours, job in jobs_in(scenario, zone)]
+def run_strategy(scenario: Scenario, zone: str, chosen: Mapping[float, StrategySetup]) -> list[JobResult]:
+    """The jobs of a zone under a strategy, registered or not, that is set up for the jobs of each length."""
+    market, histories, results = scenario.replay_in(zone), scenario.histories_in(zone), []
+    deciders = {hours: decider_of(scenario, zone, each, hours) for hours, each in chosen.items()}
+    for hours, job in jobs_in(scenario, zone):
+        run = _run(scenario, job, chosen[hours], deciders[hours], market)
+        results.append(_result(scenario, zone, hours, chosen[hours], run, histories))
+    return results
 
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """Replays one of the jobs again, with everything that was rented for it."""
-    chosen = _decided(scenario, zone, set_up_in(scenario, name, zone))
+    chosen = set_ups_in(scenario, name, zone)[hours]
     job = next(job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start))
-    return run_job(job, chosen.strategy, scenario.replay_in(zone), scenario.overheads, chosen.recovery)
+    return _run(scenario, job, chosen, decider_of(scenario, zone, chosen, hours), scenario.replay_in(zone))
+
+
+def _run(scenario: Scenario, job: ReplayedJob, chosen: StrategySetup, decider: Decider, market: MarketReplay) -> Run:
+    if decider.roaming is not None:
+        nodes = decider.limits.nodes
+        job = replace(job, offers=decider.offers, nodes=nodes, most_nodes=nodes, saved_gb=0.0)
+    return run_job(job, decider.later(job.start - scenario.train.end), market, scenario.overheads, chosen.recovery)
 
 
 def backtest(scenario: Scenario, names: Sequence[str]) -> list[JobResult]:
@@ -77,14 +101,12 @@ def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]
     for hours in scenario.hours:
         chance = np.random.default_rng([scenario.seed, scenario.zones.index(zone), int(hours * 3600)])
         starts = chance.integers(scenario.test.start, scenario.latest_start(hours), scenario.starts)
-        work = baseline.machines * baseline.offer.nu * hours * HOUR
         for start in starts.tolist():
-            limit = start + int(3 * hours * HOUR)
-            yield hours, ReplayedJob(start, work, limit, scenario.offers_in(zone), baseline, scenario.most_nu)
-
-
-def _decided(scenario: Scenario, zone: str, chosen: StrategySetup) -> StrategySetup:
-    return replace(chosen, strategy=decider_of(scenario, zone, chosen.strategy))
+            limit = start + int((scenario.deadline or LONGEST_RATIO) * hours * HOUR)
+            yield (
+                hours,
+                ReplayedJob(start, scenario.work(hours), limit, scenario.offers_in(zone), baseline, scenario.most_nu),
+            )
 
 
 def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: UnitPrices) -> JobResult:
@@ -95,16 +117,15 @@ def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: 
     return JobResult(BOUND, zone, hours, job.start, end, dollars, 0.0, on_demand, 0, 0.0, 0.0, 0.0, runtime)
 
 
-def _replayed(
+def _result(
     scenario: Scenario,
     zone: str,
     hours: float,
-    job: ReplayedJob,
     chosen: StrategySetup,
-    market: MarketReplay,
+    run: Run,
     histories: dict[Market, PriceSeries],
 ) -> JobResult:
-    run = run_job(job, chosen.strategy, market, scenario.overheads, chosen.recovery)
+    job = run.job
     bills = [(tenure, bill_of_machine(tenure.rent, tenure.life, scenario.billing, histories)) for tenure in run.tenures]
     cost, saved = 0.0, 0.0
     for tenure, bill in bills:
@@ -180,20 +201,87 @@ def set_up_in(scenario: Scenario, name: str, zone: str) -> StrategySetup:
         raise BadScenario(f"schemes: {error}") from None
 
 
-def decider_of(scenario: Scenario, zone: str, strategy: Strategy) -> Decider:
-    """The decision object of a launch, for jobs without a budget and a deadline."""
-    offers = scenario.offers_in(zone)
-    most = ceil(scenario.most_nu / min(offer.nu for offer in offers))
+def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, StrategySetup]:
+    """The strategy with this name for the jobs of each length: `auto` and `deadline` as a launch chooses them, and for
+    `regions` what serves the deadline's safety net."""
+    if name == REGIONS:
+        recovery = set_up_in(scenario, "standard+checkpoint", zone).recovery
+        moving = StrategySetup(REGIONS, AlwaysOnDemand(), recovery, reliable=False)
+        return dict.fromkeys(scenario.hours, moving)
+    if name not in (AUTO, DEADLINE):
+        return dict.fromkeys(scenario.hours, set_up_in(scenario, name, zone))
+    default = default_for(scenario.billing.name)
+    usual = set_up_in(scenario, default.name, zone)
+    rival = usual if default.name == RIVAL else set_up_in(scenario, RIVAL, zone)
+    chosen = {}
+    for hours in scenario.hours:
+        best, why = usual, f"the default for {scenario.billing.name}"
+        if rival is not usual:
+            mine, theirs = (_trials(scenario, zone, each, hours) for each in (rival, usual))
+            if is_better(mine, theirs):
+                best, why = rival, f"cheaper or faster than {usual.name}, and no worse, in the training span"
+        notes = filter(None, (f"{hours:g}-hour jobs have {best.name}, {why}", best.note))
+        chosen[hours] = replace(best, name=name, note="; ".join(notes))
+    return chosen
+
+
+def _trials(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Trials:
+    """Plays of jobs of a length over the training span, as a plan plays its job over the stored history."""
+    known, decider, now = inputs_of(scenario, zone), decider_of(scenario, zone, chosen, hours), scenario.train.end
+    job = ForecastJob(
+        decider=lambda start: decider.later(start - now),
+        offers=decider.offers,
+        baseline=decider.baseline,
+        most_nu=decider.most_nu,
+        work=scenario.work(hours),
+        longest=int(LONGEST_RATIO * hours * HOUR),
+        billing=scenario.billing,
+        overheads=scenario.overheads,
+        reliable=scenario.reliable if chosen.reliable else None,
+        recovery=chosen.recovery,
+    )
+    return Trials.of(PastMarket(job, KnownPast(now, known.histories, known.hazards)))
+
+
+def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Decider:
+    """The decision object of a launch, for jobs of a length that begin when the training ends, without a budget.
+
+    Under `regions` a job is a gang of the baseline's machines, which moves between their markets.
+    """
+    offers, baseline, roaming = scenario.offers_in(zone), scenario.baseline, None
+    if chosen.name == REGIONS:
+        kind, nodes = baseline.offer.market.instance_type, baseline.machines
+        offers = tuple(offer for offer in offers if offer.market.instance_type == kind)
+        if not offers:
+            raise BadScenario(
+                f"schemes: 'regions' moves the baseline between its markets, and none in {zone} has {kind}"
+            )
+        limits = MachineLimits(nodes, nodes, {}, together=True)
+        inputs = inputs_of(scenario, zone)
+        known = known_before(offers, inputs.histories, inputs.hazards)
+        roaming = Roaming(offers, np.zeros((len(offers), len(offers))), known)
+    else:
+        limits = MachineLimits(0, ceil(scenario.most_nu / min(offer.nu for offer in offers)), {})
+    deadline = None if scenario.deadline is None else scenario.train.end + int(scenario.deadline * hours * HOUR)
+    worth = None
+    if deadline is not None and roaming is None:
+        spot = min(int(scenario.learned(offer.market).prices[-1]) / offer.nu for offer in offers)
+        delay = scenario.overheads.startup + scenario.overheads.eviction
+        ratio = baseline.offer.on_demand / baseline.offer.nu / spot
+        worth = DeadlineStrategy(DeadlineTerms(round(hours * HOUR), delay, ratio))
     return Decider(
         offers=offers,
-        baseline=scenario.baseline,
+        baseline=baseline,
         reliable=scenario.reliable,
-        most_nu=scenario.most_nu,
-        limits=MachineLimits(0, most, {}),
+        most_nu=scenario.most_nu if roaming is None else baseline.machines * baseline.offer.nu,
+        limits=limits,
         overheads=scenario.overheads,
-        deadline=None,
-        strategy=strategy,
+        deadline=deadline,
+        strategy=chosen.strategy,
         billing=scenario.billing,
         lease=0,
+        worth=worth,
+        speed=chosen.recovery.speed,
+        roaming=roaming,
         caps_bids=True,
     )

@@ -25,6 +25,9 @@ from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, SECOND, Span, format_time
 
+LONGEST_RATIO = 3.0
+"""How long a job is replayed, as a multiple of its hours."""
+
 # Age bands in hours with their own risk; each is shrunk towards the mean rate with the weight of one eviction.
 _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0)
 _AGE_WEIGHT = 1.0
@@ -206,7 +209,8 @@ class Scenario:
     A job of h hours is what the baseline does on demand in that time. Each job runs in one zone; `starts` jobs begin at
     random moments per zone and length. With `zones_together` a job may use all zones of the region, as if they were a
     single zone. Each market has at most `depth` machines. `reliable` machines are held from start to end by strategies
-    that recover through them. Work is nu (vCPUs by default) times time.
+    that recover through them. Work is nu (vCPUs by default) times time. A `deadline` is a multiple of a job's hours;
+    what is not done by then is unfinished, and without one, what takes `LONGEST_RATIO` times as long.
     """
 
     histories: tuple[PriceSeries, ...]
@@ -225,6 +229,7 @@ class Scenario:
     evictions: EvictionModel = PRICE_ALONE
     zones_together: bool = False
     depth: int | None = None
+    deadline: float | None = None
 
     def __post_init__(self) -> None:
         if not self.offers:
@@ -242,16 +247,23 @@ class Scenario:
         if self.baseline.machines <= 0:
             raise BadScenario(f"job: a baseline of {self.baseline.machines} machines; it needs at least 1")
         for hours in self.hours:
-            if hours <= 0 or self.latest_start(hours) <= self.test.start:
-                raise BadScenario(
-                    f"job: {hours:g} hours need a test of three times that, to be sure to finish; it lasts from"
-                    f" {format_time(self.test.start)} to {format_time(self.test.end)}"
-                )
+            self._require_possible(hours)
         for series in self.histories:
-            self._require_covered(series)
+            # A history begins with the first row of a download, up to some hours after the span's nominal start.
+            begins_late = series.first > self.train.end or series.first > self.test.start
+            if begins_late or series.last < self.test.end - HOUR:
+                known, test = (
+                    f"from {format_time(begin)} to {format_time(end)}"
+                    for begin, end in ((series.first, series.last), (self.test.start, self.test.end))
+                )
+                raise BadScenario(f"prices: {series.market} has prices {known}, which does not cover the test {test}")
 
     def latest_start(self, hours: float) -> int:
-        return self.test.end - int(3 * hours * HOUR)
+        return self.test.end - int(LONGEST_RATIO * hours * HOUR)
+
+    def work(self, hours: float) -> float:
+        """The work of a job: what the baseline does in its hours."""
+        return self.baseline.machines * self.baseline.offer.nu * hours * HOUR
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -285,10 +297,15 @@ class Scenario:
     def _place(self, market: Market) -> str:
         return market.region if self.zones_together else market.zone
 
-    def _require_covered(self, series: PriceSeries) -> None:
-        # A history begins with the first row of a download, up to some hours after the span's nominal start.
-        if series.first > self.train.end or series.first > self.test.start or series.last < self.test.end - HOUR:
+    def _require_possible(self, hours: float) -> None:
+        if hours <= 0 or self.latest_start(hours) <= self.test.start:
             raise BadScenario(
-                f"prices: {series.market} has prices from {format_time(series.first)} to {format_time(series.last)},"
-                f" which does not cover the test from {format_time(self.test.start)} to {format_time(self.test.end)}"
+                f"job: {hours:g} hours need a test of three times that, to be sure to finish; it lasts from"
+                f" {format_time(self.test.start)} to {format_time(self.test.end)}"
+            )
+        soonest = 1 + self.overheads.startup / (hours * HOUR)
+        if self.deadline is not None and not soonest <= self.deadline <= LONGEST_RATIO:
+            raise BadScenario(
+                f"job: a deadline of {self.deadline:g} times {hours:g} hours: on demand, jobs take {soonest:.4g} times"
+                f" their hours, and a replay lasts {LONGEST_RATIO:g} times as long; write a number in between"
             )

@@ -3,8 +3,6 @@
 A zone that has refused is not asked again in the same step, as a market that has refused rests in a run.
 """
 
-from collections.abc import Iterator
-
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
@@ -52,8 +50,11 @@ class DecidedRegions:
 
     def _follow(self, field: Field, decider: Decider, decision: Decision) -> int | None:
         """Does what was decided; the zone that refused, if one did."""
-        for zone, spot in _orders(decider, decision):
-            if not spot:
+        for order in decision.actions:
+            if not isinstance(order, Rent):
+                continue
+            zone = decider.offers.index(order.offer)
+            if not order.spot:
                 field.start_on_demand(zone)
                 return None
             started = field.start_spot(zone)
@@ -87,13 +88,6 @@ class DecidedRegions:
             saved=None if field.home is None else SavedState(offers[field.home].market, _WHOLE),
             deadline=decider.deadline,
         )
-
-
-def _orders(decider: Decider, decision: Decision) -> Iterator[tuple[int, bool]]:
-    """The zone and the kind of each order."""
-    for action in decision.actions:
-        if isinstance(action, Rent):
-            yield decider.offers.index(action.offer), action.spot
 
 
 def _decider_of(field: Field) -> Decider:

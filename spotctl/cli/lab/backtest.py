@@ -54,7 +54,9 @@ def run(
 ) -> None:
     """Replay strategies over a price history and compare cost and run time.
 
-    The same decision code runs live. Costs and run times are relative to the same work on demand.
+    The same decision code runs live. Strategies are those of a job file, `auto` included, and a few baselines. Costs
+    and run times are relative to the same work on demand. With a deadline in the scenario (under job, in multiples of
+    its hours), jobs turn to on-demand machines as a launch does, and those that are late count as unfinished.
 
     With --against, a second table has the difference of each strategy to that one: cost in percentage points of
     on-demand, and run time as a fraction of the baseline's, each with a 95% interval over resampled days. Negative

@@ -116,10 +116,11 @@ class FleetPart(BaseModel, extra="forbid"):
 
 
 class Jobs(BaseModel, extra="forbid"):
-    """Job lengths: the work that the baseline does on demand in each of `hours`."""
+    """Job lengths: the work that the baseline does on demand in each of `hours`. The deadline multiplies them."""
 
     baseline: FleetPart
     hours: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
+    deadline: Annotated[float, Field(ge=1)] | None = None
 
 
 class Markets(BaseModel, extra="forbid"):
@@ -209,6 +210,7 @@ def _scenario(
         baseline=fleet(file.job.baseline),
         reliable=fleet(file.reliable) if file.reliable else None,
         hours=tuple(file.job.hours),
+        deadline=file.job.deadline,
         most_nu=file.max_vcpus,
         depth=file.depth,
         billing=billing_rule(file.billing),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.lab.backtest.run import inputs_of, run_strategy, set_up_in
+from bidbrain.lab.backtest.run import inputs_of, run_strategy, set_up_in, set_ups_in
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
 from bidbrain.replay import pace
 from bidbrain.replay.pace import PastJobs
@@ -83,7 +83,7 @@ def test_the_usual_price_of_time_applies_when_training_is_too_short() -> None:
 def test_lookahead_takes_a_price_of_time_or_finds_one() -> None:
     known = scenario(starts=4)
     for name in ("lookahead", "lookahead:0", "lookahead:0.000001"):
-        results = run_strategy(known, ZONE, set_up_in(known, name, ZONE))
+        results = run_strategy(known, ZONE, set_ups_in(known, name, ZONE))
         assert {result.scheme for result in results} == {name}
         assert all(result.end is not None for result in results)
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+import bidbrain.lab.backtest.run
 from bidbrain.billing import billing_rule
 from bidbrain.lab.backtest.results import JobResult, summarize
-from bidbrain.lab.backtest.run import backtest, portions
+from bidbrain.lab.backtest.run import backtest, portions, run_of, set_ups_in
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.inputs import Checkpointing, mean_time_to_failure
@@ -19,6 +21,8 @@ from tests.pricing_data.histories import START, series
 
 SCHEMES = ["on-demand", "standard+checkpoint", "standard+agileml", "tierml", "proteus", "fixed-bid:0.0000001"]
 HISTORIES = (restless(1, 200), restless(2, 200, "b.large"))
+ELSEWHERE = replace(restless(3, 200), market=Market("aws", "us-east-1", "us-east-1b", "a.large"))
+ZONE = "us-east-1a"
 RELIABLE = Rent(Offer(Market("aws", "us-east-1", "-", "tiny"), 1.0, 100), 1, None)
 
 
@@ -78,6 +82,8 @@ def test_prices_outside_the_training_span_do_not_affect_strategies() -> None:
         ({"hours": (0.0,)}, "job: 0 hours need a test of three times that"),
         ({"offers": ()}, "no price history has a requested type"),
         ({"starts": 0}, "starts: 0"),
+        ({"deadline": 1.01}, "a deadline of 1.01 times 2 hours: on demand, jobs take 1.042 times"),
+        ({"deadline": 4.0}, "a replay lasts 3 times as long"),
         ({"baseline": Rent(BASELINE.offer, 0, None)}, "0 machines"),
     ],
 )
@@ -90,6 +96,71 @@ def test_an_invalid_scenario_is_refused_with_the_reason(changes: dict[str, objec
 def test_an_unknown_strategy_is_refused(name: str) -> None:
     with pytest.raises(BadScenario, match=f"{name}"):
         backtest(scenario(), [name])
+
+
+def test_auto_is_what_a_launch_would_choose_for_each_length() -> None:
+    known = scenario()
+    rows = {name: backtest(known, [name]) for name in ("auto", "lookahead", "price-capacity")}
+    for hours in known.hours:
+        mine, *others = ([(row.start, row.end, row.cost) for row in rows[name] if row.hours == hours] for name in rows)
+        assert mine in others
+    assert {row.scheme for row in rows["auto"]} == {"auto"}
+    (note, *_) = {row.note for row in rows["auto"] if row.hours == 2.0}
+    assert note.startswith(("2-hour jobs have lookahead, the default for hourly-refund", "2-hour jobs have price-cap"))
+
+
+@pytest.mark.parametrize(("is_better", "chosen"), [(True, "price-capacity"), (False, "lookahead")])
+def test_the_rival_takes_the_defaults_place_where_the_training_span_is_clear(
+    monkeypatch: pytest.MonkeyPatch, chosen: str, *, is_better: bool
+) -> None:
+    monkeypatch.setattr(bidbrain.lab.backtest.run, "is_better", lambda *_: is_better)
+    assert {each.strategy.name for each in set_ups_in(scenario(), "auto", ZONE).values()} == {chosen}
+
+
+def test_where_the_rival_is_the_default_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(bidbrain.lab.backtest.run, "is_better")
+    today = set_ups_in(scenario(billing=billing_rule("gcp")), "auto", ZONE)
+    assert {each.strategy.name for each in today.values()} == {"price-capacity"}
+
+
+@pytest.mark.parametrize("name", ["deadline", "auto", "tierml", "proteus", "price-capacity"])
+def test_every_strategy_keeps_a_deadline_that_on_demand_machines_can_keep(name: str) -> None:
+    known = scenario(deadline=1.5, billing=billing_rule("per-second"))
+    results = backtest(known, [name])
+    assert len(results) == 24
+    for result in results:
+        assert result.end is not None
+        assert result.end <= result.start + 1.5 * result.hours * HOUR
+    assert any(result.on_demand_hours == 0 for result in results), "some jobs need no on-demand machines"
+
+
+def test_regions_moves_a_gang_of_the_baselines_machines_between_their_markets() -> None:
+    both = scenario(
+        baseline=Rent(Offer(Market("aws", "us-east-1", "-", "a.large"), 4.0, 1000), 4, None),
+        offers=(offer(HISTORIES[0]), offer(ELSEWHERE), offer(HISTORIES[1], 6.0)),
+        histories=(*HISTORIES, ELSEWHERE),
+        billing=billing_rule("per-second"),
+        zones_together=True,
+        deadline=2.0,
+    )
+    results = backtest(both, ["regions"])
+    assert len(results) == 24
+    assert all(result.end is not None for result in results)
+    places = set()
+    for result in results:
+        run = run_of(both, "regions", result.zone, result.hours, result.start)
+        assert {tenure.rent.machines for tenure in run.tenures} == {4}
+        assert {tenure.rent.offer.market.instance_type for tenure in run.tenures} == {"a.large"}
+        places |= {tenure.rent.offer.market.zone for tenure in run.tenures}
+    assert {"us-east-1a", "us-east-1b"} <= places
+    with pytest.raises(BadScenario, match="moves the baseline between its markets, and none in us-east-1a has base"):
+        backtest(scenario(deadline=2.0), ["regions"])
+
+
+@pytest.mark.parametrize("name", ["deadline", "regions"])
+def test_a_strategy_that_needs_a_deadline_is_refused_without_one(name: str) -> None:
+    with pytest.raises(BadScenario, match=f"schemes: '{name}' needs a deadline"):
+        portions(scenario(), [name])
 
 
 def test_portions_cover_every_strategy_and_zone() -> None:

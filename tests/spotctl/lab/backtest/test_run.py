@@ -9,6 +9,7 @@ import pytest
 
 from pricing_data.export import export
 from pricing_data.store.table import PriceTable
+from spotctl.files.job.conversions import STRATEGIES
 from tests.bidbrain.lab.backtest.worlds import restless
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
@@ -138,6 +139,28 @@ def test_a_scenario_that_cannot_be_replayed_is_one_line_and_exit_code_2(
     (folder / "scenario.yaml").write_text(SCENARIO.replace(old, new, 1))
     ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1")
     approved(ended)
+
+
+def test_every_strategy_of_a_job_file_can_be_replayed(folder: Path) -> None:
+    """With a deadline, which `deadline` and `regions` need, and machines that `regions` can move."""
+    text = SCENARIO.replace(
+        "{type: c4.2xlarge, machines: 4}, hours: [2]", "{type: m4.4xlarge, machines: 2}, hours: [2], deadline: 2"
+    )
+    (folder / "scenario.yaml").write_text(text.replace("starts: 5", "starts: 2"))
+    names = ",".join(STRATEGIES)
+    for more in ((), ("--frontier",)):
+        ended = spotctl(
+            "lab", "backtest", "run", folder / "scenario.yaml", "--schemes", names, "--workers", "1", "--json", *more
+        )
+        rows = ended.json["points" if more else "results"]
+        assert [row["scheme"] for row in rows] == list(STRATEGIES)
+        assert not any(row["unfinished"] for row in rows)
+
+
+def test_a_strategy_that_needs_a_deadline_says_how_to_write_one(folder: Path, approved: Approved) -> None:
+    approved(
+        spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--schemes", "auto,deadline", "--workers", "1")
+    )
 
 
 TRACE = '{"metadata": {"gap_seconds": 600}, "data": [%s]}'
