@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from tests.golden.catalogue import scenarios_of
 from tests.golden.comparison import compared, reasons, summary, texts
 from tests.golden.homes import recorded_homes
-from tests.golden.trees import CACHE, commit_of, locked, present_recordings, present_tree, recorded, tree_of_commit
+from tests.golden.trees import CACHE, commit_of, present_recordings, present_tree, recorded, tree_of_commit
 
 LEAST = 500
 """Fewer commands show that the catalogue no longer finds what it collects from the commit."""
@@ -41,13 +41,10 @@ def main(words: list[str]) -> int:
         return 0
     if not chosen:
         raise SystemExit(f"no command has a name like {given.only}; --list prints all names")
-    with locked(f"{base.name}.recordings"):
-        homes = recorded_homes(base, {one.home for one in chosen if one.home})
-        before = recorded(base, base, chosen, homes, CACHE / "recordings" / base.name)
+    homes = recorded_homes(base, {one.home for one in chosen if one.home})
+    before = recorded(base, base, chosen, homes, CACHE / "recordings" / base.name)
     now = present_tree()
-    with locked(f"{now.name}.recordings"):
-        kept = present_recordings(now)
-        after = recorded(now, base, chosen, homes, kept, [one["seconds"] for one in before], given.again)
+    after = recorded(now, base, chosen, homes, present_recordings(now), [one["seconds"] for one in before], given.again)
     old, new = ({name: one for name, one in texts(of).items() if _matches(name, patterns)} for of in (before, after))
     result = compared(old, new, reasons())
     if given.only:

@@ -71,7 +71,7 @@ READING = [
 ]
 """What they write besides files in the folder are answers that they keep for later."""
 CHANGING = [
-    *(f"{command} {job}" for command in ("stop", "down", "stop --json") for job in ("killed", "longtrain", "going")),
+    *(f"{command} {job}" for command in ("stop", "stop --json") for job in ("killed", "longtrain", "going")),
     *("stop --all", "stop --all --json", "gc --yes", "gc --yes --json", "log repair", "log repair --json"),
     *("gc --data-days 1 --yes", "report reconcile --bill bill.csv --accept", "launch killed.yaml --yes"),
     *("launch going.yaml --yes --json", "launch small.yaml --json"),

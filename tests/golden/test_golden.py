@@ -115,6 +115,7 @@ def test_a_comparison_that_was_killed_records_only_what_is_missing(
             Path(request["out"], f"{one['digest']}.json").write_text(json.dumps({"scenario": one["name"]}))
 
     monkeypatch.setattr(trees, "_run_recorder", record_one)
+    monkeypatch.setattr(trees, "CACHE", tmp_path / "cache")
     tree = trees.Tree("0" * 12, tmp_path, tmp_path)
     scenarios = [Scenario(name, [Step(("status",))]) for name in ("a", "b", "c")]
     with pytest.raises(FileNotFoundError):

@@ -171,23 +171,25 @@ def recorded(
     paths = [kept / f"{digest}.json" for digest in digests]
     for path in paths if again else ():
         path.unlink(missing_ok=True)
-    expected = took or [0.0] * len(scenarios)
-    missing = [one for one in zip(scenarios, digests, expected, paths, strict=True) if not one[-1].exists()]
     label = "the base" if tree is base else "this tree"
-    sys.stderr.write(f"{label}: {len(missing)} of {len(scenarios)} scenarios have to be recorded\n")
-    if missing:
-        request = {
-            "label": label,
-            "parent": os.getpid(),
-            "environment": str(tree.environment),
-            "checkout": str(tree.checkout),
-            "base": str(base.checkout),
-            "homes": {name: str(home.folder) for name, home in homes.items()},
-            "moments": {name: home.later for name, home in homes.items()},
-            "out": str(kept),
-            "scenarios": [_as_request(scenario, digest, takes) for scenario, digest, takes, _ in missing],
-        }
-        _run_recorder(tree, request)
+    request = {
+        "label": label,
+        "parent": os.getpid(),
+        "environment": str(tree.environment),
+        "checkout": str(tree.checkout),
+        "base": str(base.checkout),
+        "homes": {name: str(home.folder) for name, home in homes.items()},
+        "moments": {name: home.later for name, home in homes.items()},
+        "out": str(kept),
+    }
+    if not all(path.exists() for path in paths):
+        # Another comparison may record some of them meanwhile.
+        with locked(f"{tree.name}.recordings"):
+            pairs = zip(scenarios, digests, took or [0.0] * len(scenarios), paths, strict=True)
+            missing = [_as_request(one, digest, takes) for one, digest, takes, path in pairs if not path.exists()]
+            sys.stderr.write(f"{label}: {len(missing)} of {len(scenarios)} scenarios have to be recorded\n")
+            if missing:
+                _run_recorder(tree, {**request, "scenarios": missing})
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
