@@ -71,7 +71,7 @@ class _Log:
         plan = SimpleNamespace(
             decider=job.decider,
             fleet=SimpleNamespace(
-                work_left=float(job.terms.work),
+                work=float(job.terms.work),
                 market_history=SimpleNamespace(now=0, hazards={market: PRIOR}, spells={market: spells}),
             ),
             demand=SimpleNamespace(worded=str),

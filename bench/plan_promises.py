@@ -75,7 +75,7 @@ def _planned_and_run(zone: ZoneRecord, home: Path, file: Path, kind: str, at: in
         assert deadline is not None
         kept = outcome.hours <= (deadline - at) / HOUR
     else:
-        budget = planned.job.budget_usd
+        budget = planned.demand.budget_usd
         assert budget is not None
         kept = outcome.usd <= budget
     return Promise(kind, float(stated), outcome.finished and bool(kept))

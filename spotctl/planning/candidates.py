@@ -12,22 +12,17 @@ from bidbrain.cost import EvictionLoss, effective_usd_per_hour
 from bidbrain.decision.mixture_solver import (
     KindOption,
     MixtureTerms,
-    Schedule,
     SharedQuota,
-    frontier,
 )
-from bidbrain.decision.mixture_strategy import Aim, Mixing
-from bidbrain.decision.reserved import ReservedOffer
+from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.eviction.hazard import Hazard, family_of, in_force
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.forecast.values import LaunchTimes
 from bidbrain.strategies.inputs import mean_time_to_failure
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.values import Overheads
 from pricing_data.catalog import InstanceType
-from pricing_data.errors import UnknownInstanceType, UnknownPrice
-from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
@@ -37,28 +32,24 @@ from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.offers import (
     Bools,
     MachineKind,
-    MarketSnapshot,
     _misspelled,
     _unknown_accelerator,
     _unknown_types,
-    current,
     eligible,
     in_zones,
     is_kind_of,
-    places,
     why_unusable,
 )
 from spotctl.planning.quotas import QuotaGroup, quota_groups
 from spotctl.planning.values import (
     ANY_UNIT,
     CLOCK,
+    GB,
     SPECIFIED,
     VCPU_SPREAD,
-    AllocatedJob,
     Demand,
     Job,
     JobLength,
-    JobShare,
     TypeSpeed,
 )
 
@@ -69,8 +60,14 @@ _CHEAPEST_ROAMING = 128
 _MAX_MACHINES = 64
 """Default limit for a job without one."""
 _MARKETS_OF_KIND = 4
-_SPEED_OBJECTIVES = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
-_ROUNDING = 1e-9
+_LOCAL_STARTUP, _LOCAL_SPLIT_STARTUP = 1.5, 4.0
+"""Seconds until a process of this computer works. Models that are split are mostly PyTorch's, whose import takes two
+seconds of a core, and more nodes than there are cores start at a time."""
+# From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
+# of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
+_ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
+_LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
+_LOCAL_SPREAD = 0.4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,22 +81,6 @@ class KindColumns:
     usd_per_hour: Floats
     useful: Floats
     quotas: tuple[QuotaGroup, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MachineMix:
-    """Machines that a job could be planned on.
-
-    `home` is the kind (column) of most of the first machines. Without a schedule, the job's strategy chooses among
-    `home` and kinds that are about as good. With a schedule, the strategy follows the best mixture of the kinds in
-    `columns`: the first `used` of them are in the schedule, the others may join when time or money gets short.
-    """
-
-    home: int
-    columns: tuple[int, ...] = ()
-    used: int = 1
-    aim: Aim = Aim.LEAST_COST
-    schedule: Schedule | None = None
 
 
 def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColumns]:
@@ -145,7 +126,7 @@ def _fitting_kinds(
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
     most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
-    named = current(job.reservations, snapshot.at)
+    named = _reservations(job, snapshot.at)
     reserved = (kind for kind in kinds if any(is_kind_of(each, snapshot.kinds[kind]) for each in named))
     return speeds, nu, [*_worth_examining(np.array(kinds), nu, lowest, most), *reserved]
 
@@ -163,8 +144,7 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
             return split_speeds(program.parallel, job.profiles, program.nodes.most, machines)
         resources = job.spec.resources
         nodes = (resources.machines.most or resources.machines.least) + (resources.reliable.machines or 0)
-        speed = job.spec.local.speed if job.spec.is_local else 1.0
-        parallel = as_trained(program.parallel)
+        parallel, speed = as_trained(program.parallel), market_speed(job.spec)
         return split_speeds(parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed)
     except BadRequest as error:
         raise BadRequest(f"{job.spec.name}: {error}") from None
@@ -204,17 +184,19 @@ def _worth_examining(kinds: Ints, nu: Floats, lowest: Ints, most: int) -> list[i
 
 
 def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns) -> Demand:
-    spec, limits = job.spec, job.spec.resources.machines
+    """A job's demand for the columns, with everything that later steps read of the job."""
+    spec, limits, at = job.spec, job.spec.resources.machines, facts.snapshot.at
     most = max(limits.least, _MAX_MACHINES) if limits.most is None else limits.most
     runs = np.flatnonzero(nu > 0)
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
-    gang, named = isinstance(spec.program, Command), current(job.reservations, facts.snapshot.at)
+    gang, named = isinstance(spec.program, Command), _reservations(job, at)
     # A gang is in one reservation.
     together = max if gang else sum
     held = [[each.machines for each in named if is_kind_of(each, kind)] for kind in columns.kinds if named]
-    left = inf if job.deadline is None else (job.deadline - facts.snapshot.at - facts.overheads.startup) / HOUR
+    left = inf if job.deadline is None else (job.deadline - at - facts.overheads.startup) / HOUR
     in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
+    kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -224,13 +206,63 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         work=work,
         reference_nu=most * float(nu[cheapest]),
         hours_left=left,
-        budget_usd=job.budget_usd,
+        budget_usd=None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR,
+        value_of_time_usd=None if spec.value_of_time is None else spec.value_of_time / NANOS_PER_DOLLAR,
+        hurries=left < inf and not work.assumed,
+        aim=aim_of(spec.objective, is_unknown=work.assumed),
         gang=gang,
         roams=may_roam(spec) and not work.assumed,
+        saves=kept is not None,
+        save_time=save_time(job),
+        saved_gb=None if kept is None or kept.size is None else kept.size / GB,
+        reservations=named,
         reserved=tuple(together([0, *machines]) for machines in held),
+        times=launch_times(spec),
+        least_startup=least_startup(spec),
         unit=_unit(spec) if in_units else "vCPU-hour",
         rates=rates,
     )
+
+
+def _reservations(job: Job, at: int) -> tuple[Reservation, ...]:
+    """The job's part of the reservations that have not ended."""
+    held = job.spec.resources.reservations if job.reserved is None else job.reserved
+    return tuple(named for named in held if named.leave > at)
+
+
+def aim_of(objective: Objective, *, is_unknown: bool) -> Aim:
+    """The aim by which a job's machines are chosen. With a budget, the aim is the speed that the budget pays for, or
+    the highest one if the job's length `is_unknown`."""
+    if objective is Objective.MAKESPAN_WITHIN_BUDGET:
+        return Aim.HIGHEST_RATE if is_unknown else Aim.SHORTEST_TIME
+    return Aim.HIGHEST_RATE if objective is Objective.MAX_THROUGHPUT else Aim.LEAST_COST
+
+
+def market_speed(spec: JobSpec) -> float:
+    """Seconds that pass on a job's market in one of computing."""
+    return spec.local.speed if spec.is_local else 1.0
+
+
+def save_time(job: Job) -> int | None:
+    """How long a checkpoint took in earlier runs, in microseconds of the market's clock; None if unknown."""
+    return None if job.save_seconds is None else round(job.save_seconds * SECOND * market_speed(job.spec))
+
+
+def launch_times(spec: JobSpec) -> LaunchTimes:
+    """How long a launch takes around its work, on the market's clock."""
+    if not spec.is_local:
+        return _ON_CLOUD
+    second = spec.local.speed * SECOND
+    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+
+
+def least_startup(spec: JobSpec) -> int:
+    """The least time until a machine works: a process of this computer starts no faster because the market's clock is
+    fast."""
+    if not spec.is_local:
+        return 0
+    split = isinstance(spec.program, Training) and spec.program.parallel is not None
+    return round((_LOCAL_SPLIT_STARTUP if split else _LOCAL_STARTUP) * spec.local.speed * SECOND)
 
 
 def _unit(spec: JobSpec) -> str:
@@ -360,168 +392,6 @@ def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tu
         usd = effective_usd_per_hour(int(snapshot.price[row]) / NANOS_PER_DOLLAR, share) if share > 0 else inf
         best = min(best, (usd, share))
     return best
-
-
-def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> Floats:
-    """The cost of the reliable machines per hour in the region of each kind."""
-    prices = {}
-    for j, kind in enumerate(columns.kinds):
-        place = (kind.cloud, kind.region)
-        if allocated.demand.nu[j] > 0 and place not in prices:
-            prices[place] = usd_per_hour(
-                reliable_machines(allocated.job.spec, allocated.demand.rates, j, facts.snapshot, columns)
-            )
-    return np.array([prices.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
-
-
-def usd_per_hour(rent: Rent | None) -> float:
-    """Dollars per hour of machines at their on-demand price; 0 for none."""
-    return 0.0 if rent is None else rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR
-
-
-def reserved_offers(allocated: AllocatedJob, least_nu: float, at: int) -> tuple[ReservedOffer, ...]:
-    """The reservations that a job can use. One that is to be as fast as possible takes no machines that do less work
-    per hour than `least_nu`."""
-    spec, rates = allocated.job.spec, allocated.demand.rates
-    whole = allocated.demand.gang and not allocated.job.saves
-    return tuple(
-        ReservedOffer(Offer(named.market, rates[named.type].nu, named.price), named.machines, named.leave, whole)
-        for named in current(allocated.job.reservations, at)
-        if not _why_never(named, spec, rates, least_nu)
-    )
-
-
-def _why_never(named: Reservation, spec: JobSpec, rates: Mapping[str, TypeSpeed], least_nu: float) -> str:
-    if named.type not in rates:
-        return (
-            f"the job cannot use {named.type} there, or no spot price of it is known, with which plans compare"
-            " (spotctl prices fetch)"
-        )
-    if spec.objective in _SPEED_OBJECTIVES and rates[named.type].nu < least_nu:
-        return f"slower than the machines that the objective {spec.objective} asks for"
-    return ""
-
-
-def reliable_machines(
-    spec: JobSpec, rates: Mapping[str, TypeSpeed], home: int, snapshot: MarketSnapshot, columns: KindColumns
-) -> Rent | None:
-    """The reliable machines in the region of `home`: of the requested type, else of the cheapest on-demand type that
-    the job may use."""
-    wanted, chosen = spec.resources.reliable, columns.kinds[home]
-    if not wanted.machines:
-        return None
-    near = [j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)]
-    usable = [j for j in near if columns.kinds[j].type in rates]
-    cheapest = min(usable, key=lambda j: snapshot.list_price(columns.numbers[j]))
-    place = snapshot.markets[columns.rows[cheapest][0]]
-    if wanted.type is None:
-        nu = rates[columns.kinds[cheapest].type].nu
-        return Rent(snapshot.offer(columns.rows[cheapest][0], nu), wanted.machines, None)
-    market = Market(place.cloud, place.region, place.zone, wanted.type)
-    try:
-        vcpus = snapshot.catalog.instance_type(market.cloud, market.instance_type).vcpus
-        price = snapshot.catalog.on_demand(market, snapshot.at).price
-    except (UnknownInstanceType, UnknownPrice) as error:
-        raise NotInTime(f"{spec.name}: resources.reliable: {error}") from error
-    return Rent(Offer(market, float(vcpus), price), wanted.machines, None)
-
-
-def machine_mixes(
-    job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
-) -> list[MachineMix]:
-    """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
-    enough. `standing_usd` are the dollars that an hour costs with each kind besides its machines."""
-    caps = np.array(share.caps)
-    # Hours of work mean hours on the kind that they are counted in.
-    in_hours = job.work.hours is not None and not job.work.assumed
-    alone = job.gang or in_hours
-    chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, columns, standing_usd, overheads)
-    fallback = _cheapest_kind(job, share, caps)
-    return [*chosen, *(option for option in fallback if option.home not in {option.home for option in chosen})]
-
-
-def aim_of(job: Demand) -> Aim:
-    """The aim by which a job's machines are chosen. With a budget, the aim is the speed that the budget pays for."""
-    if job.objective is Objective.MAKESPAN_WITHIN_BUDGET:
-        return Aim.HIGHEST_RATE if job.work.assumed else Aim.SHORTEST_TIME
-    if job.objective is Objective.MAX_THROUGHPUT:
-        return Aim.HIGHEST_RATE
-    return Aim.LEAST_COST
-
-
-def _mixtures(
-    job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
-) -> list[MachineMix]:
-    """The best mixture of each region, in the order of the job's aim."""
-    ranked: list[tuple[tuple[float, ...], MachineMix]] = []
-    aim, groups = aim_of(job), columns.quotas
-    own = [replace(group, most=limit) for group, limit in zip(groups, share.amounts, strict=True)]
-    lasting, usd_per_hour = replace(job, nu=job.nu * columns.useful), columns.usd_per_hour * columns.useful
-    for place in places(columns.kinds):
-        terms = mixture_terms(lasting, place, np.array(share.caps), own, usd_per_hour)
-        mixing = Mixing(aim, job.least, job.most, {}, {}, overheads, float(standing_usd[place[0]]))
-        terms = replace(terms, usd_per_hour=mixing.usd_per_hour, change_hours=mixing.change_hours)
-        schedule = _schedule(job, mixing, terms)
-        if schedule is None:
-            continue
-        ranked.append((_rank(job, schedule, aim), _option(job, terms, schedule, aim, own)))
-    return [option for _, option in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def _schedule(job: Demand, mixing: Mixing, terms: MixtureTerms) -> Schedule | None:
-    """The schedule that a run would begin with."""
-    work = inf if job.work.assumed or job.work.timed else job.amount
-    # `hours_left` begins when the first machines have started.
-    hours_left = max(job.hours_left - mixing.margin / HOUR, 0.0)
-    nothing = (0,) * len(terms.kinds)
-    return mixing.schedule(terms, nothing, work, hours_left, inf if job.budget_usd is None else job.budget_usd)
-
-
-def _rank(job: Demand, schedule: Schedule, aim: Aim) -> tuple[float, ...]:
-    late = job.hurries and schedule.hours > job.hours_left * (1 + _ROUNDING)
-    usd, hours = round(schedule.usd, 9), round(schedule.hours, 9)
-    if aim is Aim.LEAST_COST:
-        return (late, usd, hours)
-    return (late, hours, usd) if aim is Aim.SHORTEST_TIME else (late, -schedule.phases[0].mixture.rate, usd)
-
-
-def _option(job: Demand, terms: MixtureTerms, schedule: Schedule, aim: Aim, groups: Sequence[QuotaGroup]) -> MachineMix:
-    first = schedule.phases[0].mixture.machines
-    home = max(range(len(first)), key=lambda j: (first[j] * float(job.nu[j]), -j))
-    used = {j for phase in schedule.phases for j, count in enumerate(phase.mixture.machines) if count}
-    limited = any(len(np.flatnonzero(group.per_machine * (job.nu > 0))) > 1 for group in groups)
-    presses = not job.work.timed and (job.hurries or (aim is not Aim.LEAST_COST and job.budget_usd is not None))
-    follows = len(used) > 1 or presses or limited
-    if not follows:
-        return MachineMix(home, aim=aim)
-    corners = {j for corner in frontier(terms) for j, count in enumerate(corner.machines) if count}
-    return MachineMix(home, (*sorted(used), *sorted(corners - used)), len(used), aim, schedule)
-
-
-def _single_kinds(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
-    """The kinds that are fast enough by themselves, best first."""
-    aim = aim_of(job)
-    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
-    cheap, quick = share.usd_per_work, -job.nu * caps
-    order = (lambda j: (cheap[j], quick[j])) if aim is Aim.LEAST_COST else (lambda j: (quick[j], cheap[j]))
-    return [MachineMix(j, aim=aim) for j in sorted(possible, key=order)]
-
-
-def _cheapest_kind(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
-    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
-    return [MachineMix(min(possible, key=lambda j: share.usd_per_work[j]), aim=aim_of(job))] if possible else []
-
-
-def _in_time(job: Demand, j: int, caps: Ints) -> bool:
-    return not job.hurries or float(caps[j] * job.nu[j]) * job.hours_left >= job.amount
-
-
-def best_first(
-    options: Iterable[MachineMix], kinds: Sequence[MachineKind], offers: Sequence[ReservedOffer], cheapest: float
-) -> list[MachineMix]:
-    """The options, those first that are measured in machines of a reservation that costs no more per unit of work."""
-    types = {each.offer.market.instance_type for each in offers if each.per_work <= cheapest}
-    return sorted(options, key=lambda option: kinds[option.home].type not in types)
 
 
 def mixture_terms(

@@ -1,16 +1,16 @@
-"""Step 6 of a plan: the expected cost of the first decision, and of other machines. Pure.
+"""Step 7 of a plan: the expected cost of the first decision, and of other machines. Pure.
 
 The forecast, which plays the whole job, follows from the plan when somebody asks for it (`forecasting`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, inf, isfinite, log1p
 
 import numpy as np
 from scipy.special import betaincinv
 
-from bidbrain.billing import BillingRule, End, Life, expected_seconds, rule_of_cloud, usd
+from bidbrain.billing import End, Life, expected_seconds, rule_of_cloud, usd
 from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, cumulative_hazard, evaluate
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.estimate import Estimate, together
@@ -20,10 +20,10 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, SECOND
 from spotctl.agent.checkpoints.interval import best_interval
-from spotctl.files.job.programs import Command
+from spotctl.files.job.programs import Command, Training
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import CHECKPOINT, launch_times, with_local_starts, within_the_hour
+from spotctl.planning.facts import CHECKPOINT
 from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import on_demand_limits
@@ -34,7 +34,6 @@ from spotctl.planning.values import (
     Demand,
     FirstDecision,
     Fleet,
-    Job,
     JobEstimate,
     OnDemand,
     PlanCost,
@@ -55,16 +54,6 @@ _BELOW_ONE = 1 - 1e-9
 SYNTHETIC, STORED = "synthetic", "stored spot price"
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """Billing, overheads and reliable machines of a job."""
-
-    billing: BillingRule
-    application: Application
-    startup: int
-    reliable: Rent | None
-
-
 def estimate_cost(
     allocated: AllocatedJob, fleet: Fleet, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
 ) -> PlanCost:
@@ -72,14 +61,16 @@ def estimate_cost(
     work = allocated.demand.work
     amount = None if work.timed else allocated.demand.amount
     rented = [_choice(fleet, rent) for rent in first.rents]
-    expected = estimate(rented, conditions_of(fleet, first.interval), amount, work.longest)
+    expected = estimate(rented, fleet, first.interval, amount, work.longest)
     _check_length(expected, allocated.demand, first)
     choice = tuple(
         replace(chosen, usd_per_work=usd_per_work(share))
         for chosen, share in zip(rented, expected.first.shares, strict=False)
     )
-    fallback = _on_demand(allocated, fleet, fleet.instead, amount, work.longest)
-    on_demand = _cheapest_on_demand(allocated, fleet, expected, snapshot, columns)
+    # If quotas allow none of the fallback: the cost of all that the job would rent.
+    own = fleet.fallback if fleet.fallback.machines else fleet.baseline
+    fallback = _on_demand(allocated, fleet, own, amount, work.longest)
+    on_demand = _cheapest_on_demand(allocated, fleet, own, expected, snapshot, columns)
     rents = [*(chosen.rent for chosen in choice), fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
     return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
@@ -87,7 +78,7 @@ def estimate_cost(
 
 def _choice(fleet: Fleet, rent: Rent) -> Choice:
     """An allocation at its expected price and eviction probability."""
-    history, price = fleet.market_history, fleet.price(rent.offer)
+    history, price = fleet.market_history, fleet.prices[rent.offer.market]
     beta = beta_of(history, rent, price)
     hazard = None if rent.bid is None else history.hazards[rent.offer.market]
     paid = rent.offer.on_demand if rent.bid is None else price
@@ -107,16 +98,6 @@ def _check_length(expected: JobEstimate, demand: Demand, first: FirstDecision) -
         )
 
 
-def conditions_of(fleet: Fleet, kept: CheckpointInterval | None) -> Conditions:
-    """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work since the last one: on
-    average half an interval."""
-    overheads = within_the_hour(fleet.overheads)
-    phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
-    application = Application(phi, overheads.resize, overheads.eviction + lost)
-    cloud = fleet.baseline.offer.market.cloud
-    return Conditions(rule_of_cloud(cloud), application, overheads.startup, fleet.reliable)
-
-
 def _on_demand(
     allocated: AllocatedJob, fleet: Fleet, rent: Rent, amount: float | None, longest_hours: float
 ) -> OnDemand:
@@ -126,10 +107,10 @@ def _on_demand(
     the order on, while they start and are returned, but not while they are ordered; the job writes checkpoints there,
     too.
     """
-    times, works = launch_times(allocated.job.spec), longest_hours * HOUR
+    times, works = allocated.demand.times, longest_hours * HOUR
     if amount is not None:
         works = min(_lasting(allocated, amount) / (rent.machines * rent.offer.nu), works)
-    unworked = with_local_starts(fleet.overheads, allocated.job.spec).startup + times.ending
+    unworked = max(fleet.overheads.startup, allocated.demand.least_startup) + times.ending
     life = Life(0, round(works) + unworked, End.LEFT)
     bill = rule_of_cloud(rent.offer.market.cloud).bill(life, rent.offer.on_demand)
     return OnDemand(rent, rent.machines * usd(bill.amount), (times.order + life.end) / HOUR, unworked)
@@ -137,14 +118,20 @@ def _on_demand(
 
 def _lasting(allocated: AllocatedJob, amount: float) -> float:
     """Work in machine-hours times nu as machine time, in microseconds, that also has its checkpoints."""
-    saved = checkpoints_of(allocated.job) if allocated.job.saves else None
+    demand = allocated.demand
+    saved = checkpoints_of(allocated.job.spec.program, demand.save_time) if demand.saves else None
     return amount * HOUR / (1.0 if saved is None else saved.useful_share)
 
 
 def _cheapest_on_demand(
-    allocated: AllocatedJob, fleet: Fleet, expected: JobEstimate, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob,
+    fleet: Fleet,
+    rent: Rent,
+    expected: JobEstimate,
+    snapshot: MarketSnapshot,
+    columns: KindColumns,
 ) -> OnDemand:
-    """The cheapest on-demand machines that are as fast as expected; the job's own if none are cheaper.
+    """The cheapest on-demand machines that are as fast as expected; `rent`, the job's own, if none are cheaper.
 
     If the length of the job is unknown, they do what the plan does in the time that its forecast covers, and the result
     is per hour of that time.
@@ -154,12 +141,12 @@ def _cheapest_on_demand(
     if work.assumed:
         amount, longest, within = expected.first.work + (RATE_HOURS - 1) * expected.later.work, inf, RATE_HOURS
     within -= fleet.overheads.startup / HOUR
-    best = _on_demand(allocated, fleet, fleet.instead, amount, longest)
+    own = best = _on_demand(allocated, fleet, rent, amount, longest)
     for offer in sorted(_offers(allocated, snapshot, columns), key=lambda offer: offer.on_demand / offer.nu):
         usd_per_unit = offer.on_demand / offer.nu
         if amount is not None and usd_per_unit * _lasting(allocated, amount) / HOUR / NANOS_PER_DOLLAR >= best.usd:
             break
-        for machines in _counts(allocated, fleet, offer, snapshot, amount, within, best.unworked):
+        for machines in _counts(allocated, fleet, offer, snapshot, amount, within, own):
             best = min(
                 best,
                 _on_demand(allocated, fleet, Rent(offer, machines, None), amount, longest),
@@ -167,7 +154,7 @@ def _cheapest_on_demand(
             )
     if not work.assumed:
         return best
-    times = launch_times(allocated.job.spec)
+    times = allocated.demand.times
     return replace(best, usd=best.usd / (RATE_HOURS + (times.order + times.ending) / HOUR), hours=1.0)
 
 
@@ -185,15 +172,14 @@ def _counts(
     snapshot: MarketSnapshot,
     amount: float | None,
     within_hours: float,
-    unworked: int,
+    own: OnDemand,
 ) -> Iterator[int]:
     """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour.
 
-    A job that ends after a fixed time (without an `amount`) needs as much work per hour as its own machines do. Of the
-    time that is paid, the microseconds `unworked` are start and return.
+    A job that ends after a fixed time (without an `amount`) needs as much work per hour as its `own` machines do.
     """
-    demand, own = allocated.demand, fleet.instead
-    lasting, within = own.machines * own.offer.nu, 1.0
+    demand = allocated.demand
+    lasting, within = own.rent.machines * own.rent.offer.nu, 1.0
     if amount is not None:
         lasting, within = _lasting(allocated, amount), max(within_hours, 1e-3) * HOUR
     fewest = ceil(lasting / (offer.nu * within) - _ROUNDING)
@@ -206,7 +192,7 @@ def _counts(
     counts = {fewest}
     if amount is not None:
         # Where begun hours are billed, machines that just end one may cost less than fewer that begin another.
-        spans = (hours * HOUR - unworked for hours in range(1, _MAX_HOURS + 1))
+        spans = (hours * HOUR - own.unworked for hours in range(1, _MAX_HOURS + 1))
         counts |= {ceil(lasting / (offer.nu * span)) for span in spans if 0 < span < inf}
     yield from (count for count in sorted(counts) if fewest <= count <= most)
 
@@ -242,19 +228,26 @@ def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
     )
 
 
-def first_hour(parts: Sequence[Choice], conditions: Conditions) -> CostPerWork:
-    """Cost and work of the first hour."""
-    new = [_new(part, conditions) for part in parts]
-    return evaluate([*new, *_reliable(conditions)], conditions.application)
+def first_hour(parts: Sequence[Choice], fleet: Fleet, kept: CheckpointInterval | None = None) -> CostPerWork:
+    """Cost and work of the first hour of a job that keeps checkpoints at an interval, or none."""
+    new = [_new(part, fleet) for part in parts]
+    return evaluate([*new, *_reliable(fleet)], _application(fleet, kept))
 
 
-def later_hour(parts: Sequence[Choice], conditions: Conditions) -> CostPerWork:
+def later_hour(parts: Sequence[Choice], fleet: Fleet, kept: CheckpointInterval | None = None) -> CostPerWork:
     """Cost and work of any later hour, with evicted machines replaced."""
-    held = [_replaced(part, conditions) for part in parts]
-    return evaluate([*held, *_reliable(conditions)], conditions.application)
+    held = [_replaced(part, fleet) for part in parts]
+    return evaluate([*held, *_reliable(fleet)], _application(fleet, kept))
 
 
-def _new(part: Choice, conditions: Conditions) -> FootprintAllocation:
+def _application(fleet: Fleet, kept: CheckpointInterval | None) -> Application:
+    """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work since the last one: on
+    average half an interval."""
+    phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
+    return Application(phi, fleet.within_the_hour.resize, fleet.within_the_hour.eviction + lost)
+
+
+def _new(part: Choice, fleet: Fleet) -> FootprintAllocation:
     return FootprintAllocation(
         market=part.rent.offer.market,
         machines=part.rent.machines,
@@ -262,24 +255,24 @@ def _new(part: Choice, conditions: Conditions) -> FootprintAllocation:
         nu=part.rent.offer.nu,
         beta=part.beta.probability,
         eviction_after=_after(part),
-        paid_seconds=_paid(part, conditions, 0),
-        startup=conditions.startup,
+        paid_seconds=_paid(part, fleet, 0),
+        startup=fleet.within_the_hour.startup,
         planned=True,
     )
 
 
-def _replaced(part: Choice, conditions: Conditions) -> FootprintAllocation:
+def _replaced(part: Choice, fleet: Fleet) -> FootprintAllocation:
     """An allocation whose evicted machines are replaced: a replacement is billed like a new machine, and starts up.
 
     If lives end at random with rate r and begin with a start-up s, the share exp(-r s) is work, as in
     `effective_price`.
     """
     rest = 1 - (_after(part) or HOUR) / HOUR
-    paid = _paid(part, conditions, HOUR) + part.beta.probability * rest * _paid(part, conditions, 0)
-    starting = -np.expm1(-_per_hour(part) * conditions.startup / HOUR)
+    paid = _paid(part, fleet, HOUR) + part.beta.probability * rest * _paid(part, fleet, 0)
+    starting = -np.expm1(-_per_hour(part) * fleet.within_the_hour.startup / HOUR)
     after = HOUR if part.beta.probability else None
     return replace(
-        _new(part, conditions), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
+        _new(part, fleet), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
     )
 
 
@@ -295,16 +288,16 @@ def _after(part: Choice) -> float | None:
     return HOUR / 2 if median is None else median * SECOND
 
 
-def _paid(part: Choice, conditions: Conditions, age: int) -> float:
+def _paid(part: Choice, fleet: Fleet, age: int) -> float:
     """Billed seconds per hour."""
     if part.rent.bid is None or not part.beta.probability:
         return 3600.0
     per_hour = _per_hour(part)
-    return float(expected_seconds(conditions.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
+    return float(expected_seconds(fleet.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
 
 
-def _reliable(conditions: Conditions) -> list[FootprintAllocation]:
-    rent = conditions.reliable
+def _reliable(fleet: Fleet) -> list[FootprintAllocation]:
+    rent = fleet.reliable
     return [] if rent is None else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
 
 
@@ -314,11 +307,15 @@ def usd_per_work(share: CostShare) -> float:
 
 
 def estimate(
-    parts: Sequence[Choice], conditions: Conditions, amount: float | None, longest_hours: float = inf
+    parts: Sequence[Choice],
+    fleet: Fleet,
+    kept: CheckpointInterval | None,
+    amount: float | None,
+    longest_hours: float = inf,
 ) -> JobEstimate:
     """The estimate if the footprint is kept until some work (None for a job of fixed duration) is done."""
-    first, later = first_hour(parts, conditions), later_hour(parts, conditions)
-    hours = _hours(first.work, later.work, conditions.startup / HOUR, amount, longest_hours)
+    first, later = first_hour(parts, fleet, kept), later_hour(parts, fleet, kept)
+    hours = _hours(first.work, later.work, fleet.within_the_hour.startup / HOUR, amount, longest_hours)
     terms = tuple(
         early.cost_usd * hours if hours <= 1 else early.cost_usd + late.cost_usd * (hours - 1)
         for early, late in zip(first.shares, later.shares, strict=True)
@@ -351,22 +348,23 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
     return min(1 / (crossing + rent.machines * hazard.rate[0] / HOUR), hazard.longest_life * HOUR)
 
 
-def checkpoints_of(job: Job, lives: Iterable[float] = ()) -> CheckpointInterval | None:
+def checkpoints_of(
+    program: Training | Command, save_time: int | None, lives: Iterable[float] = ()
+) -> CheckpointInterval | None:
     """The interval of a command for allocations with these mean lives (the shortest counts); None for a training.
 
-    A checkpoint takes as long as in earlier runs. Without any, a program is assumed to save no more often than it can
-    afford: an interval in the job file bounds the assumed cost.
+    A checkpoint takes as long as in earlier runs (`save_time`). Without any, a program is assumed to save no more often
+    than it can afford: an interval in the job file bounds the assumed cost.
     """
-    program = job.spec.program
     if not isinstance(program, Command):
         return None
     life = min(lives, default=inf)
     every = None if program.checkpoint is None else program.checkpoint.every
     if every is None:
-        taken = CHECKPOINT.write if job.save_time is None else job.save_time
+        taken = CHECKPOINT.write if save_time is None else save_time
         return CheckpointInterval(best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False)
     affordable = every * (1 / CHECKPOINT.speed - 1)
-    cost = min(CHECKPOINT.write, affordable) if job.save_time is None else min(job.save_time, every)
+    cost = min(CHECKPOINT.write, affordable) if save_time is None else min(save_time, every)
     return CheckpointInterval(every, cost, life, is_fixed=True)
 
 

@@ -1,4 +1,4 @@
-"""Step 4 of a plan: the decision object of a job, on machines that are as good as one option. Pure."""
+"""Steps 5 and 6 of a plan: the decision object of a job, and its first decision. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.limits import MachineLimits, baseline_machines
+from bidbrain.decision.mixture_solver import Schedule
 from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
@@ -18,51 +18,31 @@ from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
-from bidbrain.strategies.names import DEADLINE, ON_DEMAND, REGIONS, known, of_earlier_version
+from bidbrain.strategies.names import DEADLINE, REGIONS, known, of_earlier_version
 from bidbrain.strategies.registry import default_for, set_up
-from bidbrain.values import Overheads
 from pricing_data.catalog import Catalog
-from pricing_data.errors import UnknownPrice
 from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, counted, usd_text
 from spotctl.clouds.lease_times import LeaseTimes
-from spotctl.files.job.spec import AUTO, JobSpec, Objective
+from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.home.errors import BadRequest
-from spotctl.planning.candidates import (
-    KindColumns,
-    MachineMix,
-    reliable_machines,
-    reserved_offers,
-    usd_per_hour,
-    useful_share,
-)
+from spotctl.planning.candidates import KindColumns, useful_share
 from spotctl.planning.cost import checkpoints_of, mean_life
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.facts import CHECKPOINT, PlanningFacts, launch_times, past_of, transfer_time, within_the_hour
+from spotctl.planning.facts import CHECKPOINT
+from spotctl.planning.fleet import usd_per_hour
 from spotctl.planning.forecast import RATE_HOURS
-from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones
-from spotctl.planning.quotas import on_demand_limits, shared_quotas, spot_quotas, tightest
 from spotctl.planning.values import (
     AllocatedJob,
     ChosenStrategy,
-    Demand,
     FirstDecision,
     Fleet,
-    JobShare,
-    PlannedMixture,
+    MachineMix,
 )
 
-_ROUNDING, _SAME_SPEED = 1e-9, 1e-6
-_MAX_MARKETS, _MAX_ROAMED_MARKETS = 16, 200
-"""Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
-per unit of work."""
 _MAX_REQUESTS = 64
-MAX_PRICE_RATIO = 2.0
-"""Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
-_SPEED_COUNTS = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
-_MIN_SPEED_RATIO = 0.9
 _ASSUMED_GB = 10.0
 """The size of a checkpoint that the job file does not declare, until one is written."""
 # The past jobs that measure a pace take this many hours together: a plan should be there within a second.
@@ -75,36 +55,6 @@ _DEADLINE_REASON = (
     "`strategy: deadline` decides when to switch to on-demand (docs/decisions/0004-deadline-strategy.md), the default"
     " strategy the rest: "
 )
-
-
-def rentable_fleet(
-    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
-) -> tuple[AllocatedJob, Fleet]:
-    """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
-    to keep its deadline.
-
-    Raises NotInTime if a strategy that needs on-demand machines gets too few.
-    """
-    spec, fleet = allocated.job.spec, _fleet(allocated, option, facts, columns)
-    needed, held = fleet.baseline, fleet.fallback
-    if spec.strategy in (ON_DEMAND, REGIONS) and not held.machines:
-        market, limits = needed.offer.market, allocated.share.on_demand_quotas
-        most, quota = tightest(limits, market, fleet.reliable, facts.snapshot.catalog)
-        raise NotInTime(
-            f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} on-demand machines"
-            f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it ('spotctl doctor' says"
-            " how), or choose fewer or smaller machines, or another region"
-        )
-    if not allocated.demand.roams or not 0 < held.machines < needed.machines:
-        return allocated, fleet
-    if spec.strategy == REGIONS:
-        raise NotInTime(
-            f"{spec.name}: strategy regions needs {needed.machines} machines of {needed.offer.market.instance_type} on"
-            f" demand near the deadline, but quotas allow {held.machines}; raise the quota ('spotctl doctor' says how),"
-            " or write strategy: auto"
-        )
-    staying = replace(allocated, demand=replace(allocated.demand, roams=False))
-    return staying, _fleet(staying, option, facts, columns)
 
 
 def build_decider(
@@ -122,7 +72,7 @@ def build_decider(
     if option.schedule is not None:
         strategy = Mixed(strategy, _mixing(allocated, option, fleet, columns))
     if roams:
-        history, saved = fleet.market_history, allocated.job.declared_gb
+        history, saved = fleet.market_history, allocated.demand.saved_gb
         roaming = roaming_of(fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved)
     decider = Decider(
         offers=fleet.offers,
@@ -135,7 +85,7 @@ def build_decider(
         strategy=strategy,
         billing=inputs.billing,
         lease=LeaseTimes.of(spec).committed,
-        worth=None if deadline is None or roaming is not None else _worth(allocated, fleet),
+        worth=None if deadline is None or roaming is not None else _worth(fleet),
         roaming=None if deadline is None else roaming,
         caps_bids=True,
         most_bid=spec.max_bid,
@@ -155,16 +105,18 @@ def first_decision(
     """
     situation = _situation(allocated, fleet, decider, now)
     decision = _decision(allocated, decider, situation)
-    mixture = _mixture(decider.strategy, situation)
-    lives = (mean_life(fleet.market_history, rent, fleet.price(rent.offer)) for rent in _rents(decision))
-    interval = checkpoints_of(allocated.job, lives)
-    checkpoints = interval if allocated.job.saves else None
+    types, mixture = _mixture(decider.strategy, situation)
+    lives = (mean_life(fleet.market_history, rent, fleet.prices[rent.offer.market]) for rent in _rents(decision))
+    interval = checkpoints_of(allocated.job.spec.program, allocated.demand.save_time, lives)
+    checkpoints = interval if allocated.demand.saves else None
     if checkpoints is not None:
         decider = replace(decider, speed=checkpoints.useful_share)
         if decider.deadline is not None:
             decision = _decision(allocated, decider, situation)
     outlooks = decider.outlooks(situation)
-    return decider, FirstDecision(strategy, decision.reason, _rents(decision), interval, checkpoints, mixture, outlooks)
+    rents = _rents(decision)
+    first = FirstDecision(strategy, decision.reason, rents, interval, checkpoints, mixture, types, outlooks)
+    return decider, first
 
 
 def _mixing(allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: KindColumns) -> Mixing:
@@ -172,7 +124,7 @@ def _mixing(allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: 
     demand, history = allocated.demand, fleet.market_history
     listed = {offer.market: offer.on_demand for offer in fleet.offers}
     return Mixing(
-        aim=option.aim,
+        aim=demand.aim,
         least=demand.least,
         most=demand.most,
         most_of_type=fleet.limits.by_type,
@@ -181,7 +133,7 @@ def _mixing(allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: 
             for market, series in history.histories.items()
         },
         overheads=fleet.overheads,
-        usd_per_hour=usd_per_hour(fleet.reliable) + (allocated.job.value_of_time_usd or 0.0),
+        usd_per_hour=usd_per_hour(fleet.reliable) + (demand.value_of_time_usd or 0.0),
         quotas=tuple(
             TypeQuota({columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part)
             for group, part in zip(columns.quotas, allocated.share.amounts, strict=True)
@@ -193,36 +145,35 @@ def _last_moment(allocated: AllocatedJob) -> int | None:
     """The deadline, less the time that a launch takes around its work; None if the job has none, or no known length."""
     if allocated.demand.work.assumed or allocated.job.deadline is None:
         return None
-    times = launch_times(allocated.job.spec)
-    return allocated.job.deadline - times.order - times.ending
+    return allocated.job.deadline - allocated.demand.times.order - allocated.demand.times.ending
 
 
-def _worth(allocated: AllocatedJob, fleet: Fleet) -> DeadlineStrategy | None:
+def _worth(fleet: Fleet) -> DeadlineStrategy | None:
     """The worth of slack, from the length on demand, the cost of changing machines, and how cheap spot is now; None
     without on-demand machines."""
     fallback = fleet.fallback
     if not fallback.machines:
         return None
     rate = fallback.machines * fallback.offer.nu
-    work = max(round(allocated.demand.work_amount(fleet.most_nu) / rate), 1)
-    spot = min(fleet.price(offer) / offer.nu for offer in fleet.offers)
+    work = max(round(fleet.work / rate), 1)
+    spot = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
     ratio = fallback.offer.on_demand / fallback.offer.nu / spot
     return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
 
 
 def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int) -> Situation:
     """The situation of the first decision: nothing is held, and the budget pays for the reliable machines first."""
-    budget = allocated.job.budget_usd
+    budget = allocated.demand.budget_usd
     reliable = decider.reliable
     reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
     return Situation(
         now,
         decider.offers,
-        fleet.price,
+        lambda offer: fleet.prices[offer.market],
         (),
         decider.baseline,
         decider.most_nu,
-        allocated.demand.work_left(fleet.most_nu),
+        fleet.work,
         usd_left=inf if budget is None else budget - reserved,
         usd_reserved=reserved,
         deadline=decider.deadline,
@@ -240,7 +191,7 @@ def _spell(fleet: Fleet, now: int) -> SpotSpell | None:
 
 
 def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -> Decision:
-    demand, budget = allocated.demand, allocated.job.budget_usd
+    demand, budget = allocated.demand, allocated.demand.budget_usd
     decision = decider.decide(situation)
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
@@ -268,174 +219,12 @@ def _rents(decision: Decision) -> tuple[Rent, ...]:
     return tuple(Rent(offer, count, bid) for (offer, bid), count in machines.items())
 
 
-def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
-    """The mixture that the strategy begins with; None if the strategy itself chooses among kinds."""
+def _mixture(strategy: Strategy, situation: Situation) -> tuple[tuple[str, ...], Schedule | None]:
+    """The types and the mixture that the strategy begins with; None if the strategy itself chooses among kinds."""
     if not isinstance(strategy, Mixed):
-        return None
+        return (), None
     types, schedule = strategy.schedule(situation)
-    return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
-
-
-def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns) -> Fleet:
-    """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
-    demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
-    kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
-    zones = in_zones(snapshot, spec.resources)
-    rows = [row for row in _rows(demand, kinds, option.used, snapshot, columns) if zones[row]]
-    if not rows:
-        raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
-    offers = tuple(snapshot.offer(row, demand.rates[snapshot.markets[row].instance_type].nu) for row in rows)
-    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
-    reliable = reliable_machines(spec, demand.rates, home, snapshot, columns)
-    quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
-    limits = MachineLimits(
-        spec.resources.machines.least,
-        demand.most,
-        {columns.kinds[j].type: allocated.share.caps[j] for j in kinds},
-        together=demand.gang,
-        on_demand=on_demand_limits(*quotas),
-        shared=shared_quotas(*quotas),
-        spot=spot_quotas(offers, [share.slice for share in allocated.share.quotas], snapshot.catalog),
-    )
-    most_nu = _most_nu(allocated, option)
-    reserved = reserved_offers(allocated, float(demand.nu[home]), snapshot.at)
-    rented = dict.fromkeys(offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved)))
-    return Fleet(
-        offers,
-        _baseline(offers, most_nu, limits),
-        reliable,
-        most_nu,
-        moving_overheads(facts.overheads, offers, allocated.job.declared_gb) if demand.roams else facts.overheads,
-        limits,
-        market_history,
-        passed_over,
-        reserved,
-        {name: demand.rates[name] for name in rented},
-    )
-
-
-def _considered_kinds(
-    allocated: AllocatedJob, option: MachineMix, snapshot: MarketSnapshot, columns: KindColumns
-) -> tuple[list[int], dict[int, str]]:
-    """The kinds of the fleet, the best first, and the reason why each of the others is passed over."""
-    demand, share, home = allocated.demand, allocated.share, option.home
-    if option.schedule is not None:
-        return list(option.columns), outside_mixture(demand, share, option, columns.kinds)
-    passed_over = companions(demand, share, home, columns.kinds)
-    if demand.roams:
-        passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
-    return [home, *(j for j in _usable(demand) if j != home and j not in passed_over)], passed_over
-
-
-def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:
-    """The work per hour of all machines that the job holds at a time."""
-    demand = allocated.demand
-    if option.schedule is not None:
-        return max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
-    # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
-    machines = demand.most if demand.gang else allocated.share.caps[option.home]
-    return machines * float(demand.nu[option.home])
-
-
-def _usable(demand: Demand) -> list[int]:
-    usable: list[int] = np.flatnonzero(demand.nu > 0).tolist()
-    return usable
-
-
-def _rows(demand: Demand, kinds: Sequence[int], used: int, snapshot: MarketSnapshot, columns: KindColumns) -> list[int]:
-    """The markets of the first kinds, which are `used`, then those of the others, the cheapest per unit of work
-    first."""
-    own = [row for j in kinds[:used] for row in columns.rows[j]]
-    more = [(j, row) for j in kinds[used:] for row in columns.rows[j]]
-    more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
-    return (own + [row for _, row in more])[: _MAX_ROAMED_MARKETS if demand.roams else _MAX_MARKETS]
-
-
-def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
-    """The cheapest on-demand machines that do the same work per hour, or the fastest ones if none do as much. Machines
-    within the quotas are preferred."""
-    rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
-    held = [(rent, limits.rentable(rent).machines * rent.offer.nu) for rent in rents]
-    if not any(nu for _, nu in held):
-        held = [(rent, rent.machines * rent.offer.nu) for rent in rents]
-    enough = [rent for rent, nu in held if nu >= most_nu * (1 - _ROUNDING)]
-    if enough:
-        return min(enough, key=lambda rent: rent.offer.on_demand / rent.offer.nu)
-    return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
-
-
-def outside_mixture(job: Demand, share: JobShare, option: MachineMix, kinds: Sequence[MachineKind]) -> dict[int, str]:
-    """For each kind that no mixture of the job uses, the reason."""
-    chosen = kinds[option.home]
-    reasons: dict[int, str] = {}
-    for j in np.flatnonzero(job.nu > 0).tolist():
-        if j in option.columns:
-            continue
-        price = f"${float(share.usd_per_work[j]):.4g} per unit of work"
-        if (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region):
-            reasons[j] = f"in another region, where the best machines are no better: {price}"
-        elif j in share.lacking:
-            reasons[j] = share.lacking[j]
-        else:
-            reasons[j] = f"no mixture with it is better for {option.aim}: {price}"
-    return reasons
-
-
-def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
-    """For each kind that the job's strategy may not use in addition to `home`, the reason.
-
-    All machines of a job are in one region because they communicate with each other; a job that roams may use another
-    region later.
-    """
-    others = (j for j in np.flatnonzero(job.nu > 0).tolist() if j != home)
-    reasons = ((j, _too_dear(job, share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
-    return {j: why for j, why in reasons if why}
-
-
-def _too_dear(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
-    usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
-    prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
-    if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
-        return f"in another region: {prices}"
-    return f"too expensive: {prices}" if usd > MAX_PRICE_RATIO * least else ""
-
-
-def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
-    cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
-    if cap < job.least:
-        return share.lacking.get(j) or f"quotas allow {cap} machines, and the job needs at least {job.least}"
-    if job.hurries and rate * job.hours_left < job.amount:
-        return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
-    if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
-        return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
-    if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _SAME_SPEED):
-        return f"slower than {chosen.type}, whose speed the deadline is planned with"
-    if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _MIN_SPEED_RATIO:
-        return f"slower than {chosen.type}, and the objective is {job.objective}"
-    return ""
-
-
-def moving_overheads(overheads: Overheads, offers: Sequence[Offer], gigabytes: float | None) -> Overheads:
-    """The overheads of a job whose next start may be in another region than its checkpoint."""
-    if gigabytes is None or len(set(regions_of(offers))) == 1:
-        return overheads
-    return replace(overheads, startup=overheads.startup + transfer_time(gigabytes))
-
-
-def unpriced(kinds: Sequence[MachineKind], at: int, lists: ListPrices) -> dict[int, str]:
-    """The kinds in regions for which no price of sending data is known."""
-    places = {(kind.cloud, kind.region) for kind in kinds}
-    known = {place for place in places if _is_priced(place, at, lists)}
-    why = "the cost of sending a checkpoint from its region is unknown"
-    return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
-
-
-def _is_priced(place: tuple[str, str], at: int, lists: ListPrices) -> bool:
-    try:
-        egress(Location(*place), None, at, lists)
-    except UnknownPrice:
-        return False
-    return True
+    return tuple(types), schedule
 
 
 def roaming_of(
@@ -478,7 +267,7 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
     history, like = fleet.market_history, fleet.baseline.offer
     hours = float(RATE_HOURS)
     if not allocated.demand.work.assumed:
-        hours = allocated.demand.work_amount(fleet.most_nu) / (fleet.baseline.machines * like.nu) / HOUR
+        hours = fleet.work / (fleet.baseline.machines * like.nu) / HOUR
     starts = round(min(max(_PACE_HOURS / hours, _MIN_STARTS), MAX_STARTS))
     # One request rents as many machines as a request has vCPUs, or more for a large job.
     vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
@@ -488,10 +277,10 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
         hazards={offer.market: history.hazards[offer.market] for offer in fleet.offers},
         baseline=fleet.baseline,
         reliable=fleet.reliable,
-        billing=rule_of_cloud(like.market.cloud),
-        overheads=within_the_hour(fleet.overheads),
+        billing=fleet.billing,
+        overheads=fleet.within_the_hour,
         checkpoints=CHECKPOINT,
         pace=PastJobs((hours,), fleet.most_nu, starts),
-        value_of_time=allocated.job.value_of_time_usd,
+        value_of_time=allocated.demand.value_of_time_usd,
         request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MAX_REQUESTS),
     )

@@ -1,4 +1,4 @@
-"""The reservations that a job file names, as offers of a plan, and why a plan does not use one. Pure."""
+"""Step 8 of a plan: why other markets are not in it; and how else the job could be run. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +14,9 @@ from spotctl.files.job.programs import Checkpoint, Command, Training
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.files.job.values import Nodes, Range
-from spotctl.planning.candidates import KindColumns, _why_never
-from spotctl.planning.cost import Conditions, beta_of, conditions_of, first_hour, usd_per_work
+from spotctl.planning.candidates import KindColumns
+from spotctl.planning.cost import beta_of, first_hour, usd_per_work
+from spotctl.planning.fleet import why_never
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.offers import MarketSnapshot, why_unusable
 from spotctl.planning.values import (
@@ -45,22 +46,13 @@ class TrainingMode:
     is_chosen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PacePoint:
-    """A value of time, in nano-dollars per hour, and by which shares it changes the expected cost and time."""
-
-    value_of_time: int
-    usd: float
-    hours: float
-
-
 def unused(
     allocated: AllocatedJob, offers: Sequence[ReservedOffer], least_nu: float, elsewhere: float, at: int
 ) -> Iterator[tuple[Reservation, str]]:
     """The reservations that a plan does not begin with, and the reason. `elsewhere` are the nano-dollars that a unit of
     work costs on other machines."""
     spec, usable = allocated.job.spec, {each.offer.market: each for each in offers}
-    parts = {named.market: named for named in allocated.job.reservations}
+    parts = {named.market: named for named in allocated.demand.reservations}
     for stated in spec.resources.reservations:
         named, each = parts.get(stated.market, stated), usable.get(stated.market)
         if named.leave <= at:
@@ -68,7 +60,7 @@ def unused(
         elif named.market not in parts:
             yield named, "its machines are planned for other jobs that name it"
         elif each is None:
-            yield named, _why_never(named, spec, allocated.demand.rates, least_nu)
+            yield named, why_never(named, spec, allocated.demand.rates, least_nu)
         elif allocated.demand.gang and named.machines < allocated.demand.least:
             yield named, f"has {named.machines} machines, and the job needs {allocated.demand.least} in one market"
         elif each.per_work > elsewhere:
@@ -95,8 +87,7 @@ def rejections(
     """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
     taken = {chosen.rent.offer.market for chosen in choice}
     others = (offer for offer in fleet.offers if offer.market not in taken)
-    conditions = conditions_of(fleet, interval)
-    weighed = [_weighed(offer, fleet, conditions, choice) for offer in others]
+    weighed = [_weighed(offer, fleet, interval, choice) for offer in others]
     weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
     unusable = (
         RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
@@ -112,7 +103,7 @@ def rejections(
 
 def launch_moment(plan: JobPlan) -> int:
     """The moment of a plan's launch, which is earlier than `at` for a job that waits for its turn."""
-    return plan.at - plan.share.turn.delay
+    return plan.at - plan.share.wait
 
 
 def unnamed_markets(plan: JobPlan) -> int:
@@ -123,14 +114,16 @@ def unnamed_markets(plan: JobPlan) -> int:
 
 def _reserved(allocated: AllocatedJob, fleet: Fleet, taken: set[Market], at: int) -> Iterator[RejectedMarket]:
     """The reservations of the job file that the plan does not begin with."""
-    elsewhere = min(fleet.price(offer) / offer.nu for offer in fleet.offers)
+    elsewhere = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
     for named, why in unused(allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, at):
         if named.market not in taken:
             yield RejectedMarket(named.market, why)
 
 
-def _weighed(offer: Offer, fleet: Fleet, conditions: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
-    price = fleet.price(offer)
+def _weighed(
+    offer: Offer, fleet: Fleet, interval: CheckpointInterval | None, choice: Sequence[Choice]
+) -> RejectedMarket:
+    price = fleet.prices[offer.market]
     if price > offer.on_demand:
         return RejectedMarket(
             offer.market, f"costs ${format_usd(price)} an hour, more than ${format_usd(offer.on_demand)} on demand"
@@ -139,7 +132,7 @@ def _weighed(offer: Offer, fleet: Fleet, conditions: Conditions, choice: Sequenc
     machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
     rent = Rent(offer, machines, _bid_alike(offer, price, choice[0]))
     instead = Choice(rent, price, beta_of(fleet.market_history, rent, price))
-    instead = replace(instead, usd_per_work=usd_per_work(first_hour([instead], conditions).shares[0]))
+    instead = replace(instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0]))
     dearest = _dearest(choice)
     relative = instead.usd_per_work / dearest if dearest and isfinite(instead.usd_per_work) else None
     return RejectedMarket(offer.market, _compared(instead, choice), instead, relative)
@@ -226,30 +219,30 @@ def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
     return forecast.usd.median, *forecast.usd.likely, forecast.hours.median
 
 
-def pace_points(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[PacePoint]:
-    """The changes if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
+def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[JobPlan]:
+    """The plans if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
     cheaper and slower, or faster and more expensive; none if the job costs nothing."""
     spec = plan.job.spec
     if spec.strategy not in (AUTO, DEADLINE) or plan.demand.work.assumed or plan.decider.roaming is not None:
         return []
-    usd, hours = _expected(plan)
+    usd, hours = forecast_of(plan).usd.median, forecast_of(plan).hours.median
     if not usd:
         return []
     # If the user does not say, an hour of the job's time is worth what an hour of the job costs.
     worth = spec.value_of_time or round(usd / hours * NANOS_PER_DOLLAR)
-    points = []
-    for value in (_two_digits(worth * factor) for factor in _FACTORS):
-        other = plan_of(replace(spec, value_of_time=value))
-        if other is None:
-            continue
-        changed_usd, changed_hours = _expected(other)
-        points.append(PacePoint(value, changed_usd / usd - 1, changed_hours / hours - 1))
-    return [point for point in points if point.usd * point.hours < 0 and max(-point.usd, -point.hours) > _MATTERS]
+    values = [_two_digits(worth * factor) for factor in _FACTORS]
+    others = [plan_of(replace(spec, value_of_time=value)) for value in values]
+    return [other for other in others if other is not None and _is_other_pace(*change_of_pace(plan, other))]
 
 
-def _expected(plan: JobPlan) -> tuple[float, float]:
-    expected = forecast_of(plan)
-    return expected.usd.median, expected.hours.median
+def change_of_pace(plan: JobPlan, other: JobPlan) -> tuple[float, float]:
+    """By which shares another plan of the same job changes the expected cost and time."""
+    before, after = forecast_of(plan), forecast_of(other)
+    return after.usd.median / before.usd.median - 1, after.hours.median / before.hours.median - 1
+
+
+def _is_other_pace(usd: float, hours: float) -> bool:
+    return usd * hours < 0 and max(-usd, -hours) > _MATTERS
 
 
 def _two_digits(nanos: float) -> int:

@@ -1,57 +1,83 @@
-"""Everything that plans depend on, as one frozen value, and how it is arranged from what is stored. Pure."""
+"""Step 1 of a plan: everything that it depends on, as one frozen value, and how that is arranged from what is stored.
+
+That is what earlier runs teach (`learn`), when jobs begin, the jobs themselves, and what evicts machines. Pure.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import tzinfo
 from itertools import chain
+from math import log, sqrt
+from statistics import median
 from types import MappingProxyType
 
+import numpy as np
+
 from agileml.pipeline.profile.model_profile import ModelProfile
-from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of, in_force
-from bidbrain.forecast.values import KnownPast, LaunchTimes
+from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of
 from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilitySpan, Interruption, run_of_job
 from pricing_data.market import Market
-from pricing_data.series import PriceSeries
 from pricing_data.store.table import PriceTable
-from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND, counted, format_time, to_datetime
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.quotas import Quota
-from spotctl.planning.learning import (
-    NOTHING_LEARNED,
-    Learned,
-    most_machines,
-)
-from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text, place_of
+from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.quotas import AccountQuotas
-from spotctl.planning.values import Job, TypeSpeed
+from spotctl.planning.values import VCPU_SPREAD, Job, TypeSpeed
 
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
-UNRESOLVED: Mapping[str, int] = MappingProxyType({})
-NO_PROFILES: Mapping[str, tuple[ModelProfile, ...]] = MappingProxyType({})
 OVERHEADS = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
 """Assumed until runs have measured their own."""
-_LIMIT = HOUR // 2
-_LOCAL_STARTUP, _LOCAL_SPLIT_STARTUP = 1.5, 4.0
-"""Seconds until a process of this computer works. Models that are split are mostly PyTorch's, whose import takes two
-seconds of a core, and more nodes than there are cores start at a time."""
-# From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
-# of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
-_ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
-_LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
-_LOCAL_SPREAD = 0.4
 HazardOf = Callable[[Market], Hazard | None]
 CHECKPOINT = Checkpointing(speed=0.83, write=2 * MINUTE)
 """Checkpoint costs of the papers' comparison, assumed until a run has measured its own."""
 _GB_PER_SECOND = 0.2
 """Assumed: about the rate at which one machine reads from an object store in another region."""
 NOTHING_SEEN: Mapping[Market, KnownSpells] = MappingProxyType({})
+RUN_SPREAD = 0.05
+"""Throughputs of runs scatter by this standard deviation around their mean, whatever their length."""
+MAX_RUNS = 20
+"""Maximum number of runs used, newest first: programs, data and machines change."""
+SCALING_PRIOR = 0.1
+"""Standard deviation of the prior of phi's exponent."""
+PRIOR_WEIGHT = 4
+"""Weight of the prior of a duration, in observations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Estimates from the runs of one job; `last` is when the newest ended, on this computer's clock.
+
+    `speeds` are those of one machine of a type when `size` machines work together. `scaling` is s if n machines do
+    n^(1 + s) times the work of one (phi is n^s; 0 is linear scaling). `startup` and `eviction` are in microseconds, and
+    `remarks` tell the user how they were measured. `hours` is how long all its machines need for a job whose work is
+    not counted in clocks. `save_seconds` is what a checkpoint of a command takes.
+    """
+
+    runs: int
+    last: int
+    speeds: Mapping[str, TypeSpeed]
+    size: float
+    scaling: float
+    startup: int
+    eviction: int
+    remarks: tuple[str, ...]
+    hours: float | None
+    evidence: tuple[Evidence, ...]
+    save_seconds: float | None = None
+
+    def per_hour(self, name: str, size: float) -> float:
+        """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by phi."""
+        return float(self.speeds[name].nu * (size / self.size) ** self.scaling)
+
+
+NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,84 +102,127 @@ class PlanningFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """Jobs that get one allocation.
+class Observed:
+    """One run. `clocks` and `hours` are by the number of spot machines that worked together, and hours also by type.
+    `startups` (from allocation to first work) and `losses` (work repeated after an eviction) are durations in
+    microseconds. `machine_hours` counts spot machines at work. `saves` are the seconds that its checkpoints took."""
 
-    `zone` is the time zone of a deadline such as `22:00`. `hours` is the user's estimate of how long each job keeps all
-    its machines busy. `deadlines`, by job name, are moments that were resolved when the job was launched: a run that is
-    resumed in another time zone keeps its deadline. `quotas` are the parts of the known quotas that the jobs may use,
-    spot and on demand. `place` is the cloud and region in which a running job has its machines. `profiles`, by job
-    name, describe models that are split over devices.
+    wall_ended: int
+    done: bool
+    machine_hours: float
+    clocks: Mapping[int, float]
+    hours: Mapping[int, Mapping[str, float]]
+    startups: tuple[float, ...]
+    losses: tuple[float, ...]
+    evidence: tuple[Evidence, ...]
+    saves: tuple[float, ...] = ()
+
+
+def learn(
+    runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int | None, startup: int, eviction: int
+) -> Learned | None:
+    """Estimates from runs; None without any. `startup` and `eviction` are prior assumptions.
+
+    `machines` is the job's limit; without one (None), the time that all its machines need is undefined.
     """
-
-    specs: tuple[JobSpec, ...]
-    zone: tzinfo
-    hours: float | None = None
-    deadlines: Mapping[str, int] = field(default_factory=lambda: UNRESOLVED)
-    quotas: tuple[Quota, ...] = ()
-    place: tuple[str, str] | None = None
-    profiles: Mapping[str, tuple[ModelProfile, ...]] = field(default_factory=lambda: NO_PROFILES)
-
-
-def arranged_facts(
-    request: PlanRequest,
-    snapshot: MarketSnapshot,
-    interruptions: Sequence[Interruption] = (),
-    availability: Sequence[AvailabilitySpan] = (),
-    learned: Mapping[str, Learned] = NOTHING_LEARNED,
-) -> PlanningFacts:
-    """The facts that were known when the jobs begin, which is the moment of the snapshot: published interruption
-    figures, observed availability, and estimates `learned` from earlier runs."""
-    specs, at = {spec.name: spec for spec in request.specs}, snapshot.at
-    spot = tuple(quota for quota in request.quotas if quota.spot)
-    places = {spec.name: request.place or place_of(spec, at) for spec in request.specs}
-    # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
-    others = [span for span in availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
-    evictions = chain.from_iterable(estimates.evidence for estimates in learned.values())
-    overheads = OVERHEADS
-    if learned:
-        best = max(learned.values(), key=lambda estimates: estimates.runs)
-        overheads = replace(OVERHEADS, startup=best.startup, eviction=best.eviction)
-    return PlanningFacts(
-        tuple(_job(spec, request, at, places[spec.name], learned.get(spec.name)) for spec in request.specs),
-        snapshot,
-        hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))),
-        known_spells(availability, at),
-        {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
-        quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
-        on_demand_quotas=tuple(quota for quota in request.quotas if not quota.spot),
-        overheads=overheads,
+    known = sorted(runs, key=lambda run: run.wall_ended)[-MAX_RUNS:]
+    if not known:
+        return None
+    done = [run.machine_hours / machines for run in known if machines and run.done and run.machine_hours]
+    scaling = _scaling(known, vcpus)
+    size, speeds = _speeds(known, vcpus, scaling)
+    startups = [span for run in known for span in run.startups]
+    losses = [span for run in known for span in run.losses]
+    return Learned(
+        len(known),
+        known[-1].wall_ended,
+        speeds,
+        size,
+        scaling,
+        _mean(startups, startup),
+        _mean(losses, eviction),
+        (*_remarks("start-up", startups, startup), *_remarks("an eviction costs", losses, eviction)),
+        median(done) if done else None,
+        tuple(chain.from_iterable(run.evidence for run in known)),
+        median(saves) if (saves := [span for run in known for span in run.saves]) else None,
     )
 
 
-def _job(spec: JobSpec, request: PlanRequest, at: int, place: tuple[str, str] | None, learned: Learned | None) -> Job:
-    deadline = request.deadlines.get(spec.name)
-    if deadline is None and spec.deadline is not None:
-        deadline = spec.deadline.moment(at, request.zone)
-    saving = None if learned is None else learned.save_seconds
-    measured, profiles = None if request.hours else hours_of(spec, learned), request.profiles.get(spec.name, ())
-    if measured is None:
-        return Job(spec, deadline, request.hours, place, profiles=profiles, save_seconds=saving)
-    instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
-    return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
+def most_machines(spec: JobSpec) -> int | None:
+    """The most machines that work for a job at one time; None without a limit."""
+    return spec.program.nodes.most if isinstance(spec.program, Command) else spec.resources.machines.most
 
 
-def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
-    """How long all machines of a job are busy, if neither clocks nor minutes say when it ends."""
-    stop = spec.program.stop if isinstance(spec.program, Training) else None
-    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
-    counted = stop is not None and (stop.clocks is not None or stop.span is not None)
-    counted = counted or (parallel is not None and parallel.updates is not None)
-    return None if learned is None or counted else learned.hours
+def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
+    """The slope of log(clocks per vCPU-hour) over log(machines) within runs, shrunk towards 0."""
+    weighted_products = weighted_squares = 0.0
+    for run in runs:
+        # Less than a clock says nothing about the rate.
+        enough = [size for size in run.hours if run.clocks[size] >= 1]
+        if len(enough) < 2:
+            continue
+        clocks = [run.clocks[size] for size in enough]
+        sizes = np.log(enough)
+        machines = [sum(vcpus.get(name, 1.0) * hours for name, hours in run.hours[size].items()) for size in enough]
+        rates = np.log([done / machine for done, machine in zip(clocks, machines, strict=True)])
+        weights = np.array([1 / (RUN_SPREAD**2 + 1 / done) for done in clocks])
+        sizes -= np.average(sizes, weights=weights)
+        rates -= np.average(rates, weights=weights)
+        weighted_products += float(np.sum(weights * sizes * rates))
+        weighted_squares += float(np.sum(weights * sizes**2))
+    return weighted_products / (weighted_squares + SCALING_PRIOR**-2)
 
 
-def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
-    """The throughputs of a job that its earlier runs measured, by type."""
-    machines = most_machines(spec)
-    return {
-        name: replace(speed, nu=learned.per_hour(name, machines or learned.size))
-        for name, speed in learned.speeds.items()
+def _speeds(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float) -> tuple[float, dict[str, TypeSpeed]]:
+    """The mean number of machines at work, and by type the clocks per hour of one among that many, by least squares:
+    the clocks of a run are the sum of hours times speed over its types."""
+    used = [run for run in runs if sum(run.clocks.values()) >= 1]
+    names = sorted({name for run in used for hours in run.hours.values() for name in hours})
+    if not names:
+        return 1.0, {}
+    weights = [(count, sum(hours.values())) for run in used for count, hours in run.hours.items()]
+    size = float(np.exp(sum(log(count) * hours for count, hours in weights) / sum(hours for _, hours in weights)))
+    hours = np.array([[_hours(run, name, size, scaling) for name in names] for run in used])
+    clocks = np.array([sum(run.clocks.values()) for run in used])
+    # Before anything is measured, each type is expected to do the same work per vCPU.
+    cpus = np.array([vcpus.get(name, 1.0) for name in names])
+    expected = cpus * float(clocks.sum() / (hours @ cpus).sum())
+    # A run's clocks scatter in proportion to their number.
+    seen = hours / (RUN_SPREAD * clocks)[:, np.newaxis]
+    precision = np.diag((VCPU_SPREAD * expected) ** -2.0)
+    right = seen.T @ np.full(len(used), 1 / RUN_SPREAD) + precision @ expected
+    solution = np.linalg.solve(seen.T @ seen + precision, right)
+    # A type that was hardly used may come out at 0 or below; then the prior is used.
+    solution = np.where(solution > 0, solution, expected)
+    ends = {name: [run.wall_ended for run in used if _hours(run, name, size, scaling)] for name in names}
+    return size, {
+        name: _speed(name, float(per_hour), ends[name], scaling) for name, per_hour in zip(names, solution, strict=True)
     }
+
+
+def _speed(name: str, per_hour: float, ends: Sequence[int], scaling: float) -> TypeSpeed:
+    """The speed of a type in the runs that ended at some moments, with the spread of one run and of their mean."""
+    newest = to_datetime(max(ends)).date().isoformat()
+    source = f"throughput of {name}: {per_hour:.4g} clocks/h from {counted(len(ends), 'run')}, last {newest}"
+    return TypeSpeed(per_hour, source, spread=RUN_SPREAD * sqrt(1 + 1 / len(ends)), scaling=scaling)
+
+
+def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
+    """Hours of a type, converted to the hours that the same work takes among `size` machines."""
+    return float(sum(hours.get(name, 0.0) * (count / size) ** scaling for count, hours in run.hours.items()))
+
+
+def _mean(spans: Sequence[float], assumed: int) -> int:
+    """The mean of measured durations, in microseconds; `assumed` is the prior."""
+    return round((PRIOR_WEIGHT * assumed + sum(spans)) / (PRIOR_WEIGHT + len(spans)))
+
+
+def _remarks(name: str, spans: Sequence[float], assumed: int) -> list[str]:
+    """A measured duration as a plan shows it; nothing if only the prior is known."""
+    if not spans:
+        return []
+    times = "once" if len(spans) == 1 else f"{len(spans)} times"
+    return [f"{name} {_mean(spans, assumed) / MINUTE:.1f} minutes (assumed {assumed / MINUTE:.1f}, measured {times})"]
 
 
 def beginning(
@@ -188,6 +257,86 @@ def replay_start(table: PriceTable) -> int:
     return int(table.times[table.starts[:-1]].min()) + LEARNING_PERIOD
 
 
+def job_of(
+    spec: JobSpec,
+    at: int,
+    learned: Learned | None = None,
+    deadline: int | None = None,
+    hours: float | None = None,
+    place: tuple[str, str] | None = None,
+    profiles: tuple[ModelProfile, ...] = (),
+) -> Job:
+    """A job that begins at a moment, with what is `learned` from its earlier runs.
+
+    `deadline` is a moment, which was resolved when the job was launched: a run that is resumed in another time zone
+    keeps it. `hours` is the user's estimate of how long the job keeps all its machines busy. `place` is the cloud and
+    region in which a running job has its machines. `profiles` describe a model that is split over devices.
+    """
+    place = place or place_of(spec, at)
+    saving = None if learned is None else learned.save_seconds
+    measured = None if hours else hours_of(spec, learned)
+    if measured is None:
+        return Job(spec, deadline, hours, place, profiles=profiles, save_seconds=saving)
+    instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
+    return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
+
+
+def place_of(spec: JobSpec, at: int) -> tuple[str, str] | None:
+    """The cloud and region that a job's reservations keep it in, because all its machines are in one."""
+    markets = (named.market for named in spec.resources.reservations if named.leave > at)
+    return next(((market.cloud, market.region) for market in markets), None)
+
+
+def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
+    """How long all machines of a job are busy, if neither clocks nor minutes say when it ends."""
+    stop = spec.program.stop if isinstance(spec.program, Training) else None
+    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    counted = stop is not None and (stop.clocks is not None or stop.span is not None)
+    counted = counted or (parallel is not None and parallel.updates is not None)
+    return None if learned is None or counted else learned.hours
+
+
+def arranged_facts(
+    jobs: Sequence[Job],
+    snapshot: MarketSnapshot,
+    interruptions: Sequence[Interruption] = (),
+    availability: Sequence[AvailabilitySpan] = (),
+    learned: Mapping[str, Learned] = NOTHING_LEARNED,
+    quotas: Sequence[Quota] = (),
+) -> PlanningFacts:
+    """The facts that were known when jobs begin that get one allocation, which is the moment of the snapshot: published
+    interruption figures, observed availability, and estimates `learned` from earlier runs. `quotas` are the parts of
+    the known quotas that the jobs may use, spot and on demand."""
+    at, specs = snapshot.at, {job.spec.name: job.spec for job in jobs}
+    spot = tuple(quota for quota in quotas if quota.spot)
+    # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
+    others = [span for span in availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
+    evictions = chain.from_iterable(estimates.evidence for estimates in learned.values())
+    overheads = OVERHEADS
+    if learned:
+        best = max(learned.values(), key=lambda estimates: estimates.runs)
+        overheads = replace(OVERHEADS, startup=best.startup, eviction=best.eviction)
+    return PlanningFacts(
+        tuple(jobs),
+        snapshot,
+        hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))),
+        known_spells(availability, at),
+        {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
+        quotas=spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else (),
+        on_demand_quotas=tuple(quota for quota in quotas if not quota.spot),
+        overheads=overheads,
+    )
+
+
+def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
+    """The throughputs of a job that its earlier runs measured, by type."""
+    machines = most_machines(spec)
+    return {
+        name: replace(speed, nu=learned.per_hour(name, machines or learned.size))
+        for name, speed in learned.speeds.items()
+    }
+
+
 def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[Evidence] = ()) -> HazardOf:
     """Eviction rates beyond price crossings: from figures published up to a moment and from evictions of own runs."""
     figures: dict[tuple[str, str, str], list[Interruption]] = defaultdict(list)
@@ -200,45 +349,6 @@ def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[E
         return hazard_of(market, evidence, figures.get((market.cloud, market.region, market.instance_type), ()))
 
     return hazard
-
-
-def within_the_hour(overheads: Overheads) -> Overheads:
-    """The overheads with at most half an hour for a start-up, and for a pause after an eviction: strategies compare
-    machines by their next hour, in which machines with longer start-ups would be worthless."""
-    return replace(overheads, startup=min(overheads.startup, _LIMIT), eviction=min(overheads.eviction, _LIMIT))
-
-
-def with_local_starts(overheads: Overheads, spec: JobSpec) -> Overheads:
-    """The overheads of a job; a process of this computer starts no faster because the market's clock is fast."""
-    if not spec.is_local:
-        return overheads
-    split = isinstance(spec.program, Training) and spec.program.parallel is not None
-    seconds = _LOCAL_SPLIT_STARTUP if split else _LOCAL_STARTUP
-    return replace(overheads, startup=max(overheads.startup, round(seconds * spec.local.speed * SECOND)))
-
-
-def launch_times(spec: JobSpec) -> LaunchTimes:
-    """How long a launch takes around its work, on the market's clock."""
-    if not spec.is_local:
-        return _ON_CLOUD
-    second = spec.local.speed * SECOND
-    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
-
-
-def past_of(
-    histories: Iterable[PriceSeries],
-    hazard_of: HazardOf,
-    at: int,
-    spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
-) -> KnownPast:
-    """The past of some markets as known at a moment: their prices up to then (`MarketSnapshot.history`), rates of
-    evictions that prices do not explain, and what was seen of spells.
-
-    An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
-    """
-    remembered = {series.market: series for series in histories}
-    hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
-    return KnownPast(at, remembered, hazards, {market: spells[market] for market in remembered if market in spells})
 
 
 def transfer_time(gigabytes: float) -> int:

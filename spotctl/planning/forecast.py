@@ -19,7 +19,6 @@ from pricing_data.units import HOUR, MINUTE, usd_text
 from spotctl.files.job.spec import AUTO
 from spotctl.home.errors import SpotctlError
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.facts import launch_times, with_local_starts
 from spotctl.planning.values import CLOCK, AllocatedJob, ChosenStrategy, FirstDecision, JobPlan
 
 RATE_HOURS = 6
@@ -56,7 +55,7 @@ def finish_by(plan: JobPlan) -> int:
 
 def clearly_over_budget(plan: JobPlan) -> bool:
     """Whether a plan would cost so much more than its budget that a few plays show it."""
-    budget = plan.job.budget_usd
+    budget = plan.demand.budget_usd
     if budget is None or plan.demand.work.assumed:
         return False
     return clearly_costs_more(PastMarket(forecast_job(plan), plan.fleet.market_history), budget)
@@ -67,7 +66,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     decider, roaming, mixture = plan.decider, plan.decider.roaming, plan.decision.mixture
     timed = plan.demand.work.assumed or plan.demand.work.longest < inf
     # The budget of other jobs does not decide how fast their machines are: it only ends the run.
-    pays_for_speed = mixture is not None and mixture.aim is not Aim.LEAST_COST
+    pays_for_speed = mixture is not None and plan.demand.aim is not Aim.LEAST_COST
     most_decisions = _DECISIONS if mixture is None else _MIXED
     rates, rented = plan.fleet.rates, [choice.rent.offer.market for choice in plan.cost.choice]
     return ForecastJob(
@@ -75,20 +74,20 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
-        work=plan.demand.work_left(plan.fleet.most_nu),
+        work=plan.fleet.work,
         longest=_longest(plan),
         billing=decider.billing,
-        overheads=with_local_starts(plan.decider.overheads, plan.job.spec),
+        overheads=replace(decider.overheads, startup=max(decider.overheads.startup, plan.demand.least_startup)),
         reliable=decider.reliable,
         recovery=_recovery(plan),
         timed=timed,
-        times=launch_times(plan.job.spec),
-        budget_usd=plan.job.budget_usd if pays_for_speed else None,
+        times=plan.demand.times,
+        budget_usd=plan.demand.budget_usd if pays_for_speed else None,
         lease=decider.lease,
         nodes=decider.limits.nodes,
         scaling=next((rate.scaling for rate in rates.values() if rate.scaling), 0.0),
         speed_spread=max((rates[market.instance_type].spread for market in rented), default=0.0),
-        saved_gb=plan.job.declared_gb,
+        saved_gb=plan.demand.saved_gb,
         moving=_move_usd(plan),
         most_decisions=most_decisions if roaming is None else _ROAMING,
         most_nodes=decider.limits.most if decider.limits.together else 0,
@@ -118,7 +117,7 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
 
 def _move_usd(plan: JobPlan) -> Callable[[Market, Market], float]:
     """The cost of a move of the job's checkpoint; 0 if the size of the checkpoint is not declared."""
-    roaming, gigabytes = plan.decider.roaming, plan.job.declared_gb or 0.0
+    roaming, gigabytes = plan.decider.roaming, plan.demand.saved_gb or 0.0
 
     def usd(origin: Market, target: Market) -> float:
         return 0.0 if roaming is None else roaming.move_usd(origin, target, gigabytes)
@@ -129,7 +128,7 @@ def _move_usd(plan: JobPlan) -> Callable[[Market, Market], float]:
 def _longest(plan: JobPlan) -> int:
     if plan.demand.work.assumed:
         return RATE_HOURS * HOUR
-    startup = with_local_starts(plan.decider.overheads, plan.job.spec).startup
+    startup = max(plan.decider.overheads.startup, plan.demand.least_startup)
     if plan.demand.work.longest < inf:
         return startup + round(plan.demand.work.longest * HOUR)
     return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
@@ -186,7 +185,7 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
         return f"without one it would cost {usd_text(without.usd.median)}, and all machines may be lost at once"
     if without.hours.median > with_one.hours.median * _MAX_SLOWDOWN:
         return f"without one it would take {without.hours.median:.1f} h instead of {with_one.hours.median:.1f} h"
-    budget, deadline = kept.job.budget_usd, kept.job.deadline
+    budget, deadline = kept.demand.budget_usd, kept.job.deadline
     hours = inf if deadline is None else (deadline - kept.at) / HOUR
     chances = ((each.budget_kept(budget or inf), each.deadline_met(hours)) for each in (with_one, without))
     if any(before - after > _MATTERS for before, after in zip(*chances, strict=True)):

@@ -7,7 +7,7 @@ kind are looked up once; prices are compared as arrays.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -29,6 +29,7 @@ from pricing_data.units import HOUR
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import ANY, JobSpec
+from spotctl.files.job.values import CLOSE
 from spotctl.home.cloud import cloud_of
 
 Bools = NDArray[np.bool_]
@@ -252,16 +253,6 @@ def places(kinds: Sequence[MachineKind]) -> list[Ints]:
     return [np.array(columns) for columns in grouped.values()]
 
 
-def current(reservations: Iterable[Reservation], at: int) -> tuple[Reservation, ...]:
-    """The reservations that have not ended."""
-    return tuple(named for named in reservations if named.leave > at)
-
-
-def place_of(spec: JobSpec, at: int) -> tuple[str, str] | None:
-    """The cloud and region that a job's reservations keep it in, because all its machines are in one."""
-    return next(((named.market.cloud, named.market.region) for named in current(spec.resources.reservations, at)), None)
-
-
 def is_kind_of(reservation: Reservation, kind: MachineKind) -> bool:
     """Whether a reservation has machines of a kind."""
     market = reservation.market
@@ -292,7 +283,7 @@ def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[
     if machine.is_burstable and not may_burst:
         share = f"{machine.steady_vcpus / machine.vcpus:.0%}"
         yield f"it is burstable: it may use {share} of its vCPUs all the time (resources: {{burstable: true}})"
-    if resources.close and machine.is_burstable:
+    if resources.placement == CLOSE and machine.is_burstable:
         yield "it is burstable, and such machines are not placed close together (remove placement, or name other types)"
 
 

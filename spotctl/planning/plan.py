@@ -1,8 +1,8 @@
 """From the facts to a plan for each job, with reasons: the one way of `plan`, `launch`, `try`, `nightly` and a resumed
 run. Pure.
 
-Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 6 are `candidates`, `divide`, `build_decider`,
-`first_decision` and `estimate_cost`.
+Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 8 are `candidates`, `divide`, `rentable_fleet`,
+`build_decider`, `first_decision`, `estimate_cost` and `rejections`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,27 +12,20 @@ from itertools import zip_longest
 from math import floor, inf
 
 from pricing_data.market import Market
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, counted, usd_text
+from pricing_data.units import HOUR, counted, usd_text
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
-from spotctl.planning.candidates import (
-    KindColumns,
-    MachineMix,
-    best_first,
-    candidates,
-    machine_mixes,
-    reliable_usd,
-    reserved_offers,
-)
+from spotctl.planning.candidates import KindColumns, candidates
 from spotctl.planning.cost import estimate_cost
-from spotctl.planning.decider import build_decider, first_decision, rentable_fleet
+from spotctl.planning.decider import build_decider, first_decision
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import rejections
 from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.fleet import best_mixes, rentable_fleet
 from spotctl.planning.forecast import best_of_both, better_plan, clearly_over_budget, forecast_of, with_reliable
 from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
-from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan
+from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan, MachineMix
 
 MIN_IN_TIME = 0.5
 """A plan that keeps its deadline with a lower probability is refused."""
@@ -106,7 +99,7 @@ def _needed_on_demand(allocated: AllocatedJob, facts: PlanningFacts, columns: Ki
     planned at all, which is for its plan to say."""
     if allocated.job.spec.resources.reliable.machines is None:
         allocated = with_reliable(allocated, 1)
-    for option in _options(allocated, facts, columns):
+    for option in best_mixes(allocated, facts, columns):
         try:
             return possible(_plan_on(allocated, option, facts, columns))
         except (OverBudget, NotInTime):
@@ -140,7 +133,7 @@ def _chosen_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindCol
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
     """The plan on the best machines that keep budget and deadline."""
     refused: list[SpotctlError] = []
-    for option in _options(allocated, facts, columns):
+    for option in best_mixes(allocated, facts, columns):
         try:
             plan = _affordable_plan(allocated, option, facts, columns)
         except (OverBudget, NotInTime) as error:
@@ -173,25 +166,12 @@ def _rival(
         return None
 
 
-def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineMix]:
-    standing = reliable_usd(allocated, facts, columns) + (allocated.job.value_of_time_usd or 0.0)
-    options = machine_mixes(allocated.demand, allocated.share, columns, standing, facts.overheads)
-    reserved = reserved_offers(allocated, 0.0, facts.snapshot.at)
-    if not reserved or not options:
-        return options
-    cheapest = min(
-        NANOS_PER_DOLLAR * float(columns.usd_per_hour[option.home]) / float(allocated.demand.nu[option.home])
-        for option in options
-    )
-    return best_first(options, columns.kinds, reserved, cheapest)
-
-
 def _affordable_plan(
     allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
 ) -> JobPlan:
     """The plan on some machines; of a job that ends after a fixed time, on as many as its budget pays for."""
     plan = _plan_on(allocated, option, facts, columns)
-    if not allocated.demand.work.timed or allocated.job.budget_usd is None:
+    if not allocated.demand.work.timed or allocated.demand.budget_usd is None:
         return plan
     # First the cost of the choice, which is known quickly; then its cost with evictions, and without spot.
     by_estimate = _fewer_machines(allocated, plan, plan.cost.estimate.usd)
@@ -206,7 +186,7 @@ def _plan_on(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, 
 
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
     """
-    snapshot, at = facts.snapshot, facts.snapshot.at + allocated.share.turn.delay
+    snapshot, at = facts.snapshot, facts.snapshot.at + allocated.share.wait
     job, fleet = rentable_fleet(allocated, option, facts, columns)
     strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog)
     decider, decision = first_decision(job, fleet, strategy, decider, at)
@@ -218,7 +198,7 @@ def _plan_on(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:
     """A job that ends after a fixed time and is expected to cost some dollars, limited to the machines that its budget
     pays for; None if it needs no limit, or if fewer machines would cost no less."""
-    budget = allocated.job.budget_usd
+    budget = allocated.demand.budget_usd
     reliable = sum(job_plan.cost.estimate.terms[len(job_plan.cost.choice) :])
     if budget is None or usd <= budget or usd <= reliable:
         return None
@@ -235,7 +215,7 @@ def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> A
 
 def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     """The job's budget or deadline that a plan is expected to violate, as an error."""
-    budget, deadline, name = plan.job.budget_usd, plan.job.deadline, plan.job.spec.name
+    budget, deadline, name = plan.demand.budget_usd, plan.job.deadline, plan.job.spec.name
     # A job that can afford on-demand machines finishes on them in time.
     fallback = plan.decider.fallback
     in_time = deadline is not None and plan.at + round(plan.cost.fallback.hours * HOUR) <= deadline
@@ -316,7 +296,7 @@ def _divided(machines: int, claims: Mapping[int, tuple[int, int]]) -> dict[int, 
 def _with_reserved_share(job: Job, m: int, parts: Mapping[Market, Mapping[int, int]]) -> Job:
     held = [
         replace(named, machines=min(named.machines, parts.get(named.market, {}).get(m, named.machines)))
-        for named in job.reservations
+        for named in (job.spec.resources.reservations if job.reserved is None else job.reserved)
         if parts.get(named.market, {}).get(m, named.machines)
     ]
     return replace(job, reserved=tuple(held))

@@ -1,4 +1,5 @@
-"""The machines that each job may hold: all that it could use, or its part of the quotas that are too small for all.
+"""Step 3 of a plan: the machines that each job may hold: all that it could use, or its part of quotas that are too
+small for all.
 
 Parts are whole machines (`turns`). A job's strategy may use other kinds than those that its part was planned with, if
 they finish in time and are not much more expensive: prices will move before the job is done.
@@ -14,8 +15,9 @@ import numpy as np
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.decision.mixture_solver import Mixture, SharedQuota, highest_rate
+from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
-from pricing_data.units import counted, usd_text
+from pricing_data.units import HOUR, counted, usd_text
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import KindColumns, mixture_terms
@@ -44,10 +46,11 @@ def divide(jobs: Sequence[tuple[Job, Demand]], columns: KindColumns, startup_hou
     divided = []
     for m, ((job, demand), share) in enumerate(zip(jobs, shares, strict=True)):
         quotas = _sliced_quotas(m, demands, shares, columns)
-        if 0 < share.turn.begin < inf:
-            demand = replace(demand, hours_left=demand.hours_left - share.turn.begin)  # noqa: PLW2901
-        share = replace(share, lacking=_lacking(demand, quotas, columns), quotas=quotas)  # noqa: PLW2901
-        divided.append(AllocatedJob(job, demand, share))
+        wait = share.turn.begin if share.turn.begin < inf else 0.0
+        waiting = replace(demand, hours_left=demand.hours_left - wait)
+        lacking = _lacking(demand, quotas, columns)
+        held = replace(share, wait=round(wait * HOUR), lacking=lacking, quotas=quotas)
+        divided.append(AllocatedJob(job, waiting, held))
     return divided
 
 
@@ -358,9 +361,10 @@ def _claim(
     if job.hurries:
         # The machines do all the work in the time that is left; none can if it is over.
         needs.append((tuple((job.nu * max(job.hours_left - at, 0.0) / max(job.amount, 1e-9)).tolist()), 1.0))
-    if job.limited_by_budget:
+    if job.aim is Aim.SHORTEST_TIME and job.budget_usd is not None and not job.work.timed:
+        # The budget decides how fast the machines may be.
         dollars = usd_per_hour * job.amount
-        spare = np.where(job.nu > 0, job.nu - dollars / max(job.budget_usd or 0.0, 1e-9), 0.0)
+        spare = np.where(job.nu > 0, job.nu - dollars / max(job.budget_usd, 1e-9), 0.0)
         needs.append((tuple(np.maximum(spare / job.nu.max(), -1e6).tolist()), 0.0))
     least = max(job.least, 1)
     return MachineClaim(tuple((value / value.max()).tolist()), least, max(job.most, least), tuple(groups), tuple(needs))

@@ -4,30 +4,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-import numpy as np
-
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.arrays import Floats
+from bidbrain.billing import BillingRule
 from bidbrain.cost import CostPerWork
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.decision.mixture_solver import MixturePhase, Schedule
-from bidbrain.decision.mixture_strategy import Aim, phases_text
+from bidbrain.decision.mixture_solver import Schedule
+from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.estimate import Estimate
-from bidbrain.forecast.values import KnownPast
+from bidbrain.forecast.values import KnownPast, LaunchTimes
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
 from pricing_data.market import Market
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
-from spotctl.files.job.programs import Command
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.home.quotas import Quota
 
-GB = 10**9
 SPECIFIED = "as specified"
 """The source of a job's length that the user gave."""
 VCPU_SPREAD = 0.5
@@ -36,6 +32,7 @@ CLOCK = "clock"
 """The unit of a training's work, where its machines' throughputs are known."""
 ANY_UNIT = "unit of work"
 """The unit in texts of decision objects, which do not know the job's own unit."""
+GB = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,47 +97,23 @@ class Job:
     save_seconds: float | None = None
     reserved: tuple[Reservation, ...] | None = None
 
-    @property
-    def reservations(self) -> tuple[Reservation, ...]:
-        """The reservations that the job may use, with the machines that it may use of each."""
-        return self.spec.resources.reservations if self.reserved is None else self.reserved
-
-    @property
-    def budget_usd(self) -> float | None:
-        """The job's budget in dollars; None without one."""
-        return None if self.spec.budget is None else self.spec.budget / NANOS_PER_DOLLAR
-
-    @property
-    def save_time(self) -> int | None:
-        """How long a checkpoint took in earlier runs, in microseconds of the market's clock; None if unknown."""
-        if self.save_seconds is None:
-            return None
-        return round(self.save_seconds * SECOND * (self.spec.local.speed if self.spec.is_local else 1.0))
-
-    @property
-    def saves(self) -> bool:
-        """Whether the program has a checkpoint path, without which spotctl cannot sync its checkpoints."""
-        return isinstance(self.spec.program, Command) and self.spec.program.checkpoint is not None
-
-    @property
-    def declared_gb(self) -> float | None:
-        """The size of a command's checkpoint as the job file says; None if it does not."""
-        kept = self.spec.program.checkpoint if isinstance(self.spec.program, Command) else None
-        return None if kept is None or kept.size is None else kept.size / GB
-
-    @property
-    def value_of_time_usd(self) -> float | None:
-        """Dollars that an hour less of run time is worth; None if the job does not say."""
-        return None if self.spec.value_of_time is None else self.spec.value_of_time / NANOS_PER_DOLLAR
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """A job that asks for machines: nu by kind (0 where it may not run), fewest and most machines, and its limits.
+    """A job that asks for machines: nu by kind (0 where it may not run), fewest and most machines, its limits, and what
+    else later steps read of the job.
 
-    `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
-    kind that is cheapest per unit of work, and converts an amount given in hours. A job that `roams` may move between
-    regions. `reserved` are the machines by kind that reservations hold for it, on top of all quotas; empty if none do.
+    `hours_left` is the time to the deadline minus start-up; a job that `hurries` is constrained by it, which one of
+    unknown length never is. `aim` is that by which machines are chosen. `reference_nu` is the work per hour of all
+    machines on the kind that is cheapest per unit of work, and converts an amount given in hours.
+
+    A gang that `saves` has a checkpoint path, without which spotctl cannot sync its checkpoints. `save_time` is how
+    long a checkpoint took in earlier runs, in microseconds of the market's clock, and `saved_gb` how large it is, as
+    the job file says. A job that `roams` may move between regions. `reservations` are those that have not ended, with
+    the machines that the job may use of each, and `reserved` these machines by kind, on top of all quotas; empty if
+    there are none. `times` are what a launch takes around its work, and `least_startup` microseconds what each machine
+    takes at least.
+
     `lasts_hours` is the expected time from its launch to its end, once it was forecast. `unit` names the job's work
     wherever a plan or a run does. `rates` are the speeds of the types that fit it; `fitting` markets match it, and
     `unusable` are the rows of those that it cannot use.
@@ -155,9 +128,18 @@ class Demand:
     reference_nu: float
     hours_left: float
     budget_usd: float | None
+    value_of_time_usd: float | None = None
+    hurries: bool = False
+    aim: Aim = Aim.LEAST_COST
     gang: bool = False
     roams: bool = False
+    saves: bool = False
+    save_time: int | None = None
+    saved_gb: float | None = None
+    reservations: tuple[Reservation, ...] = ()
     reserved: tuple[int, ...] = ()
+    times: LaunchTimes = field(default_factory=LaunchTimes)
+    least_startup: int = 0
     lasts_hours: float | None = None
     unit: str = ANY_UNIT
     rates: Mapping[str, TypeSpeed] = field(default_factory=dict)
@@ -168,29 +150,6 @@ class Demand:
     def amount(self) -> float:
         """The work in machine-hours times nu."""
         return self.work.amount(self.reference_nu)
-
-    @property
-    def hurries(self) -> bool:
-        """Whether the deadline constrains the plan; never if the job's length is unknown."""
-        return np.isfinite(self.hours_left) and not self.work.assumed
-
-    @property
-    def limited_by_budget(self) -> bool:
-        """Whether the budget decides how fast the job's machines may be."""
-        return (
-            self.objective is Objective.MAKESPAN_WITHIN_BUDGET
-            and self.budget_usd is not None
-            and not self.work.assumed
-            and not self.work.timed
-        )
-
-    def work_amount(self, most_nu: float) -> float:
-        """The work in microseconds times nu, if all machines together do `most_nu` per hour."""
-        return HOUR * (self.work.amount(most_nu) if self.work.timed else self.amount)
-
-    def work_left(self, most_nu: float) -> float:
-        """The work as `work_amount` counts it; infinite if the job's length is unknown."""
-        return inf if self.work.assumed else self.work_amount(most_nu)
 
     def worded(self, text: str) -> str:
         """A reason of a decision object or of a comparison, with the unit of this job's work."""
@@ -207,11 +166,6 @@ class Turn:
     begin: float
     end: float
     machines: tuple[int, ...] = ()
-
-    @property
-    def delay(self) -> int:
-        """The known time until the job begins, in microseconds."""
-        return round(self.begin * HOUR) if self.begin < inf else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +193,8 @@ class SlicedQuota:
 class JobShare:
     """A job's share: the most machines of each kind, the amount of each quota, whether that quota is `short` of what
     all jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it
-    may rent too few machines. `quotas` and `on_demand_quotas` are its parts of those for spot and on-demand machines.
+    may rent too few machines. `wait` is the time until its turn, in microseconds; 0 if that is not known.
+    `quotas` and `on_demand_quotas` are its parts of those for spot and on-demand machines.
     """
 
     policy: str
@@ -248,9 +203,25 @@ class JobShare:
     short: tuple[bool, ...]
     usd_per_work: Floats
     turn: Turn
+    wait: int = 0
     lacking: Mapping[int, str] = field(default_factory=dict)
     quotas: tuple[SlicedQuota, ...] = ()
     on_demand_quotas: tuple[Quota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MachineMix:
+    """Machines that a job could be planned on.
+
+    `home` is the kind (column) of most of the first machines. Without a schedule, the job's strategy chooses among
+    `home` and kinds that are about as good. With a schedule, the strategy follows the best mixture of the kinds in
+    `columns`: the first `used` of them are in the schedule, the others may join when time or money gets short.
+    """
+
+    home: int
+    columns: tuple[int, ...] = ()
+    used: int = 1
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,54 +292,29 @@ class Fleet:
     """The machines that a job's strategy may rent, with their limits and the history of their markets.
 
     The offers are of one region, unless the job roams. `baseline` are the on-demand machines that do the same work per
-    hour (`most_nu`). `passed_over` has the reason why other columns are not in the fleet. `rates` are the speeds of the
-    machine types that may be rented.
+    hour (`most_nu`), and `fallback` are as many of them as quotas allow, maybe none. `work` is that of the job, in
+    microseconds times nu; infinite if its length is unknown. `passed_over` has the reason why other columns are not in
+    the fleet. `prices` are the present ones by market, or what a reserved machine costs. `rates` are the speeds of the
+    machine types that may be rented. `billing` is the rule of the fleet's
+    cloud. Strategies compare machines by their next hour, in which those with longer start-ups than it has would be
+    worthless: `within_the_hour` are the overheads with which they do.
     """
 
     offers: tuple[Offer, ...]
     baseline: Rent
+    fallback: Rent
     reliable: Rent | None
     most_nu: float
+    work: float
     overheads: Overheads
+    within_the_hour: Overheads
+    billing: BillingRule
     limits: MachineLimits
     market_history: KnownPast
+    prices: Mapping[Market, int]
     passed_over: dict[int, str]
     reserved: tuple[ReservedOffer, ...]
     rates: Mapping[str, TypeSpeed]
-
-    @property
-    def fallback(self) -> Rent:
-        """The on-demand machines to which the job may turn, as far as quotas allow; maybe none."""
-        return self.limits.rentable(self.baseline)
-
-    @property
-    def instead(self) -> Rent:
-        """The fallback, or all that the job would rent if quotas allow none of it."""
-        return self.fallback if self.fallback.machines else self.baseline
-
-    def price(self, offer: Offer) -> int:
-        """The current price of a spot market, or what a reserved machine costs."""
-        if offer.market.reservation:
-            return offer.on_demand
-        return int(self.market_history.histories[offer.market].prices[-1])
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedMixture:
-    """The mixture of kinds that a job begins with, by the names of its machine types, and what it was chosen for."""
-
-    aim: Aim
-    types: tuple[str, ...]
-    schedule: Schedule
-
-    def machines(self, phase: MixturePhase) -> dict[str, int]:
-        """The machines of a phase by type."""
-        counts = zip(self.types, phase.mixture.machines, strict=True)
-        return {name: count for name, count in counts if count}
-
-    def words(self) -> str:
-        """The phases of the mixture in words."""
-        return phases_text(self.schedule, self.types)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -377,7 +323,8 @@ class FirstDecision:
 
     `rents` are the purchases, with those in the same market at the same bid combined. `interval` is the time between
     checkpoints of a command; `checkpoints` is the same interval, None if the command keeps no checkpoints. `mixture` is
-    the mixture of kinds, if the job needs one. `outlooks` are about the markets between which the job may move.
+    the schedule of machines of some `types`, if the job needs a mixture of kinds. `outlooks` are about the markets
+    between which the job may move.
     """
 
     strategy: ChosenStrategy
@@ -385,7 +332,8 @@ class FirstDecision:
     rents: tuple[Rent, ...]
     interval: CheckpointInterval | None
     checkpoints: CheckpointInterval | None
-    mixture: PlannedMixture | None
+    mixture: Schedule | None
+    types: tuple[str, ...]
     outlooks: tuple[ZoneOutlook, ...]
 
 

@@ -20,6 +20,7 @@ from spotctl.clouds.lease_times import LeaseTimes
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
+from spotctl.files.job.values import CLOSE
 from spotctl.home.errors import MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.run.notify.webhook import hidden
@@ -164,7 +165,7 @@ def environment_of(
             spec.image,
             spec.identity,
             spec.tags,
-            spec.resources.close,
+            spec.resources.placement == CLOSE,
             {named.name: named for named in spec.resources.reservations},
         ),
         cache=paths.cache,

@@ -17,7 +17,8 @@ from spotctl.files.job.programs import Command, Parallel, Stop, Training
 from spotctl.files.job.reservations import problem_of
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
-from spotctl.files.job.spec import JobSpec, Objective, ProgramKind, data_variable, output_variable
+from spotctl.files.job.spec import JobSpec, Objective, data_variable, output_variable
+from spotctl.files.job.values import CLOSE
 from spotctl.files.yaml_file import Problem
 from spotctl.home.cloud import rented_clouds
 
@@ -132,7 +133,7 @@ _MADE_ON_MACHINES = ("setup", "env", "secrets", "data", "data_buckets")
 
 
 def _of_engine(spec: JobSpec, given: Given) -> Iterator[Problem]:
-    if not spec.on_ray:
+    if given.get("engine") is None:
         if isinstance(spec.program, Training) and spec.program.address is not None:
             yield Problem(("address",), "is that of a Ray cluster; write engine: ray, or remove it")
         if "clouds" not in given["resources"]:
@@ -236,7 +237,7 @@ def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
 
 def _of_nodes(spec: JobSpec) -> Iterator[Problem]:
     program, loc = spec.program, ("nodes",)
-    if isinstance(program, Command) and program.nodes.is_range:
+    if isinstance(program, Command) and program.nodes.least < program.nodes.most:
         nodes = program.nodes
         if program.checkpoint is None:
             message = (
@@ -245,10 +246,10 @@ def _of_nodes(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(loc, f"{message}, or write {nodes.most}")
         if program.parallel is not None:
             yield Problem(loc, f"{nodes} is a range, and parallel splits a model for one number; write {nodes.most}")
-    place = ("resources", "placement")
-    if spec.resources.close and (not isinstance(program, Command) or program.nodes.most < 2):
+    place, close = ("resources", "placement"), spec.resources.placement == CLOSE
+    if close and (not isinstance(program, Command) or program.nodes.most < 2):
         yield Problem(place, "is for a command with several nodes; remove it, or write nodes: 2, for example")
-    elif spec.resources.close and _LOCAL in spec.resources.clouds:
+    elif close and _LOCAL in spec.resources.clouds:
         yield Problem(place, "applies to cloud machines, not to the local market; remove it")
 
 
@@ -268,7 +269,7 @@ def _of_reservations(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(loc, message)
         if any(other.name == reservation.name for other in named[:i]):
             yield Problem(loc, f"{reservation.name} is listed twice; keep one")
-        if spec.resources.close and not reservation.used.close:
+        if spec.resources.placement == CLOSE and not reservation.used.close:
             message = f"{market.cloud} places no reserved machines close together; remove it, or placement: close"
             yield Problem(loc, message)
     if named and spec.on_ray:
@@ -296,7 +297,7 @@ def _of_variables(spec: JobSpec) -> Iterator[Problem]:
         if name in spec.env:
             yield Problem(("secrets", i), f"{name} is also in env; keep one of them")
     yield from _of_names(spec, "data", spec.data, data_variable)
-    if spec.kind is ProgramKind.COMMAND:
+    if isinstance(spec.program, Command):
         yield from _of_names(spec, "outputs", spec.outputs, output_variable)
         return
     for name in spec.outputs:

@@ -23,7 +23,6 @@ from pricing_data.units import MINUTE, format_time
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES
-from spotctl.files.job.reservations import read_reservation, reservation_schema, reservation_text
 from spotctl.files.job.values import ACCELERATOR_SPEEDS, CLOSE, CPU, RAY, TRACKERS, Objective, ProgramKind
 from spotctl.home import cloud_settings
 from spotctl.home.cloud import rented_clouds
@@ -245,13 +244,6 @@ MOMENT = _text(
     "an ISO 8601 time such as 2026-01-25T06:00:00Z",
     conversions.read_moment,
     format_time,
-)
-RESERVATION = Form(
-    read_reservation,
-    "a mapping such as {id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, until:"
-    " 2026-12-01T11:30Z}",
-    reservation_schema(MOMENT.schema),
-    reservation_text,
 )
 MACHINE_RANGE = _text(
     conversions.WHOLE_RANGE_PATTERN,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agileml.apps import BUILT_IN
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.sections import MapOf, key, needed
+from spotctl.files.job.sections import MapOf, key
 from spotctl.files.job.values import CPU, RAY, Nodes
 
 
@@ -116,14 +116,17 @@ class Parallel:
 class Training:
     """An AgileML trainer."""
 
-    app: str = needed(
+    app: str = key(
         forms.APP,
         f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir"
         " (module:Class, FILE.py:NAME).",
         "mf",
         "apps.recsys:Recsys",
+        is_needed=True,
     )
-    stop: Stop = needed(Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02})
+    stop: Stop = key(
+        Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02}, is_needed=True
+    )
     args: Mapping[str, object] = key(
         MapOf(forms.KEYWORD, forms.ARGUMENT), "For agileml: arguments of the trainer.", {"rank": 64}, default={}
     )
@@ -174,7 +177,7 @@ class Training:
 class Checkpoint:
     """Where a command keeps its checkpoint, and how often it writes one."""
 
-    path: str = needed(forms.LOCATION, "A folder that outlives every machine.", "s3://bucket/ckpt/")
+    path: str = key(forms.LOCATION, "A folder that outlives every machine.", "s3://bucket/ckpt/", is_needed=True)
     every: int | None = key(
         forms.EVERY,
         "Time between checkpoints; auto chooses it from the eviction rate and the measured cost of a checkpoint.",
@@ -193,10 +196,11 @@ class Command:
     """A shell command that runs on each node. All nodes start and move together, and stop together unless `nodes` is a
     range: then the command starts again on those that remain."""
 
-    run: str = needed(
+    run: str = key(
         forms.TEXT,
         "For a command: what the shell runs on each node. SPOTCTL_* variables hold node names, ranks and addresses.",
         "torchrun train.py --resume",
+        is_needed=True,
     )
     nodes: Nodes = key(
         forms.NODES,

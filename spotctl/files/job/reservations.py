@@ -1,7 +1,6 @@
 """Reservations of a job file: machines that are the user's until a moment, at a price of their own."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -12,6 +11,7 @@ from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market, is_region_of
 from pricing_data.units import MINUTE, NANOS_PER_DOLLAR, format_time, format_usd
 from spotctl.files.job.conversions import MOST, meant, read_flag, read_moment, read_text, read_whole
+from spotctl.files.job.forms import MOMENT, Form
 from spotctl.home.cloud import UsedReservations, cloud_of, rented_clouds
 
 NOTICE = 2 * MINUTE
@@ -138,7 +138,7 @@ def reservation_text(reservation: Reservation) -> dict[str, Any]:
     return content | ({_BLOCK: True} if reservation.block else {})
 
 
-def reservation_schema(moment: Mapping[str, object]) -> dict[str, object]:
+def reservation_schema() -> dict[str, object]:
     """JSON Schema of the mapping."""
     text = {"type": "string", "minLength": 1}
     forms = "|".join(_used(cloud).form for cloud in clouds_with_reservations())
@@ -153,7 +153,16 @@ def reservation_schema(moment: Mapping[str, object]) -> dict[str, object]:
             "type": text,
             "machines": {"type": "integer", "minimum": 1, "maximum": MOST},
             "price": {"anyOf": [{"const": 0}, {"type": "string", "pattern": f"^(?:{_PRICE})$"}]},
-            "until": dict(moment),
+            "until": dict(MOMENT.schema),
             _BLOCK: {"type": "boolean"},
         },
     }
+
+
+RESERVATION = Form(
+    read_reservation,
+    "a mapping such as {id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, until:"
+    " 2026-12-01T11:30Z}",
+    reservation_schema(),
+    reservation_text,
+)

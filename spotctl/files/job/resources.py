@@ -6,9 +6,9 @@ from typing import Any
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
-from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.reservations import RESERVATION, Reservation
 from spotctl.files.job.sections import ListOf, key
-from spotctl.files.job.values import CLOSE, Accelerators, Range
+from spotctl.files.job.values import Accelerators, Range
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 
@@ -105,7 +105,7 @@ class Resources:
         default=(),
     )
     reservations: tuple[Reservation, ...] = key(
-        ListOf(forms.RESERVATION),
+        ListOf(RESERVATION),
         "Machines that you have reserved in one region of a cloud, with your price for each (0: paid already) and their"
         " end. They are used before machines that cost more, and never evicted. block: true names a Capacity Block of"
         " AWS.",
@@ -125,11 +125,6 @@ class Resources:
     zones: tuple[str, ...] = key(
         ListOf(forms.ZONE, word=ANY), "Zones to rent in; all if left out.", ["us-east-1a", "us-east-1b"], default=()
     )
-
-    @property
-    def close(self) -> bool:
-        """Whether the machines are placed next to each other."""
-        return self.placement == CLOSE
 
 
 _ImagesByCloud: Any = make_dataclass(

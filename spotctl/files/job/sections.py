@@ -1,6 +1,6 @@
 """Sections of a job file: from one declaration of each key follow reading, writing, errors and the JSON Schema.
 
-A section is a frozen dataclass whose fields are declared with `key` or `needed`. Each key has a shape: a form, a list
+A section is a frozen dataclass whose fields are declared with `key`. Each key has a shape: a form, a list
 or mapping of forms, another section, or one of several sections whose keys stand in the section itself.
 """
 
@@ -65,24 +65,22 @@ class Key:
 
 
 def key(
-    shape: Form | ListOf | MapOf | type,
+    shape: Form | ListOf | MapOf | OneOf | type,
     description: str,
     *examples: object,
     name: str = "",
     default: object = None,
+    is_needed: bool = False,
     is_secret: bool = False,
     misplaced: str = "",
 ) -> Any:  # noqa: ANN401 - stands for a field of any type
-    """Declares a key that may be left out or be empty."""
-    metadata = {"key": Key(name, shape, description, examples, is_secret=is_secret, misplaced=misplaced)}
+    """Declares a key that may be left out or be empty, or with `is_needed`, one that every file must have."""
+    metadata = {"key": Key(name, shape, description, examples, is_needed, is_secret, misplaced)}
+    if is_needed:
+        return dataclasses.field(metadata=metadata)
     if default == {}:
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
-
-
-def needed(shape: Form | ListOf | OneOf | type, description: str, *examples: object) -> Any:  # noqa: ANN401
-    """Declares a key that every file must have."""
-    return dataclasses.field(metadata={"key": Key("", shape, description, examples, is_needed=True)})
 
 
 @cache
@@ -151,17 +149,19 @@ class Reader:
                 self._read(declared, value, (*loc, name), given)
             elif declared.is_needed and declared.only_for is None:
                 self.problems.append(missing((*loc, name), declared))
-        choice = selected(section)
-        if choice is not None and (case := given.get(choice.selector.name)) is not None:
-            self._check_case(section, choice.selector.name, case, written)
+        self._check_case(section, written, given)
         return given
 
-    def _check_case(self, section: type, selector: str, case: str, written: Mapping[str, object]) -> None:
+    def _check_case(self, section: type, written: Mapping[str, object], given: Given) -> None:
+        """Collects the keys of sections that another key does not select, and those that the selected one lacks."""
+        choice = selected(section)
+        if choice is None or (case := given.get(choice.selector.name)) is None:
+            return
         for name, shapes in keys_of(section).items():
             declared = next((option for option in shapes if option.only_for in (None, case)), shapes[0])
             if declared.only_for not in (None, case) and written.get(name) is not None:
-                cure = declared.misplaced or f"remove it, or change {selector}"
-                message = f"is not allowed with {selector}: {case}; {cure}"
+                cure = declared.misplaced or f"remove it, or change {choice.selector.name}"
+                message = f"is not allowed with {choice.selector.name}: {case}; {cure}"
                 self.problems.append(Problem((name,), message))
             if declared.only_for == case and declared.is_needed and name not in written:
                 self.problems.append(missing((name,), declared))

@@ -19,7 +19,7 @@ from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.resources import Image, Resources
-from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
+from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key
 from spotctl.files.job.values import RAY, Accelerators, ByClock, Objective, ProgramKind, Range, Within
 from spotctl.home.cloud import identities
 from spotctl.home.errors import BadRequest
@@ -86,12 +86,12 @@ class LocalMarket:
 class JobSpec:
     """A job for spotctl: what to run, on which machines, by when and for how much."""
 
-    name: str = needed(forms.JOB_NAME, "The job's name; a job has one run at a time.", "nightly-recsys")
-    program: Training | Command = needed(
-        OneOf(_KIND, {ProgramKind.AGILEML: Training, ProgramKind.COMMAND: Command}), ""
+    name: str = key(forms.JOB_NAME, "The job's name; a job has one run at a time.", "nightly-recsys", is_needed=True)
+    program: Training | Command = key(
+        OneOf(_KIND, {ProgramKind.AGILEML: Training, ProgramKind.COMMAND: Command}), "", is_needed=True
     )
-    resources: Resources = needed(
-        Resources, "What may be rented, and where.", {"clouds": ["local"], "machines": "4..64"}
+    resources: Resources = key(
+        Resources, "What may be rented, and where.", {"clouds": ["local"], "machines": "4..64"}, is_needed=True
     )
     workdir: Path = key(
         forms.FOLDER,

@@ -9,8 +9,7 @@ from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
 from spotctl.log.events import RunBegan
 from spotctl.log.ledger_reader import events_of, stored
-from spotctl.planning.facts import OVERHEADS
-from spotctl.planning.learning import MAX_RUNS, Learned, learn, most_machines
+from spotctl.planning.facts import MAX_RUNS, OVERHEADS, Learned, learn, most_machines
 from spotctl.run.start.measured_run import observations_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan
-from spotctl.planning.explain import PacePoint, TrainingMode, pace_points, training_modes
+from spotctl.planning.explain import TrainingMode, other_paces, training_modes
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.quotas import on_demand_remarks
@@ -33,15 +33,15 @@ from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 class JobPlans:
     """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds were.
 
-    `pace` has the next points of cost and time of a job that is planned alone, and `modes` the ways to run it, if they
-    were asked for.
+    `pace` has the plans of a job that is planned alone at the next points of cost and time, and `modes` the ways to run
+    it, if they were asked for.
     """
 
     plans: Sequence[JobPlan] = ()
     remarks: tuple[str, ...] = ()
     clouds: tuple[CloudPrices, ...] = ()
     at: int = 0
-    pace: tuple[PacePoint, ...] = ()
+    pace: tuple[JobPlan, ...] = ()
     modes: tuple[TrainingMode, ...] = ()
 
 
@@ -65,7 +65,7 @@ def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = 
             return None
 
     (plan,) = planned.plans
-    return replace(planned, pace=tuple(pace_points(plan, plan_of)), modes=tuple(training_modes(plan, plan_of)))
+    return replace(planned, pace=tuple(other_paces(plan, plan_of)), modes=tuple(training_modes(plan, plan_of)))
 
 
 def plan_of_run(

@@ -18,7 +18,7 @@ from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, RunState
-from spotctl.planning.learning import Observed
+from spotctl.planning.facts import Observed
 
 
 def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None:

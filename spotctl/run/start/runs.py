@@ -140,9 +140,9 @@ def begin_run(
         # The run keeps what is decided now, also when its machines are planned again.
         planned = plan or stored_plans([spec], settings).plans[0]
         spec = spec.with_reliable(planned.job.spec.resources.reliable.machines or 0)
-    if plan is not None:
+    if plan is not None and plan.job.reserved is not None:
         # So it keeps its part of reservations that other jobs of the launch name, too.
-        spec = replace(spec, resources=replace(spec.resources, reservations=plan.job.reservations))
+        spec = replace(spec, resources=replace(spec.resources, reservations=plan.job.reserved))
     spec = replace(spec, tags={**settings.tags, **spec.tags})
     paths, provider = Paths(settings.home), provider_of(settings, spec)
     run, folder = f"{spec.name}-{secrets.token_hex(3)}", resume_state.new_rendezvous()

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from agileml.pipeline.profile.model_profile import ModelProfile
 from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.library import Library, Selection
 from pricing_data.store.table import PriceTable
@@ -25,9 +26,10 @@ from spotctl.home.process_memory import without_garbage_collection
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import unfinished_runs
-from spotctl.planning.facts import PlanningFacts, PlanRequest, arranged_facts, beginning
+from spotctl.planning.facts import Learned, PlanningFacts, arranged_facts, beginning, job_of
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import AccountQuotas
+from spotctl.planning.values import Job
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.local_market import market_now
 
@@ -65,21 +67,37 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
     account, remarks = AccountQuotas(), tuple[str, ...]()
     if isinstance(terms, LoggedTerms):
         learned = learn_from_runs(settings, known, specs, terms.launched)
-        request, begin = _request_of_run(specs, terms), terms.started
+        begin, quotas = terms.started, terms.quotas
     else:
-        now, zone = wall_us(), computer_zone()
+        now = wall_us()
         account, stated = read_account(settings, now), _stated(specs, settings, now)
         market = market_now(specs, settings) if terms.at is None else None
         learned = learn_from_runs(settings, known, specs, now)
         quotas, held = account.left(catalog), account.remarks(catalog)
         begin, remarks = beginning(specs, table, now, market, terms.at)
         remarks += stated + held
-        request = PlanRequest(tuple(specs), zone, terms.hours, quotas=quotas)
-    request = replace(request, profiles=profiles_of(specs))
+    profiles = profiles_of(specs)
+    jobs = [_job(spec, terms, begin, learned.get(spec.name), profiles.get(spec.name, ())) for spec in specs]
     snapshot = replace(MarketSnapshot.of(table, catalog, begin), own_images=images)
-    facts = arranged_facts(request, snapshot, *records, learned)
+    facts = arranged_facts(jobs, snapshot, *records, learned, quotas)
     measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.remarks)
     return replace(facts, account=account, remarks=remarks + measured)
+
+
+def _job(
+    spec: JobSpec,
+    terms: PlanMoment | LoggedTerms,
+    begin: int,
+    learned: Learned | None,
+    profiles: tuple[ModelProfile, ...],
+) -> Job:
+    if isinstance(terms, PlanMoment):
+        return job_of(spec, begin, learned, deadline_of(spec, begin), terms.hours, profiles=profiles)
+    deadline = terms.deadline
+    if deadline is None and spec.deadline is not None:
+        # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
+        deadline = spec.deadline.moment(begin, UTC)
+    return job_of(spec, begin, learned, deadline, place=terms.place, profiles=profiles)
 
 
 def own_images(settings: Settings) -> frozenset[str]:
@@ -90,12 +108,6 @@ def own_images(settings: Settings) -> frozenset[str]:
         for cloud, named in of_machines.items()
         if named.image and getattr(settings.table(cloud, named.table), named.image)
     )
-
-
-def _request_of_run(specs: Sequence[JobSpec], terms: LoggedTerms) -> PlanRequest:
-    deadlines = {} if terms.deadline is None else {spec.name: terms.deadline for spec in specs}
-    # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
-    return PlanRequest(tuple(specs), UTC, None, deadlines, terms.quotas, terms.place)
 
 
 def read_account(settings: Settings, now: int) -> AccountQuotas:

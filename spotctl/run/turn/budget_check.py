@@ -58,7 +58,7 @@ class PlayedRest:
 
     def with_enough_money(self) -> PlayedRest:
         """This rest with a higher budget: raised by the share of the work that is left."""
-        budget = self.plan.job.budget_usd
+        budget = self.plan.demand.budget_usd
         return replace(self, usd_left=inf if budget is None else budget * self.share)
 
     def usd(self) -> float:

@@ -86,7 +86,7 @@ class LiveStrategy:
         return self._trains or state.work.checkpoint is not None or not state.work.done(now)
 
     def _unsaved(self, state: RunState, now: int) -> float:
-        if self._trains or not isfinite(self._plan.demand.work_left(self._plan.fleet.most_nu)):
+        if self._trains or not isfinite(self._plan.fleet.work):
             return 0.0
         decider = self._plan.decider
         return max(state.work.done(now) - state.work.safe, 0) * decider.most_nu * decider.speed
@@ -128,7 +128,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
 
     def share_left() -> float | None:
         planned = plan()
-        left, total = work_left(planned, journal.state, journal.now()), planned.demand.work_left(planned.fleet.most_nu)
+        left, total = work_left(planned, journal.state, journal.now()), planned.fleet.work
         return left / total if isfinite(total) and total else None
 
     def rest(share_done: float) -> PlayedRest | None:
@@ -151,9 +151,7 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
     """The terms of a plan's strategy: the work, and the planned offers that the provider has."""
     decider = plan.decider
     offers = tuple(offer for offer in decider.offers if offer.market in offered)
-    return StrategyTerms(
-        offers, decider.baseline, decider.most_nu, plan.demand.work_left(plan.fleet.most_nu), decider.reliable
-    )
+    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.fleet.work, decider.reliable)
 
 
 def expectation(plan: JobPlan) -> Planned:
@@ -171,7 +169,7 @@ def expectation(plan: JobPlan) -> Planned:
         rent.offer.nu,
         plan.cost.on_demand.unworked,
         rate.spread if rate is not None and rate.in_units else None,
-        plan.demand.work_left(plan.fleet.most_nu) if plan.job.hours_from != SPECIFIED else None,
+        plan.fleet.work if plan.job.hours_from != SPECIFIED else None,
     )
     return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead)
 
@@ -181,7 +179,7 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
 
     A training has done its clocks. A command has done the work in its checkpoints, and the work since the last one.
     """
-    total, program = plan.demand.work_left(plan.fleet.most_nu), plan.job.spec.program
+    total, program = plan.fleet.work, plan.job.spec.program
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
@@ -197,7 +195,7 @@ def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
     A machine works after its start-up. The work of a command is time itself, which passes as planned.
     """
     left = work_left(plan, state, now)
-    done, program = plan.demand.work_left(plan.fleet.most_nu) - left, plan.job.spec.program
+    done, program = plan.fleet.work - left, plan.job.spec.program
     if not isfinite(left) or not isinstance(program, Training) or done <= 0:
         return left
     startup = plan.decider.overheads.startup

@@ -8,13 +8,12 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
-from spotctl.planning.explain import PacePoint, TrainingMode, expected_of, launch_moment, unnamed_markets
+from spotctl.planning.explain import TrainingMode, change_of_pace, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import (
     CheckpointInterval,
     Choice,
     JobPlan,
-    PlannedMixture,
     PriceDate,
     QuotaSlice,
     SlicedQuota,
@@ -26,6 +25,7 @@ from spotctl.show.phrases import moment
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
 
 if TYPE_CHECKING:
+    from bidbrain.decision.mixture_solver import Schedule
     from bidbrain.strategies.base import Rent
     from spotctl.files.job.spec import JobSpec
 
@@ -65,7 +65,7 @@ def _if_known(figure: Callable[[JobPlan], Any]) -> Callable[[JobPlan], Any]:
 
 
 def _budget_kept(plan: JobPlan) -> float | None:
-    budget = plan.job.budget_usd
+    budget = plan.demand.budget_usd
     return None if budget is None else forecast_of(plan).budget_kept(budget)
 
 
@@ -155,33 +155,32 @@ RELIABLE: tuple[Column[Rent], ...] = (
 )
 
 
-MixtureOf = tuple[int, PlannedMixture]
-"""The moment at which a mixture begins, and the mixture."""
+MixtureOf = tuple[JobPlan, "Schedule"]
+"""A plan, and the mixture that the job begins with."""
 
 
 def _phases(mixed: MixtureOf) -> Iterator[tuple[str, float, Mapping[str, int]]]:
     """The begin, the hours and the machines of each phase."""
-    at, mixture = mixed
-    phases = mixture.schedule.phases
-    begins = accumulate((phase.hours for phase in phases), initial=0.0)
-    for phase, begin in zip(phases, begins, strict=False):
-        yield moment(at + round(begin * HOUR)), phase.hours, mixture.machines(phase)
+    plan, mixture = mixed
+    begins = accumulate((phase.hours for phase in mixture.phases), initial=0.0)
+    for phase, begin in zip(mixture.phases, begins, strict=False):
+        counts = zip(plan.decision.types, phase.mixture.machines, strict=True)
+        machines = {name: count for name, count in counts if count}
+        yield moment(plan.at + round(begin * HOUR)), phase.hours, machines
 
 
 MIXTURE: tuple[Column[MixtureOf], ...] = (
     Column(
         "aim",
         "what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour",
-        lambda mixed: str(mixed[1].aim),
+        lambda mixed: str(mixed[0].demand.aim),
     ),
     Column(
         "cost_usd",
         "expected cost; null if the length of the job is unknown",
-        lambda mixed: mixed[1].schedule.usd if isfinite(mixed[1].schedule.hours) else None,
+        lambda mixed: mixed[1].usd if isfinite(mixed[1].hours) else None,
     ),
-    Column(
-        "hours", "expected duration; null if the length of the job is unknown", lambda mixed: mixed[1].schedule.hours
-    ),
+    Column("hours", "expected duration; null if the length of the job is unknown", lambda mixed: mixed[1].hours),
     Column(
         "phases",
         "the mixtures that are held one after another",
@@ -300,7 +299,7 @@ PLAN: tuple[Column[JobPlan], ...] = (
     Column(
         "mixture",
         "mixture of machine types, if the job asks for one",
-        lambda plan: None if plan.decision.mixture is None else (plan.at, plan.decision.mixture),
+        lambda plan: None if plan.decision.mixture is None else (plan, plan.decision.mixture),
         of=MIXTURE,
     ),
     Column("quotas", "quotas of the cloud that limit the job", lambda plan: plan.share.quotas, each=QUOTA),
@@ -341,14 +340,14 @@ def _expected(figure: int) -> Callable[[TrainingMode], float | None]:
     return lambda way: None if (figures := expected_of(way)) is None else figures[figure]
 
 
-PACE: tuple[Column[PacePoint], ...] = (
+PACE: tuple[Column[tuple[JobPlan, JobPlan]], ...] = (
     Column(
         "value_of_time_usd",
         "the `value_of_time` that leads there, per hour",
-        lambda point: to_usd(point.value_of_time),
+        lambda pair: pair[1].demand.value_of_time_usd,
     ),
-    Column("cost_change", "change of the median cost, as a share of it", lambda point: point.usd),
-    Column("hours_change", "change of the median duration, as a share of it", lambda point: point.hours),
+    Column("cost_change", "change of the median cost, as a share of it", lambda pair: change_of_pace(*pair)[0]),
+    Column("hours_change", "change of the median duration, as a share of it", lambda pair: change_of_pace(*pair)[1]),
 )
 MODE: tuple[Column[TrainingMode], ...] = (
     Column("way", "script, trainer with a reliable machine, or trainer without one", lambda way: way.name),
@@ -362,6 +361,7 @@ REASONS: tuple[Column[JobPlans], ...] = (
     Column(
         "pace",
         "next points on the frontier of cost and time; empty without `--explain`, and for jobs planned together",
+        lambda planned: [(planned.plans[0], other) for other in planned.pace],
         each=PACE,
     ),
     Column(

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.decision.mixture_strategy import phases_text
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.regions import ZoneOutlook
@@ -24,7 +25,7 @@ from pricing_data.units import (
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
-from spotctl.planning.explain import PacePoint, TrainingMode, expected_of, launch_moment, unnamed_markets
+from spotctl.planning.explain import TrainingMode, change_of_pace, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
 from spotctl.show.columns import Column
@@ -39,7 +40,7 @@ _MAX_REJECTED = 20
 
 
 def plan_view(
-    plan: JobPlan, width: int, *, explain: bool, pace: Sequence[PacePoint] = (), ways: Sequence[TrainingMode] = ()
+    plan: JobPlan, width: int, *, explain: bool, pace: Sequence[JobPlan] = (), ways: Sequence[TrainingMode] = ()
 ) -> RenderableType:
     heading, restart = Text(plan.job.spec.name, style="bold"), restart_words(plan)
     if restart:
@@ -48,7 +49,7 @@ def plan_view(
     parts: list[RenderableType] = [heading, pairs_table(summary(plan))]
     if not explain:
         return Group(*parts, Text("spotctl plan --explain shows why", style="dim"), Text())
-    reasons = pairs_table([*_reasons(plan), *(("pace", _pace(point)) for point in pace)])
+    reasons = pairs_table([*_reasons(plan), *(("pace", _pace(plan, other)) for other in pace)])
     parts += [Text(), _choices(plan, width), reasons, Text(), _betas(plan), Text(), _terms(plan)]
     parts += [*_ways(ways), *_one_type(plan), *_shares(plan)]
     if plan.decision.outlooks:
@@ -112,10 +113,11 @@ def _interval(beta: Estimate) -> str:
     return f"{chance(beta.low)} to {chance(beta.high)}"
 
 
-def _pace(point: PacePoint) -> str:
+def _pace(plan: JobPlan, other: JobPlan) -> str:
     """`12% less for 3% more time with value_of_time: 0.2 USD/h`."""
-    cost, time = (f"{abs(change):.0%} {'less' if change < 0 else 'more'}" for change in (point.usd, point.hours))
-    return f"{cost} for {time} time with value_of_time: {to_usd(point.value_of_time):g} USD/h"
+    changes = change_of_pace(plan, other)
+    cost, time = (f"{abs(change):.0%} {'less' if change < 0 else 'more'}" for change in changes)
+    return f"{cost} for {time} time with value_of_time: {other.demand.value_of_time_usd:g} USD/h"
 
 
 def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
@@ -135,7 +137,7 @@ def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "reliable", plan.reliable_reason
     yield "policy", plan.share.policy
     if plan.decision.mixture is not None:
-        yield "mixture", plan.decision.mixture.words()
+        yield "mixture", phases_text(plan.decision.mixture, plan.decision.types)
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
     yield "strategy", f"{plan.decision.strategy.name}{automatic}: {plan.decision.strategy.reason}"
     yield "decision", plan.demand.worded(plan.decision.reason)
@@ -279,7 +281,7 @@ def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
 
 def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
     """The cost of moving the checkpoint there from the market in which the job begins; None if unknown."""
-    gigabytes, roaming = plan.job.declared_gb, plan.decider.roaming
+    gigabytes, roaming = plan.demand.saved_gb, plan.decider.roaming
     if gigabytes is None or roaming is None:
         return None
     return roaming.move_usd(plan.cost.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes)

@@ -64,7 +64,7 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
         Line2D([], [], color=_LIKELY, marker="|", label="P10 to P90"),
         Patch(color=_ON_DEMAND, label="on demand"),
     ]
-    if any(plan.job.budget_usd is not None or plan.job.deadline is not None for plan in plans):
+    if any(plan.demand.budget_usd is not None or plan.job.deadline is not None for plan in plans):
         handles.append(Line2D([], [], color=_LIMIT, label="budget, deadline"))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=len(handles))
     return figure
@@ -76,7 +76,7 @@ def _dollars(plan: JobPlan, *, per_hour: bool) -> _Bars:
         return _Bars(
             forecast.usd_per_hour.median, forecast.usd_per_hour.likely, other.usd / plan.cost.estimate.hours, None
         )
-    return _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.job.budget_usd)
+    return _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.demand.budget_usd)
 
 
 def _hours(plan: JobPlan) -> _Bars:

@@ -52,7 +52,7 @@ def _cost(plan: JobPlan) -> str:
 
 
 def _budget(plan: JobPlan) -> str:
-    budget = plan.job.budget_usd
+    budget = plan.demand.budget_usd
     if budget is None:
         return ""
     forecast, text = forecast_of(plan), f"; the budget of {usd_text(budget)} is"

@@ -20,7 +20,7 @@ import pytest
 from bidbrain.arrays import Floats
 from spotctl.files.job.spec import Objective
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.candidates import KindColumns
+from spotctl.planning.candidates import KindColumns, aim_of
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
 from spotctl.planning.quotas import QuotaGroup
@@ -102,7 +102,15 @@ def _job_of(chance: np.random.Generator, objective: Objective, price: Floats) ->
         budget = float((price[work] / nu[work]).min() * length.amount(most * nu.max()) * chance.choice([1.0, 1.3, 3.0]))
     gang = bool(chance.random() < 0.3)
     reference = most * nu.max()
-    return Demand("", objective, nu, least, most, length, reference, hours_left, budget, gang=gang, lasts_hours=lasts)
+    made = Demand("", objective, nu, least, most, length, reference, hours_left, budget, gang=gang, lasts_hours=lasts)
+    return with_limits(made)
+
+
+def with_limits(job: Demand) -> Demand:
+    """A demand whose deadline and objective decide about it."""
+    unknown = job.work.assumed
+    hurries, aim = isfinite(job.hours_left) and not unknown, aim_of(job.objective, is_unknown=unknown)
+    return replace(job, hurries=hurries, aim=aim)
 
 
 def divided(case: Case) -> list[AllocatedJob] | None:

@@ -113,7 +113,7 @@ def facts(draw: st.DrawFn) -> PlanningFacts:
 @st.composite
 def situations(draw: st.DrawFn, plan: JobPlan) -> Situation:
     """Any part of the offers at any price, any machines, and little or nothing of work, time and money left."""
-    decider, work = plan.decider, plan.demand.work_left(plan.fleet.most_nu)
+    decider, work = plan.decider, plan.fleet.work
     offers = tuple(offer for offer in decider.offers if draw(st.booleans()))
     prices = {each: draw(st.sampled_from([each.on_demand // 4, each.on_demand, 2 * each.on_demand])) for each in offers}
     now = plan.at + draw(st.sampled_from([0, MINUTE, 2 * HOUR, 29 * HOUR, 40 * HOUR]))

@@ -5,25 +5,28 @@ from __future__ import annotations
 from itertools import product
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.billing import End, Life, billing_rule, billing_rules, rule_of_cloud, usd
-from bidbrain.cost import Application
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
-from spotctl.planning.cost import Conditions, beta_of, checkpoints_of, estimate, first_hour, later_hour
-from spotctl.planning.facts import launch_times, past_of, with_local_starts
+from spotctl.planning.candidates import save_time
+from spotctl.planning.cost import beta_of, checkpoints_of, estimate, first_hour, later_hour
+from spotctl.planning.facts import Observed, learn
+from spotctl.planning.fleet import past_of
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.learning import Observed, learn
-from spotctl.planning.values import Choice, Job, JobPlan
+from spotctl.planning.values import Choice, Fleet, Job, JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.turn.live_strategy import expectation
 from spotctl.show.plans.summary import summary
@@ -38,8 +41,11 @@ def chosen(rent: Rent, price: int, beta: float, after: float | None) -> Choice:
     return Choice(rent, price, Estimate(beta, beta, beta, after, 1.0, "told"))
 
 
-def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Conditions:
-    return Conditions(billing_rule(billing), Application(1.0, MINUTE // 2, MINUTE), 5 * MINUTE, reliable)
+def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Fleet:
+    """What an hour's cost depends on besides the machines that are evicted."""
+    overheads = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
+    known = SimpleNamespace(billing=billing_rule(billing), within_the_hour=overheads, reliable=reliable)
+    return cast("Fleet", known)
 
 
 def test_beta_is_the_share_of_moments_before_a_spike_with_an_interval() -> None:
@@ -83,15 +89,15 @@ def test_in_a_later_hour_what_was_taken_is_replaced_and_paid_for() -> None:
 def test_a_whole_job_by_hand() -> None:
     """The first hour has 54.5 useful minutes, every other one 60."""
     part = chosen(Rent(A, 8, 20 * CENT), 4 * CENT, 0.0, None)
-    found = estimate([part], under("per-second", Rent(B, 1, None)), 320.0)
+    found = estimate([part], under("per-second", Rent(B, 1, None)), None, 320.0)
     hours = 1 + (320 - 32 * 54.5 / 60) / 32
     assert found.hours == pytest.approx(hours)
     assert list(found.terms) == pytest.approx([8 * 0.04 * hours, 0.2 * hours])
-    short = estimate([part], under("per-second"), 32 * 54.5 / 120)
+    short = estimate([part], under("per-second"), None, 32 * 54.5 / 120)
     assert short.hours == pytest.approx(1 / 12 + 11 / 12 / 2)
-    timed = estimate([part], under("per-second"), None, 2.0)
+    timed = estimate([part], under("per-second"), None, None, 2.0)
     assert timed.hours == pytest.approx(2 + 1 / 12)
-    assert estimate([part], under("per-second"), 320.0, 2.0).hours == pytest.approx(2 + 1 / 12)
+    assert estimate([part], under("per-second"), None, 320.0, 2.0).hours == pytest.approx(2 + 1 / 12)
 
 
 @given(
@@ -106,7 +112,7 @@ def test_a_whole_job_by_hand() -> None:
 )
 def test_terms_add_up(parts: list[tuple[int, int, float, float]], billing: str, amount: float, helped: bool) -> None:
     made = [chosen(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after) for k, cents, beta, after in parts]
-    found = estimate(made, under(billing, Rent(A, 2, None) if helped else None), amount)
+    found = estimate(made, under(billing, Rent(A, 2, None) if helped else None), None, amount)
     first, later = found.first.cost_usd, found.later.cost_usd
     assert sum(found.terms) == pytest.approx(found.usd)
     assert found.usd == pytest.approx(first * min(found.hours, 1) + later * max(found.hours - 1, 0))
@@ -186,7 +192,8 @@ def command(every: str, save_seconds: float | None) -> Job:
 def test_the_cost_is_the_measured_one_in_market_time_or_what_is_affordable(
     every: str, measured: float | None, cost: int
 ) -> None:
-    found = checkpoints_of(command(every, measured))
+    job = command(every, measured)
+    found = checkpoints_of(job.spec.program, save_time(job))
     assert found is not None
     assert found.cost == pytest.approx(cost, abs=1)
 
@@ -232,8 +239,8 @@ def test_no_on_demand_fleet_within_the_limits_is_as_fast_and_cheaper(tmp_path: P
         "resources: {clouds: [local], machines: 2..8}\n"
     )
     plan = on_demand_plan(tmp_path, job)
-    spec, best, rule = plan.job.spec, inf, rule_of_cloud("local")
-    unworked = with_local_starts(plan.decider.overheads, spec).startup + launch_times(spec).ending
+    best, rule = inf, rule_of_cloud("local")
+    unworked = max(plan.decider.overheads.startup, plan.demand.least_startup) + plan.demand.times.ending
     span = plan.cost.estimate.hours * HOUR - plan.decider.overheads.startup
     for each in plan.decider.offers:
         for machines in range(2, 9):

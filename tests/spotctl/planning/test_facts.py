@@ -13,7 +13,8 @@ from pricing_data.units import MINUTE, parse_time
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.log.events import RunBegan
-from spotctl.planning.facts import OVERHEADS, launch_times, with_local_starts
+from spotctl.planning.candidates import least_startup
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.start.launch_plans import plan_of_run
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
@@ -35,7 +36,7 @@ def test_a_model_that_is_split_takes_longer(tmp_path: Path, program: str, speed:
         f"local: {{speed: {speed}}}\n"
     )
     spec = loads(text, tmp_path / "job.yaml")
-    assert with_local_starts(OVERHEADS, spec).startup == minutes * MINUTE
+    assert max(OVERHEADS.startup, least_startup(spec)) == minutes * MINUTE
 
 
 ZONES = ("UTC", "Asia/Tokyo", "America/Los_Angeles", "Europe/Berlin")
@@ -117,7 +118,7 @@ def test_a_decider_with_a_deadline_keeps_the_time_that_a_launch_takes_around_its
     )
     began = RunBegan("job", "local", written(spec), "", 0, parse_time("2026-01-20T13:00:00Z"))
     plan = plan_of_run(began, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
-    times = launch_times(plan.job.spec)
+    times = plan.demand.times
     assert times.order > 0 < times.ending
     assert plan.decider.deadline is not None
     assert plan.job.deadline is not None

@@ -24,8 +24,7 @@ from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
 from spotctl.planning.candidates import length_of, measured_for
-from spotctl.planning.facts import hazards, hours_of
-from spotctl.planning.learning import Learned, Observed, learn
+from spotctl.planning.facts import Learned, Observed, hazards, hours_of, learn
 from spotctl.planning.values import TypeSpeed
 from spotctl.run.start.earlier_runs import learn_from_runs
 from spotctl.run.start.measured_run import observations_of

@@ -28,7 +28,7 @@ STEPS = {
     "plan_jobs": ("spotctl.planning.plan", "spotctl/run/start/launch_plans.py"),
     "candidates": ("spotctl.planning.candidates", "spotctl/planning/plan.py"),
     "divide": ("spotctl.planning.share", "spotctl/planning/plan.py"),
-    "rentable_fleet": ("spotctl.planning.decider", "spotctl/planning/plan.py"),
+    "rentable_fleet": ("spotctl.planning.fleet", "spotctl/planning/plan.py"),
     "build_decider": ("spotctl.planning.decider", "spotctl/planning/plan.py"),
     "first_decision": ("spotctl.planning.decider", "spotctl/planning/plan.py"),
     "estimate_cost": ("spotctl.planning.cost", "spotctl/planning/plan.py"),

@@ -83,7 +83,7 @@ def test_a_small_plan_by_hand() -> None:
     assert forecast_of(found).hours.median == pytest.approx(launched, rel=0.02)
     assert found.cost.on_demand.usd == pytest.approx(1.6 * (10 + 7 / 60))
     assert finish_by(found) == NOW + round(forecast_of(found).hours.median * HOUR)
-    assert found.demand.work_left(found.fleet.most_nu) == 320 * HOUR
+    assert found.fleet.work == 320 * HOUR
     assert (found.share.policy, found.demand.work.source, found.fleet.rates["a.large"].source) == (
         "min-cost",
         "320 clocks",
@@ -175,7 +175,7 @@ def test_throughputs_come_from_earlier_runs_then_the_file_then_siblings_then_vcp
     assert family.fleet.rates["a.xlarge"].nu == 12.0
     (unknown,) = plan_jobs(PlanningFacts((Job(job),), snapshot(*WORLD)))
     assert (unknown.fleet.rates["a.xlarge"].nu, unknown.demand.work.assumed) == (8.0, True)
-    assert unknown.demand.work_left(unknown.fleet.most_nu) == inf
+    assert unknown.fleet.work == inf
     assert "Job length unknown" in unknown.demand.work.source
     (told,) = plan_jobs(PlanningFacts((Job(job, hours=3.0),), snapshot(*WORLD), lambda _: CALM))
     assert told.cost.estimate.hours == pytest.approx(3 + 5.5 / 60)
@@ -420,9 +420,10 @@ def test_a_plan_mixes_kinds_where_neither_alone_is_best() -> None:
     """Seven slow and one fast machine are in time for less than eight fast ones; the slow ones alone are late."""
     hurry = planned(spec(), deadline=NOW + 8 * HOUR)
     assert hurry.decision.mixture is not None
-    first = hurry.decision.mixture.machines(hurry.decision.mixture.schedule.phases[0])
-    assert set(first) == {"a.large", "a.xlarge"}
-    assert sum(first.values()) == 8
+    first = hurry.decision.mixture.phases[0].mixture.machines
+    used = {name for name, count in zip(hurry.decision.types, first, strict=True) if count}
+    assert used == {"a.large", "a.xlarge"}
+    assert sum(first) == 8
     only_big = planned(spec(), BIGGER, deadline=NOW + 8 * HOUR)
     assert hurry.cost.estimate.usd < 0.9 * only_big.cost.estimate.usd
     assert finish_by(hurry) <= NOW + 8 * HOUR

@@ -18,10 +18,9 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.files.job.values import Nodes, Range
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.explain import pace_points
-from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.explain import other_paces
+from spotctl.planning.facts import PlanningFacts, place_of
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.offers import place_of
 from spotctl.planning.plan import _divided, plan_jobs
 from spotctl.planning.values import Job, JobPlan
 from spotctl.run.start.launch_plans import JobPlans, _shares
@@ -67,7 +66,7 @@ def situation(plan: JobPlan, now: int, *holdings: Holding, spot: int = 4 * CENT)
         holdings,
         decider.baseline,
         decider.most_nu,
-        plan.demand.work_left(plan.fleet.most_nu),
+        plan.fleet.work,
         deadline=decider.deadline,
     )
 
@@ -247,7 +246,7 @@ def test_jobs_that_name_one_reservation_share_its_machines() -> None:
     plans = planned_together(*jobs)
     assert held_by(plans) == [2, 2]
     assert [plan.job.spec.resources.reservations[0].machines for plan in plans] == [4, 4]
-    assert [plan.job.reservations[0].machines for plan in plans] == [2, 2]
+    assert [plan.demand.reservations[0].machines for plan in plans] == [2, 2]
     assert [sum(count for _, count, _ in rents(plan)) for plan in plans] == [8, 8]
 
 
@@ -310,5 +309,5 @@ def test_fewer_machines_that_cost_nothing_save_no_money() -> None:
 def test_a_job_that_costs_nothing_has_no_shares_of_its_cost() -> None:
     plan = planned(holding_reservations(replace(spec(machines=(1, 2)), strategy="auto"), reserved()))
     assert forecast_of(plan).usd.median == 0
-    assert pace_points(plan, planned) == []
+    assert other_paces(plan, planned) == []
     assert _shares(101, JobPlans([plan, plan])) == [50, 50]

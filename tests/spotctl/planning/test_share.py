@@ -18,16 +18,16 @@ from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.planning.candidates import KindColumns, MachineMix, machine_mixes
-from spotctl.planning.decider import companions
+from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.fleet import companions, machine_mixes
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quotas import QuotaGroup
 from spotctl.planning.share import divide, shares_of
-from spotctl.planning.values import Demand, Job, JobLength, JobShare, QuotaSlice, Turn
+from spotctl.planning.values import Demand, Job, JobLength, JobShare, MachineMix, QuotaSlice, Turn
 from spotctl.show.phrases import slice_text
 from tests.pricing_data.histories import START
-from tests.spotctl.planning.brute_division import TOLERANCE, cases, worst
+from tests.spotctl.planning.brute_division import TOLERANCE, cases, with_limits, worst
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
     MachineKind("aws", region, name)
@@ -42,7 +42,7 @@ def asked(
     name: str = "job", objective: Objective = Objective.MIN_COST, units: float = 320.0, **changes: object
 ) -> Demand:
     made = Demand(name, objective, NU, 2, 8, JobLength("told", units=units), 32.0, inf, None)
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return with_limits(replace(made, **changes))  # type: ignore[arg-type]
 
 
 def limited(quotas: dict[MachineKind, int]) -> list[QuotaGroup]:
@@ -225,7 +225,8 @@ def test_random_divisions_are_as_fair_as_those_of_a_brute_force() -> None:
 
 def waiting_job(name: str, least: int = 1, most: int = 2, hours_left: float = inf, units: float = 4.0) -> Demand:
     length = JobLength("drawn", units=units) if units < inf else JobLength("assumed", hours=1.0, assumed=True)
-    return Demand(name, Objective.MIN_COST, np.array([1.0]), least, most, length, float(most), hours_left, None)
+    nu = np.array([1.0])
+    return with_limits(Demand(name, Objective.MIN_COST, nu, least, most, length, float(most), hours_left, None))
 
 
 def divided(amount: int, *jobs: Demand) -> list[JobShare]:
@@ -295,8 +296,9 @@ def test_a_waiting_job_needs_no_more_to_begin_than_its_part() -> None:
     columns = KindColumns((0, 1), kinds, ((0,), (1,)), np.ones(2), np.ones(2), groups)
     demands = drawn("a", [0.0, 1.0], 4, 4), drawn("b", [8.0, 1.0], 2, 2)
     jobs = [(cast("Job", None), demand) for demand in demands]
-    _, late = divide(jobs, columns, 0.0)
+    first, late = divide(jobs, columns, 0.0)
     assert late.share.turn.machines == (1, 1)
+    assert (first.share.wait, late.share.wait) == (0, round(late.share.turn.begin * HOUR))
     assert [(part.amount, part.least) for part in late.share.quotas[0].slices] == [(4, 4), (5, 5)]
 
 
@@ -317,4 +319,3 @@ def test_parts_name_the_times_of_their_turns() -> None:
     assert slice_text(late, START) == "b 16 from 03:30Z until 2026-01-02 02:00Z"
     assert slice_text(QuotaSlice("c", 8, Turn(inf, inf)), START) == "c 8 after the others"
     assert slice_text(QuotaSlice("d", 8, Turn(0.01, inf)), START) == "d 8 from 00:01Z", "not at the launch"
-    assert (late.turn.delay, Turn(inf, inf).delay) == (round(3.5 * HOUR), 0)

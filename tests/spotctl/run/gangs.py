@@ -84,8 +84,8 @@ class GangRun:
         self.journal.write(ev.RunBegan("job", self.cloud.name, {}, "", 0))
         decider, spec = self.decider, self.spec
         job = SimpleNamespace(spec=spec)
-        fleet = SimpleNamespace(most_nu=1.0, market_history=None)
-        demand = SimpleNamespace(worded=str, work_left=lambda _: self.work)
+        fleet = SimpleNamespace(work=self.work, market_history=None)
+        demand = SimpleNamespace(worded=str)
         plan = SimpleNamespace(decider=decider, fleet=fleet, demand=demand, job=job)
         live = LiveStrategy(cast("JobPlan", plan), lambda: self.journal.state, lambda: (inf, 0.0), self.tariff)
         terms = StrategyTerms(decider.offers, decider.baseline, decider.most_nu, self.work, None)

@@ -62,8 +62,8 @@ def test_a_checkpoint_counts_once_it_was_written(
     asked, program = Asked(), Command("true")
     plan = SimpleNamespace(
         decider=asked,
-        fleet=SimpleNamespace(most_nu=64.0),
-        demand=SimpleNamespace(worded=str, work_left=lambda most_nu: most_nu * 5 * HOUR),
+        fleet=SimpleNamespace(work=64.0 * 5 * HOUR),
+        demand=SimpleNamespace(worded=str),
         job=SimpleNamespace(spec=SimpleNamespace(program=program)),
     )
     live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: (1.5, 0.0), TARIFF)
@@ -104,8 +104,8 @@ def test_the_spell_is_the_one_that_the_orders_of_the_run_met(offered: bool) -> N
     history = SimpleNamespace(now=START, hazards={offer.market: PRIOR}, spells={})
     plan = SimpleNamespace(
         decider=asked,
-        fleet=SimpleNamespace(most_nu=64.0, market_history=history),
-        demand=SimpleNamespace(worded=str, work_left=lambda most_nu: most_nu * 5 * HOUR),
+        fleet=SimpleNamespace(work=64.0 * 5 * HOUR, market_history=history),
+        demand=SimpleNamespace(worded=str),
         job=SimpleNamespace(spec=SimpleNamespace(program=Command("true"))),
     )
     live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: (1.5, 0.0), TARIFF)

@@ -15,9 +15,7 @@ from tests.spotctl.run.worlds import OFFERS, PRICES, START, terms
 def test_offers_that_the_provider_does_not_have_are_left_out() -> None:
     given = terms()
     decider = SimpleNamespace(offers=OFFERS, baseline=given.baseline, most_nu=given.most_nu, reliable=given.reliable)
-    demand = SimpleNamespace(work_left=lambda _: given.work)
-    fleet = SimpleNamespace(most_nu=given.most_nu)
-    plan = cast("JobPlan", SimpleNamespace(decider=decider, fleet=fleet, demand=demand))
+    plan = cast("JobPlan", SimpleNamespace(decider=decider, fleet=SimpleNamespace(work=given.work)))
     everything = FakeProvider(Replayed.of(PRICES.values()), START)
     first_only = FakeProvider(Replayed.of([PRICES[OFFERS[0].market]]), START)
     assert terms_of(plan, everything.offers()) == given

@@ -40,7 +40,7 @@ def plan(tmp_path: Path) -> JobPlan:
 
 def test_the_rest_of_a_run_is_played_by_its_decision_object(plan: JobPlan) -> None:
     """Without start-up and begun hours, half of the work costs half as much."""
-    work = plan.demand.work_left(plan.fleet.most_nu)
+    work = plan.fleet.work
     whole = PlayedRest(plan, plan.at, work, 1.0, inf, plan.fleet.market_history.histories)
     assert whole.usd() == pytest.approx(plan.cost.estimate.usd, rel=0.1)
     half = replace(whole, work=work / 2)

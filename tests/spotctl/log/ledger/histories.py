@@ -43,8 +43,7 @@ from spotctl.log.events import (
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.store import EventLog
-from spotctl.planning.facts import PlanRequest, arranged_facts
-from spotctl.planning.learning import NOTHING_LEARNED, Learned
+from spotctl.planning.facts import NOTHING_LEARNED, Learned, arranged_facts, job_of
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import JobPlan
@@ -227,7 +226,9 @@ def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
 def plan_of(spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNED) -> JobPlan:
     """The plan of a job that begins at a moment of market time."""
     snapshot = MarketSnapshot.of(price_table(known, (spec,)), known.catalog, moment)
-    facts = arranged_facts(PlanRequest((spec,), UTC), snapshot, *records_of_evictions(known, (spec,)), learned)
+    deadline = None if spec.deadline is None else spec.deadline.moment(moment, UTC)
+    job = job_of(spec, moment, learned.get(spec.name), deadline)
+    facts = arranged_facts([job], snapshot, *records_of_evictions(known, (spec,)), learned)
     (found,) = plan_jobs(facts)
     return found
 

@@ -1,0 +1,423 @@
+"""Step 4 of a plan: the mixes of machines that a job's share could be spent on, and the fleet that a strategy may rent
+if the job begins with one of them. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from bidbrain.arrays import Floats, Ints
+from bidbrain.billing import rule_of_cloud
+from bidbrain.decision.limits import MachineLimits, baseline_machines
+from bidbrain.decision.mixture_solver import MixtureTerms, Schedule, frontier
+from bidbrain.decision.mixture_strategy import Aim, Mixing
+from bidbrain.decision.reserved import ReservedOffer
+from bidbrain.decision.roaming import regions_of
+from bidbrain.eviction.hazard import in_force
+from bidbrain.forecast.values import KnownPast
+from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.known_spells import KnownSpells
+from bidbrain.strategies.names import ON_DEMAND, REGIONS
+from bidbrain.values import Overheads
+from pricing_data.errors import UnknownInstanceType, UnknownPrice
+from pricing_data.list_prices import ListPrices, Location, egress
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.spec import JobSpec, Objective
+from spotctl.planning.candidates import KindColumns, mixture_terms
+from spotctl.planning.errors import NotInTime
+from spotctl.planning.facts import NOTHING_SEEN, HazardOf, PlanningFacts, transfer_time
+from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones, places
+from spotctl.planning.quotas import QuotaGroup, on_demand_limits, shared_quotas, spot_quotas, tightest
+from spotctl.planning.values import AllocatedJob, Demand, Fleet, JobShare, MachineMix, TypeSpeed
+
+_ROUNDING, _SAME_SPEED = 1e-9, 1e-6
+_LIMIT = HOUR // 2
+_MAX_MARKETS, _MAX_ROAMED_MARKETS = 16, 200
+"""Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
+per unit of work."""
+_MAX_PRICE_RATIO = 2.0
+"""Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
+_SPEED_OBJECTIVES = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
+_MIN_SPEED_RATIO = 0.9
+
+
+def rentable_fleet(
+    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
+) -> tuple[AllocatedJob, Fleet]:
+    """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
+    to keep its deadline.
+
+    Raises NotInTime if a strategy that needs on-demand machines gets too few.
+    """
+    spec, fleet = allocated.job.spec, _fleet(allocated, option, facts, columns)
+    needed, held = fleet.baseline, fleet.fallback
+    if spec.strategy in (ON_DEMAND, REGIONS) and not held.machines:
+        market, limits = needed.offer.market, allocated.share.on_demand_quotas
+        most, quota = tightest(limits, market, fleet.reliable, facts.snapshot.catalog)
+        raise NotInTime(
+            f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} on-demand machines"
+            f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it ('spotctl doctor' says"
+            " how), or choose fewer or smaller machines, or another region"
+        )
+    if not allocated.demand.roams or not 0 < held.machines < needed.machines:
+        return allocated, fleet
+    if spec.strategy == REGIONS:
+        raise NotInTime(
+            f"{spec.name}: strategy regions needs {needed.machines} machines of {needed.offer.market.instance_type} on"
+            f" demand near the deadline, but quotas allow {held.machines}; raise the quota ('spotctl doctor' says how),"
+            " or write strategy: auto"
+        )
+    staying = replace(allocated, demand=replace(allocated.demand, roams=False))
+    return staying, _fleet(staying, option, facts, columns)
+
+
+def best_mixes(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineMix]:
+    """The mixes for a job, best first: those first whose `home` is reserved for it and costs no more."""
+    standing = reliable_usd(allocated, facts, columns) + (allocated.demand.value_of_time_usd or 0.0)
+    options = machine_mixes(allocated.demand, allocated.share, columns, standing, facts.overheads)
+    reserved = reserved_offers(allocated, 0.0)
+    if not reserved or not options:
+        return options
+    cheapest = min(
+        NANOS_PER_DOLLAR * float(columns.usd_per_hour[option.home]) / float(allocated.demand.nu[option.home])
+        for option in options
+    )
+    types = {each.offer.market.instance_type for each in reserved if each.per_work <= cheapest}
+    return sorted(options, key=lambda option: columns.kinds[option.home].type not in types)
+
+
+def machine_mixes(
+    job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
+) -> list[MachineMix]:
+    """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
+    enough. `standing_usd` are the dollars that an hour costs with each kind besides its machines."""
+    caps = np.array(share.caps)
+    # Hours of work mean hours on the kind that they are counted in.
+    in_hours = job.work.hours is not None and not job.work.assumed
+    alone = job.gang or in_hours
+    chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, columns, standing_usd, overheads)
+    fallback = _cheapest_kind(job, share, caps)
+    return [*chosen, *(option for option in fallback if option.home not in {option.home for option in chosen})]
+
+
+def _mixtures(
+    job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
+) -> list[MachineMix]:
+    """The best mixture of each region, in the order of the job's aim."""
+    ranked: list[tuple[tuple[float, ...], MachineMix]] = []
+    own = [replace(group, most=limit) for group, limit in zip(columns.quotas, share.amounts, strict=True)]
+    lasting, usd_per_hour = replace(job, nu=job.nu * columns.useful), columns.usd_per_hour * columns.useful
+    for place in places(columns.kinds):
+        terms = mixture_terms(lasting, place, np.array(share.caps), own, usd_per_hour)
+        mixing = Mixing(job.aim, job.least, job.most, {}, {}, overheads, float(standing_usd[place[0]]))
+        terms = replace(terms, usd_per_hour=mixing.usd_per_hour, change_hours=mixing.change_hours)
+        schedule = _schedule(job, mixing, terms)
+        if schedule is None:
+            continue
+        ranked.append((_rank(job, schedule), _option(job, terms, schedule, own)))
+    return [option for _, option in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _schedule(job: Demand, mixing: Mixing, terms: MixtureTerms) -> Schedule | None:
+    """The schedule that a run would begin with."""
+    work = inf if job.work.assumed or job.work.timed else job.amount
+    # `hours_left` begins when the first machines have started.
+    hours_left = max(job.hours_left - mixing.margin / HOUR, 0.0)
+    nothing = (0,) * len(terms.kinds)
+    return mixing.schedule(terms, nothing, work, hours_left, inf if job.budget_usd is None else job.budget_usd)
+
+
+def _rank(job: Demand, schedule: Schedule) -> tuple[float, ...]:
+    late = job.hurries and schedule.hours > job.hours_left * (1 + _ROUNDING)
+    usd, hours = round(schedule.usd, 9), round(schedule.hours, 9)
+    if job.aim is Aim.LEAST_COST:
+        return (late, usd, hours)
+    return (late, hours, usd) if job.aim is Aim.SHORTEST_TIME else (late, -schedule.phases[0].mixture.rate, usd)
+
+
+def _option(job: Demand, terms: MixtureTerms, schedule: Schedule, groups: Sequence[QuotaGroup]) -> MachineMix:
+    first = schedule.phases[0].mixture.machines
+    home = max(range(len(first)), key=lambda j: (first[j] * float(job.nu[j]), -j))
+    used = {j for phase in schedule.phases for j, count in enumerate(phase.mixture.machines) if count}
+    limited = any(len(np.flatnonzero(group.per_machine * (job.nu > 0))) > 1 for group in groups)
+    presses = not job.work.timed and (job.hurries or (job.aim is not Aim.LEAST_COST and job.budget_usd is not None))
+    follows = len(used) > 1 or presses or limited
+    if not follows:
+        return MachineMix(home)
+    corners = {j for corner in frontier(terms) for j, count in enumerate(corner.machines) if count}
+    return MachineMix(home, (*sorted(used), *sorted(corners - used)), len(used), schedule)
+
+
+def _single_kinds(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
+    """The kinds that are fast enough by themselves, best first."""
+    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
+    cheap, quick = share.usd_per_work, -job.nu * caps
+    order = (lambda j: (cheap[j], quick[j])) if job.aim is Aim.LEAST_COST else (lambda j: (quick[j], cheap[j]))
+    return [MachineMix(j) for j in sorted(possible, key=order)]
+
+
+def _cheapest_kind(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
+    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
+    return [MachineMix(min(possible, key=lambda j: share.usd_per_work[j]))] if possible else []
+
+
+def _in_time(job: Demand, j: int, caps: Ints) -> bool:
+    return not job.hurries or float(caps[j] * job.nu[j]) * job.hours_left >= job.amount
+
+
+def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns) -> Fleet:
+    """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
+    demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
+    kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
+    zones = in_zones(snapshot, spec.resources)
+    rows = [row for row in _rows(demand, kinds, option.used, snapshot, columns) if zones[row]]
+    if not rows:
+        raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
+    offers = tuple(snapshot.offer(row, demand.rates[snapshot.markets[row].instance_type].nu) for row in rows)
+    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
+    reliable = reliable_machines(spec, demand.rates, home, snapshot, columns)
+    quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
+    limits = MachineLimits(
+        spec.resources.machines.least,
+        demand.most,
+        {columns.kinds[j].type: allocated.share.caps[j] for j in kinds},
+        together=demand.gang,
+        on_demand=on_demand_limits(*quotas),
+        shared=shared_quotas(*quotas),
+        spot=spot_quotas(offers, [share.slice for share in allocated.share.quotas], snapshot.catalog),
+    )
+    most_nu = _most_nu(allocated, option)
+    work = HOUR * (demand.work.amount(most_nu) if demand.work.timed else demand.amount)
+    baseline = _baseline(offers, most_nu, limits)
+    overheads = moving_overheads(facts.overheads, offers, demand.saved_gb) if demand.roams else facts.overheads
+    reserved = reserved_offers(allocated, float(demand.nu[home]))
+    prices = {market: int(series.prices[-1]) for market, series in market_history.histories.items()}
+    prices |= {each.offer.market: each.offer.on_demand for each in reserved}
+    rented = dict.fromkeys(offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved)))
+    return Fleet(
+        offers,
+        baseline,
+        limits.rentable(baseline),
+        reliable,
+        most_nu,
+        inf if demand.work.assumed else work,
+        overheads,
+        within_the_hour(overheads),
+        rule_of_cloud(baseline.offer.market.cloud),
+        limits,
+        market_history,
+        prices,
+        passed_over,
+        reserved,
+        {name: demand.rates[name] for name in rented},
+    )
+
+
+def _considered_kinds(
+    allocated: AllocatedJob, option: MachineMix, snapshot: MarketSnapshot, columns: KindColumns
+) -> tuple[list[int], dict[int, str]]:
+    """The kinds of the fleet, the best first, and the reason why each of the others is passed over."""
+    demand, share, home = allocated.demand, allocated.share, option.home
+    if option.schedule is not None:
+        return list(option.columns), outside_mixture(demand, share, option, columns.kinds)
+    passed_over = companions(demand, share, home, columns.kinds)
+    if demand.roams:
+        passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
+    usable: list[int] = np.flatnonzero(demand.nu > 0).tolist()
+    return [home, *(j for j in usable if j != home and j not in passed_over)], passed_over
+
+
+def outside_mixture(job: Demand, share: JobShare, option: MachineMix, kinds: Sequence[MachineKind]) -> dict[int, str]:
+    """For each kind that no mixture of the job uses, the reason."""
+    chosen = kinds[option.home]
+    reasons: dict[int, str] = {}
+    for j in np.flatnonzero(job.nu > 0).tolist():
+        if j in option.columns:
+            continue
+        price = f"${float(share.usd_per_work[j]):.4g} per unit of work"
+        if (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region):
+            reasons[j] = f"in another region, where the best machines are no better: {price}"
+        elif j in share.lacking:
+            reasons[j] = share.lacking[j]
+        else:
+            reasons[j] = f"no mixture with it is better for {job.aim}: {price}"
+    return reasons
+
+
+def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
+    """For each kind that the job's strategy may not use in addition to `home`, the reason.
+
+    All machines of a job are in one region because they communicate with each other; a job that roams may use another
+    region later.
+    """
+    others = (j for j in np.flatnonzero(job.nu > 0).tolist() if j != home)
+    reasons = ((j, _too_dear(job, share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
+    return {j: why for j, why in reasons if why}
+
+
+def _too_dear(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
+    usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
+    prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
+    if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
+        return f"in another region: {prices}"
+    return f"too expensive: {prices}" if usd > _MAX_PRICE_RATIO * least else ""
+
+
+def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
+    cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
+    if cap < job.least:
+        return share.lacking.get(j) or f"quotas allow {cap} machines, and the job needs at least {job.least}"
+    if job.hurries and rate * job.hours_left < job.amount:
+        return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
+    if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
+        return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
+    if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _SAME_SPEED):
+        return f"slower than {chosen.type}, whose speed the deadline is planned with"
+    if job.objective in _SPEED_OBJECTIVES and float(job.nu[j]) < float(job.nu[home]) * _MIN_SPEED_RATIO:
+        return f"slower than {chosen.type}, and the objective is {job.objective}"
+    return ""
+
+
+def unpriced(kinds: Sequence[MachineKind], at: int, lists: ListPrices) -> dict[int, str]:
+    """The kinds in regions for which no price of sending data is known."""
+    places = {(kind.cloud, kind.region) for kind in kinds}
+    known = {place for place in places if _is_priced(place, at, lists)}
+    why = "the cost of sending a checkpoint from its region is unknown"
+    return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
+
+
+def _is_priced(place: tuple[str, str], at: int, lists: ListPrices) -> bool:
+    try:
+        egress(Location(*place), None, at, lists)
+    except UnknownPrice:
+        return False
+    return True
+
+
+def _rows(demand: Demand, kinds: Sequence[int], used: int, snapshot: MarketSnapshot, columns: KindColumns) -> list[int]:
+    """The markets of the first kinds, which are `used`, then those of the others, the cheapest per unit of work
+    first."""
+    own = [row for j in kinds[:used] for row in columns.rows[j]]
+    more = [(j, row) for j in kinds[used:] for row in columns.rows[j]]
+    more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
+    return (own + [row for _, row in more])[: _MAX_ROAMED_MARKETS if demand.roams else _MAX_MARKETS]
+
+
+def past_of(
+    histories: Iterable[PriceSeries],
+    hazard_of: HazardOf,
+    at: int,
+    spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
+) -> KnownPast:
+    """The past of some markets as known at a moment: their prices up to then (`MarketSnapshot.history`), rates of
+    evictions that prices do not explain, and what was seen of spells.
+
+    An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
+    """
+    remembered = {series.market: series for series in histories}
+    hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
+    return KnownPast(at, remembered, hazards, {market: spells[market] for market in remembered if market in spells})
+
+
+def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:
+    """The work per hour of all machines that the job holds at a time."""
+    demand = allocated.demand
+    if option.schedule is not None:
+        return max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
+    # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
+    machines = demand.most if demand.gang else allocated.share.caps[option.home]
+    return machines * float(demand.nu[option.home])
+
+
+def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
+    """The cheapest on-demand machines that do the same work per hour, or the fastest ones if none do as much. Machines
+    within the quotas are preferred."""
+    rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
+    held = [(rent, limits.rentable(rent).machines * rent.offer.nu) for rent in rents]
+    if not any(nu for _, nu in held):
+        held = [(rent, rent.machines * rent.offer.nu) for rent in rents]
+    enough = [rent for rent, nu in held if nu >= most_nu * (1 - _ROUNDING)]
+    if enough:
+        return min(enough, key=lambda rent: rent.offer.on_demand / rent.offer.nu)
+    return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
+
+
+def moving_overheads(overheads: Overheads, offers: Sequence[Offer], gigabytes: float | None) -> Overheads:
+    """The overheads of a job whose next start may be in another region than its checkpoint."""
+    if gigabytes is None or len(set(regions_of(offers))) == 1:
+        return overheads
+    return replace(overheads, startup=overheads.startup + transfer_time(gigabytes))
+
+
+def within_the_hour(overheads: Overheads) -> Overheads:
+    """The overheads with at most half an hour for a start-up, and for a pause after an eviction: strategies compare
+    machines by their next hour, in which machines with longer start-ups would be worthless."""
+    return replace(overheads, startup=min(overheads.startup, _LIMIT), eviction=min(overheads.eviction, _LIMIT))
+
+
+def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> Floats:
+    """The cost of the reliable machines per hour in the region of each kind."""
+    prices = {}
+    for j, kind in enumerate(columns.kinds):
+        place = (kind.cloud, kind.region)
+        if allocated.demand.nu[j] > 0 and place not in prices:
+            prices[place] = usd_per_hour(
+                reliable_machines(allocated.job.spec, allocated.demand.rates, j, facts.snapshot, columns)
+            )
+    return np.array([prices.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
+
+
+def reliable_machines(
+    spec: JobSpec, rates: Mapping[str, TypeSpeed], home: int, snapshot: MarketSnapshot, columns: KindColumns
+) -> Rent | None:
+    """The reliable machines in the region of `home`: of the requested type, else of the cheapest on-demand type that
+    the job may use."""
+    wanted, chosen = spec.resources.reliable, columns.kinds[home]
+    if not wanted.machines:
+        return None
+    near = [j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)]
+    usable = [j for j in near if columns.kinds[j].type in rates]
+    cheapest = min(usable, key=lambda j: snapshot.list_price(columns.numbers[j]))
+    place = snapshot.markets[columns.rows[cheapest][0]]
+    if wanted.type is None:
+        nu = rates[columns.kinds[cheapest].type].nu
+        return Rent(snapshot.offer(columns.rows[cheapest][0], nu), wanted.machines, None)
+    market = Market(place.cloud, place.region, place.zone, wanted.type)
+    try:
+        vcpus = snapshot.catalog.instance_type(market.cloud, market.instance_type).vcpus
+        price = snapshot.catalog.on_demand(market, snapshot.at).price
+    except (UnknownInstanceType, UnknownPrice) as error:
+        raise NotInTime(f"{spec.name}: resources.reliable: {error}") from error
+    return Rent(Offer(market, float(vcpus), price), wanted.machines, None)
+
+
+def usd_per_hour(rent: Rent | None) -> float:
+    """Dollars per hour of machines at their on-demand price; 0 for none."""
+    return 0.0 if rent is None else rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR
+
+
+def reserved_offers(allocated: AllocatedJob, least_nu: float) -> tuple[ReservedOffer, ...]:
+    """The reservations that a job can use. One that is to be as fast as possible takes no machines that do less work
+    per hour than `least_nu`."""
+    spec, rates = allocated.job.spec, allocated.demand.rates
+    whole = allocated.demand.gang and not allocated.demand.saves
+    return tuple(
+        ReservedOffer(Offer(named.market, rates[named.type].nu, named.price), named.machines, named.leave, whole)
+        for named in allocated.demand.reservations
+        if not why_never(named, spec, rates, least_nu)
+    )
+
+
+def why_never(named: Reservation, spec: JobSpec, rates: Mapping[str, TypeSpeed], least_nu: float) -> str:
+    if named.type not in rates:
+        return (
+            f"the job cannot use {named.type} there, or no spot price of it is known, with which plans compare"
+            " (spotctl prices fetch)"
+        )
+    if spec.objective in _SPEED_OBJECTIVES and rates[named.type].nu < least_nu:
+        return f"slower than the machines that the objective {spec.objective} asks for"
+    return ""
