@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -24,16 +25,16 @@ for _name in ("COLUMNS", "LINES"):
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
-# What the import and the collection of all tests allocate stays to the end: looking through it for garbage again and
-# again takes as long as the collection itself.
-gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """From here on garbage is collected as usual, among what the tests themselves allocate."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the import and the collection of all tests allocate stays to the end: looking through it for garbage again
+    and again takes as long as the collection itself. Afterwards only what the tests allocate is looked through."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
