@@ -38,7 +38,7 @@ PATIENCE := --reruns 1 --max-suite-reruns 6 --rerun-show-tracebacks \
 PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
 WORKERS := auto
 # The short tests compute and hardly wait, and every worker imports all tests.
-test: WORKERS := 3
+test: WORKERS := 2
 
 test: ## The tests that take minutes together, in random order on all cores; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=short SPOTCTL_TEST_SAMPLES=1 $(PYTEST)

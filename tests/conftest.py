@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, settings
 from tests import samples
 
 # Examples are the same in every run, so that a green run stays green; `make fuzz` draws new ones. No example may fail
-# because the computer is busy.
+# because the computer is busy. The short part takes half as many where a test does not say how many it needs.
 settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("short", parent=settings.get_profile("repeatable"), max_examples=50)
 settings.register_profile("fuzz", parent=settings.get_profile("repeatable"), derandomize=False, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+_PROFILE = "short" if os.environ.get(samples.PART) == samples.SHORT else "repeatable"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _PROFILE))
 
 # readline, where something imports it, tells child processes (the test runner's too) of a terminal of 80 columns.
 for _name in ("COLUMNS", "LINES"):

@@ -24,7 +24,7 @@ from tests.spotctl.run.budgets import play
 from tests.spotctl.run.faults import clean
 from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, life, terms
 
-SEEDS = range(16)
+SEEDS = range(10)
 
 
 def test_no_budget_is_exceeded() -> None:
