@@ -88,8 +88,11 @@ def list_(
         session.answer_json({"nightly": jobs})
     if check:
         # Monitoring shows what a check prints on stdout.
-        for line in () if json_ else problems or [_all_well(len(jobs))]:
-            session.say(line)
+        if problems and not json_:
+            session.say(*problems)
+        elif not json_:
+            well = f"{counted(len(jobs), 'nightly job')}: no night failed or was missed, and the next night can start"
+            session.say(well if jobs else "no nightly jobs")
         raise typer.Exit(1 if problems else 0)
     if json_:
         return
@@ -216,9 +219,3 @@ def known_jobs(session: Session) -> list[dict[str, Any]]:
 
     timers = Timers.of_this_user()
     return [job_answer(state_dir, timers) for state_dir in known]
-
-
-def _all_well(jobs: int) -> str:
-    if not jobs:
-        return "no nightly jobs"
-    return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next night can start"

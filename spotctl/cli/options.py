@@ -95,11 +95,8 @@ def selection(
     """The markets selected by a glob and the filter options."""
     from pricing_data.library import Selection
 
-    return Selection(glob, tuple(cloud or ()), tuple(region or ()), tuple(type_ or ()), accelerator, _vcpu_range(vcpus))
-
-
-def _vcpu_range(text: str) -> tuple[int, int] | None:
-    return number_range("--vcpus", text) if text else None
+    processors = number_range("--vcpus", vcpus) if vcpus else None
+    return Selection(glob, tuple(cloud or ()), tuple(region or ()), tuple(type_ or ()), accelerator, processors)
 
 
 def check_accelerator(catalog: Catalog, accelerator: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,6 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
-    from spotctl.clouds.bills import ProviderBill
     from spotctl.run.trial.record import Kit
 
 _TOLERANCE = 0.005
@@ -138,7 +137,11 @@ def _compare_bill(session: Session, cloud: str, bill: Path, *, json_: bool) -> N
     kept: dict[str, Any] = json.loads(kept_path.read_text())
     lines = read_bill(bill, cloud)
     rows = [row for run in read(session.settings) if run.state.run in kept["runs"] for row in run.ledger.rows]
-    agreement = reconcile(rows, _of_runs(lines, {*kept["runs"]}), _TOLERANCE)
+    if lines.has_tags:
+        own = tuple(line for line in lines.lines if line.run in kept["runs"])
+        agreement = reconcile(rows, replace(lines, lines=own), _TOLERANCE)
+    else:
+        agreement = reconcile(rows, lines, _TOLERANCE)
     bare = usd(sum(line.nanos for line in lines.lines if line.run == kept["bare_run"]))
     result = {
         "agrees": agreement.agrees,
@@ -160,10 +163,3 @@ def _compare_bill(session: Session, cloud: str, bill: Path, *, json_: bool) -> N
             f" {verdict}; ${bare:.4f} for machines without a job"
         )
     raise typer.Exit(0 if agreement.agrees else 1)
-
-
-def _of_runs(bill: ProviderBill, runs: Collection[str]) -> ProviderBill:
-    """The lines of a bill that carry the tag of one of these runs; all, if the export has no tags."""
-    if not bill.has_tags:
-        return bill
-    return replace(bill, lines=tuple(line for line in bill.lines if line.run in runs))

@@ -27,7 +27,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `about` groups them: `here`, `runs`, `prices`, `data`, or a cloud."""
+    """The result of one check. `about` groups them: `here`, `runs`, `prices`, `data`, `messages`, or a cloud."""
 
     about: str
     what: str

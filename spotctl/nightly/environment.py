@@ -4,8 +4,8 @@ The environment file has lines `NAME=value` and is readable by its owner only. I
 run and are never written anywhere else.
 
 The file of addresses says where nights are reported if the job file or the installation cannot be read, or Python does
-not start. It has lines `webhook=...` and `heartbeat=...`, and is readable by its owner only. `$NAME` stays `$NAME`: its
-value is in the environment file alone.
+not start. It has lines `webhook=...`, `to=...` and `heartbeat=...`, and is readable by its owner only. `$NAME` stays
+`$NAME`: its value is in the environment file alone.
 """
 
 import os
@@ -13,7 +13,6 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from spotctl.files.job.spec import Notify
@@ -100,7 +99,11 @@ def resolved_addresses(addresses: Notify, variables: Mapping[str, str]) -> Notif
     """The addresses with the values of variables that are known."""
     known = {f"${name}": value for name, value in variables.items() if value}
     webhook, heartbeat = addresses.webhook, addresses.heartbeat
-    return Notify(webhook and known.get(webhook, webhook), heartbeat and known.get(heartbeat, heartbeat))
+    return Notify(
+        webhook and known.get(webhook, webhook),
+        heartbeat and known.get(heartbeat, heartbeat),
+        tuple(known.get(address, address) for address in addresses.to),
+    )
 
 
 def read_addresses(path: Path) -> Notify | None:
@@ -109,8 +112,9 @@ def read_addresses(path: Path) -> Notify | None:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
-    values = dict(line.split("=", 1) for line in lines if "=" in line)
-    return Notify(values.get("webhook"), values.get("heartbeat"))
+    values = [line.split("=", 1) for line in lines if "=" in line]
+    last = dict(values)
+    return Notify(last.get("webhook"), last.get("heartbeat"), tuple(value for name, value in values if name == "to"))
 
 
 def keep_addresses(path: Path, addresses: Notify) -> None:
@@ -120,7 +124,9 @@ def keep_addresses(path: Path, addresses: Notify) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.writelines(f"{name}={address}\n" for name, address in asdict(addresses).items() if address is not None)
+            named = [("webhook", addresses.webhook), ("heartbeat", addresses.heartbeat)]
+            named += [("to", address) for address in addresses.to]
+            file.writelines(f"{name}={address}\n" for name, address in named if address is not None)
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)

@@ -145,7 +145,7 @@ def install(
     _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before, state_dir.home)
     state_dir.install(nightly)
-    _supervise(state_dir, nightly)
+    _supervise(state_dir, spec.notify)
     environment.create_file(state_dir.environment, spec.name, _variables(spec))
     if before is not None and before.scheduler != scheduler:
         timers.remove(spec.name, before.scheduler, state_dir.home)
@@ -204,13 +204,13 @@ def install_command(nightly: Installed) -> str:
     return shlex.join([*words, "--metrics", nightly.metrics] if nightly.metrics else words)
 
 
-def _supervise(state_dir: StateDir, nightly: Installed) -> None:
+def _supervise(state_dir: StateDir, addresses: Notify) -> None:
     """Writes the script that starts the nights and what it needs; it must not need free space later."""
     new = state_dir.supervisor.with_suffix(".new")
     new.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
     new.replace(state_dir.supervisor)
     state_dir.starts.create()
-    environment.keep_addresses(state_dir.addresses, Notify(nightly.webhook, nightly.heartbeat))
+    environment.keep_addresses(state_dir.addresses, addresses)
 
 
 def _is_current(supervisor: Path) -> bool:
@@ -222,7 +222,7 @@ def _is_current(supervisor: Path) -> bool:
 
 def _variables(spec: JobSpec) -> tuple[str, ...]:
     """The variables that a night needs: secrets, and addresses of `notify` that are kept out of the job file."""
-    addresses = (spec.notify.webhook, spec.notify.heartbeat)
+    addresses = (spec.notify.webhook, *spec.notify.to, spec.notify.heartbeat)
     named = (address[1:] for address in addresses if address is not None and address.startswith("$"))
     return tuple(dict.fromkeys((*spec.secrets, *named)))
 
@@ -255,6 +255,6 @@ def _to_do(spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Ma
         steps.append("cron is not running; start it: sudo service cron start")
     if nightly.scheduler == Scheduler.SYSTEMD.value and (step := systemd.linger()):
         steps.append(step)
-    if spec.notify.webhook is None:
+    if not spec.notify.has_receivers:
         steps.append("to get a message after each night, add `notify: {webhook: https://...}` to the job file")
     return tuple(steps)

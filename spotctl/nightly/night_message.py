@@ -13,8 +13,8 @@ from spotctl.home.errors import MissingSecret
 from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
 from spotctl.log.state import RunState
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.run.notify.delivery import Message
 from spotctl.run.notify.messages import cost_text
-from spotctl.run.notify.webhook import Message
 
 NOT_STARTED, NO_SECRET, MISSED, SKIPPED = "could not begin", "a secret is missing", "missed", "skipped"
 """Outcomes of a night without a run, in addition to those of runs."""
@@ -126,13 +126,21 @@ def night_message(
     attempts = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
     so_far = " so far" if totals.spent is None and spent is not None else ""
     cost = f"{cost_text(spent, on_demand, replayed=totals.replayed)}{so_far}"
+    if totals.alive:
+        stop = f"spotctl stop {paths.name}"
+        held = f"{counted(totals.alive, 'machine')}, until the leases end; to return them now: {stop}"
+        advice = f"continue it: spotctl nightly run {paths.name}; or return its machines: {stop}"
+    else:
+        held = "nothing"
+        advice = _ADVICE.get(result.outcome, "")
+        advice = advice.format(name=paths.name, file=paths.file, environment=paths.environment)
     lines = {
         "What happened": f"{result.message or 'the job is done'}{attempts}",
         "Cost": cost if runs else "nothing; no machines were rented",
         "Spent on": "" if figures is None else figures["in_short"],
         "Evictions": str(totals.evictions) if runs else "",
-        "Still running": _still_running(totals.alive, paths.name),
-        "What to do": _advice(result, totals, paths),
+        "Still running": held,
+        "What to do": advice,
         "Model": "" if model is None else str(model),
         "Report": paths.report or "",
         "Log": paths.log,
@@ -185,18 +193,6 @@ def with_earlier(message: Message, failures: Sequence[str]) -> Message:
 
 def _title(name: str, day: date, outcome: str) -> str:
     return f"{name}, night of {day:%a %d %b %Y}: {_TITLES.get(outcome, outcome)}"
-
-
-def _still_running(alive: int, name: str) -> str:
-    if not alive:
-        return "nothing"
-    return f"{counted(alive, 'machine')}, until the leases end; to return them now: spotctl stop {name}"
-
-
-def _advice(result: NightResult, totals: NightTotals, paths: NightPaths) -> str:
-    if totals.alive:
-        return f"continue it: spotctl nightly run {paths.name}; or return its machines: spotctl stop {paths.name}"
-    return _ADVICE.get(result.outcome, "").format(name=paths.name, file=paths.file, environment=paths.environment)
 
 
 def _total(runs: Sequence[RunState], fact: str) -> int | None:

@@ -19,8 +19,8 @@ from spotctl.nightly import environment
 from spotctl.nightly.hours import day_of
 from spotctl.nightly.night_message import NightResult, failure_message
 from spotctl.nightly.state_dir import Installed, StateDir
+from spotctl.run.notify.delivery import Message, deliver, request
 from spotctl.run.notify.messages import secret_values
-from spotctl.run.notify.webhook import Message, beat, post
 
 MAX_BYTES = 1 << 20
 
@@ -81,21 +81,19 @@ class NightReporter:
     def send(self, message: Message, signal: str) -> None:
         """Logs and posts a message, and tells the health check how the night ended."""
         self.log.write(message.text.splitlines())
-        webhook = self._addresses().webhook
-        if webhook is not None:
-            delivery = post(message, webhook)
-            self.log.write([delivery.text])
-            self.delivered = self.delivered and not delivery.failure
-        # A health check alone has to hear of it; with a webhook, the message suffices.
+        deliveries = deliver(message, self._addresses())
+        self.log.write(delivery.text for delivery in deliveries)
         heard = self.beat(signal)
-        self.delivered = self.delivered and (webhook is not None or heard)
+        # One message suffices. A health check alone has to hear of it.
+        is_told = any(not delivery.failure for delivery in deliveries) if deliveries else heard
+        self.delivered = self.delivered and is_told
 
     def beat(self, signal: str) -> bool:
         """Whether the health check, if there is one, was told."""
         heartbeat = self._addresses().heartbeat
         if heartbeat is None:
             return True
-        delivery = beat(heartbeat, signal)
+        delivery = request(heartbeat, signal)
         self.log.write([f"{delivery.text} (health check{signal})"])
         return not delivery.failure
 

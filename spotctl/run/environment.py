@@ -23,7 +23,7 @@ from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.files.job.values import CLOSE
 from spotctl.home.errors import MissingSecret
 from spotctl.home.paths import Paths
-from spotctl.run.notify.webhook import hidden
+from spotctl.run.notify.delivery import hidden
 
 LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""

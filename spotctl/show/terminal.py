@@ -8,12 +8,14 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.arrays import Floats
+from pricing_data.series import PriceSeries, held
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
-from spotctl.show.bars import sparkline
 from spotctl.show.layout import LongTable, RankedColumn, TableCell, pairs_table, plain_table, within
 from spotctl.show.printable import printable
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
     from pricing_data.stats import GapReport, MarketStats
     from pricing_data.store.table import PriceCorrection
+
 
 _UNKNOWN = "-"
 _OBSERVED = "observed"
@@ -271,3 +274,45 @@ def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
             ("source", f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"),
         ]
     )
+
+
+# -- bars of block characters, one line high (sparklines) or several ---------------------------------------------------
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_LOG_FROM = 10
+
+
+def needs_log_scale(low: float, high: float) -> bool:
+    """Whether a linear axis would flatten everything but the spikes."""
+    return high > _LOG_FROM * low
+
+
+def bar_columns(values: Floats, top: float, height: int) -> list[str]:
+    """Columns from 0 to `top` in `height` lines, the highest line first. Values above 0 are always visible."""
+    eighths = np.ceil(values / top * height * 8 - 1e-9) if top > 0 else np.zeros(len(values))
+    return _bar_lines(eighths, height)
+
+
+def sparkline(series: PriceSeries, width: int) -> str:
+    """The highest price in each of `width` equal intervals, scaled from the lowest to the highest price.
+
+    The highest, because spikes of minutes evict machines, and a mean over days would hide them. Where spikes
+    tower over the rest the bars are logarithmic, as in the plots. Where nothing was observed, there is no bar.
+    """
+    edges = np.linspace(series.first, series.last, width + 1)
+    begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
+    end = np.maximum(np.searchsorted(series.times, edges[1:], "left"), begin + 1)
+    tops = np.array([series.prices[a:b].max() for a, b in zip(begin, end, strict=True)], dtype=float)
+    low, high = float(series.prices.min()), float(series.prices.max())
+    seen = np.ones(width, dtype=bool) if series.watched is None else held(edges.astype(np.int64), series.watched) > 0
+    if high == low:
+        return _bar_lines(np.where(seen, 1.0, 0.0), 1)[0]
+    if needs_log_scale(low, high):
+        tops, low, high = np.log(tops), np.log(low), np.log(high)
+    return _bar_lines(np.where(seen, 1 + np.round((tops - low) / (high - low) * 7), 0), 1)[0]
+
+
+def _bar_lines(eighths: Floats, height: int) -> list[str]:
+    """Bars whose heights are given in eighths of a line."""
+    rows = (np.clip(eighths - 8 * line, 0, 8).astype(int) for line in reversed(range(height)))
+    return ["".join(_BLOCKS[level] for level in row) for row in rows]

@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from spotctl.clouds.remote.platforms import OLDEST_GLIBC, PYTHONS, MachinePlatform
 from spotctl.clouds.remote.requirements import closure
 from spotctl.clouds.remote.wheels import look_up_installed
+from spotctl.files.job.spec import Notify
 from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.work.training_workload import NODE_PACKAGES
 
@@ -136,7 +137,7 @@ def _compile(part: Path, python: str) -> None:
 
 
 def _fetch_wheels(release: Release, part: Path) -> None:
-    names = {*NODE_PACKAGES, *(name for cloud in ("aws", "azure", "gcp") for name in packages_on(cloud))}
+    names = {*NODE_PACKAGES, *(name for cloud in ("aws", "azure", "gcp") for name in packages_on(cloud, Notify()))}
     pins = closure(sorted(names), look_up_installed, release.platform.markers).pinned
     options = ("--only-binary=:all:", "--no-deps", *release.platform.pip_options)
     _run(sys.executable, "-m", "pip", "download", *options, "--dest", part, *pins)

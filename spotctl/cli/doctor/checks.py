@@ -23,10 +23,12 @@ from spotctl.agent.data.blobs.bucket import StoreRefused, StoreUnavailable
 from spotctl.agent.data.sets import gigabytes
 from spotctl.clouds.findings import Finding, Level, exit_code, refused
 from spotctl.clouds.parts import doctor_of
+from spotctl.files.job.reader import load
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.run.environment import LAUNCHER
+from spotctl.run.notify.delivery import Message, deliver
 from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
 from spotctl.show.columns import Column
 
@@ -54,8 +56,24 @@ def findings_of(settings: Settings, now: int) -> Iterator[Finding]:
     yield from _of_clouds(settings)
 
 
+def of_addresses(file: Path, now: int) -> Iterator[Finding]:
+    """Whether each address that a job file names takes a test message."""
+    spec = load(file)
+    if not spec.notify.has_receivers:
+        raise BadRequest(f"{file}: names no address; add notify: {{webhook: https://...}}, or notify: {{to: [$NAME]}}")
+    lines = {"What happened": "nothing: this is the test message of spotctl doctor"}
+    facts = {"event": "test", "job": spec.name}
+    message = Message(f"{spec.name}-test-{now}", f"{spec.name}: a test message", True, lines, facts)
+    for delivery in deliver(message, spec.notify):
+        if delivery.failure:
+            reason, _, cure = delivery.failure.partition("; ")
+            yield Finding("messages", delivery.receiver, Level.FAILS, reason, cure or "set it, or correct the address")
+        else:
+            yield Finding("messages", delivery.receiver, Level.GOOD, "took a test message")
+
+
 FINDING: tuple[Column[Finding], ...] = (
-    Column("about", "what it belongs to: here, runs, prices, data, or a cloud"),
+    Column("about", "what it belongs to: here, runs, prices, data, messages, or a cloud"),
     Column("what", "what was checked"),
     Column("level", "`good`, `note`, `fails`, or `no access` (to a cloud)", lambda finding: finding.level.value),
     Column("told", "what was found", lambda finding: finding.detail),

@@ -1,5 +1,6 @@
 """`spotctl doctor`: checks this installation, and prints the permissions needed on each cloud."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,9 @@ from spotctl.home.wall_clock import wall_us
 
 def doctor(
     context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="Job file: send a test message to its addresses instead.", show_default=False)
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -21,21 +25,25 @@ def doctor(
 ) -> None:
     """Check versions, home folder, prices, orphaned resources and configured clouds, and explain how to fix problems.
 
+    With a job file, send a test message to every address under `notify` that gets messages, and check nothing else.
+
     Clouds without credentials are skipped. Each cloud's own SDK finds the credentials; they are never shown.
 
     Exit codes: 0 no problems, 5 credentials or permissions are missing, 1 any other problem.
 
     Example: spotctl doctor --policy aws > policy.json
+
+    Example: spotctl doctor job.yaml
     """
     session: Session = context.obj
     if policy:
         session.answer_json(_document(policy, session))
         return
-    from spotctl.cli.doctor.checks import FINDINGS, findings_of, report
+    from spotctl.cli.doctor.checks import FINDINGS, findings_of, of_addresses, report
     from spotctl.clouds.findings import exit_code
     from spotctl.show.columns import as_json
 
-    findings = list(findings_of(session.settings, wall_us()))
+    findings = list(findings_of(session.settings, wall_us()) if file is None else of_addresses(file, wall_us()))
     session.answer(json_, as_json(FINDINGS, findings), None if json_ else report(findings))
     raise typer.Exit(exit_code(findings))
 

@@ -252,7 +252,7 @@ class _PriceWatcher:
     def _report(self, met: Sequence[RankedOffer], now: int) -> None:
         """Reports offers that meet the condition."""
         from spotctl.lab.best.results import WATCH, offers_table, price_message
-        from spotctl.run.notify.webhook import post
+        from spotctl.run.notify.delivery import post
         from spotctl.show.columns import as_json
 
         if self.json:

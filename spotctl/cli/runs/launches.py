@@ -93,7 +93,7 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     say_which_data_is_far(session, planned.plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:
-            of_runner = packages_on(*spec.resources.clouds) if moves else ()
+            of_runner = packages_on(spec.resources.clouds[0], spec.notify) if moves else ()
             check_machine_packages(spec, session.settings, of_runner)
     return Prepared(planned, moves)
 

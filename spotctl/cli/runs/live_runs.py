@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
     from spotctl.log.events import Alarm, RunEnded
-    from spotctl.run.notify.webhook import Delivery
+    from spotctl.run.notify.delivery import Delivery
 
 
 _AGAIN = "Ctrl-C again ends this command at once"
@@ -181,6 +181,4 @@ def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Al
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
     from spotctl.run.notify.messages import notify_of_end
 
-    delivery = notify_of_end(spec, state, ended)
-    if delivery is not None and delivery.failure:
-        session.remark(delivery.text)
+    session.remark(*(delivery.text for delivery in notify_of_end(spec, state, ended) if delivery.failure))

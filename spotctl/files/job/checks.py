@@ -1,5 +1,6 @@
 """Mistakes that no single key shows: keys that contradict each other, and code that is not there."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from spotctl.files.job.code_checks import app_problem, arguments_problem, model_
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.data_places import problems_of_buckets, reach_problems
 from spotctl.files.job.forms import ANY
+from spotctl.files.job.messaging import secrets_of, service_at
 from spotctl.files.job.programs import Command, Parallel, Stop, Training
 from spotctl.files.job.reservations import problem_of
 from spotctl.files.job.resources import Image, Resources
@@ -21,6 +23,7 @@ from spotctl.files.job.spec import JobSpec, Objective, data_variable, output_var
 from spotctl.files.job.values import CLOSE
 from spotctl.files.yaml_file import Problem
 from spotctl.home.cloud import rented_clouds
+from spotctl.home.errors import BadRequest
 
 _LOCAL = "local"
 
@@ -57,6 +60,13 @@ def launch_problems(spec: JobSpec) -> list[Problem]:
     # A setup may make the script.
     if isinstance(program, Command) and spec.setup is None and (wrong := script_problem(program.run, spec.workdir)):
         mistakes.append(Problem(("run",), wrong))
+    for i, name in enumerate(spec.notify.to):
+        # A variable that is not set is reported with the first message, as that of a webhook is.
+        if name.startswith("$") and (address := os.environ.get(name[1:])):
+            try:
+                service_at(address)
+            except BadRequest as error:
+                mistakes.append(Problem(("notify", "to", i), f"{name}: {error}"))
     return mistakes
 
 
@@ -305,6 +315,19 @@ def _of_variables(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(("outputs", name), "is never written: an agileml job writes model only; remove it")
 
 
+def _of_services(spec: JobSpec) -> Iterator[Problem]:
+    for i, address in enumerate(spec.notify.to):
+        if address.startswith("$"):
+            continue
+        try:
+            if secrets_of(service_at(address)):
+                # The event log keeps what the file says.
+                cure = "put it into an environment variable, and write $NAME here"
+                yield Problem(("notify", "to", i), f"the {address.partition(':')[0]}:// address holds a secret; {cure}")
+        except BadRequest as error:
+            yield Problem(("notify", "to", i), str(error))
+
+
 _OF_MACHINES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "LANG", "TERM")
 
 
@@ -338,4 +361,5 @@ _CHECKS: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _of_throughputs,
     _of_program,
     _of_variables,
+    _of_services,
 )

@@ -35,6 +35,7 @@ _FOLDER = r"[^\x00]*[^\s\x00][^\x00]*"
 _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 _APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py(:[A-Za-z_]\w*)?"
 _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
+_SERVICE = r"(?!https?://)[a-z][-+.a-z0-9]*://\S+|\$[A-Za-z_][A-Za-z0-9_]*"
 _RAY_ADDRESS = r"auto|[A-Za-z0-9][-A-Za-z0-9.]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}"
 OPTIMIZERS = ("adam", "momentum", "sgd")
 ANY = "any"
@@ -140,6 +141,11 @@ ARGUMENT = Form(
     may_be_empty=True,
 )
 WEBHOOK = _text(_WEBHOOK, "https://HOST/..., http:// on this computer, or $NAME of an environment variable")
+SERVICE = _text(
+    _SERVICE,
+    "an address of Apprise without a secret such as mailtos://HOST?from=ME&to=YOU, or $NAME of an environment variable"
+    " (https://... is for webhook)",
+)
 TRACK = Form(
     conversions.read_trackers,
     "mlflow, wandb, or a mapping with a place: {mlflow: http://HOST:5000} without a password, {wandb: PROJECT}",

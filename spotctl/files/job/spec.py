@@ -65,6 +65,20 @@ class Notify:
         "Address of a health check for nights: gets /start, then the address itself, or /fail.",
         "https://hc-ping.com/your-uuid",
     )
+    to: tuple[str, ...] = key(
+        ListOf(forms.SERVICE),
+        "Services that get a message through Apprise: e-mail, Telegram, SMS and many others. An address that holds a"
+        " secret is in an environment variable.",
+        ["$TELEGRAM"],
+        ["mailtos://mail.example.com?from=spotctl@example.com&to=me@example.com"],
+        default=(),
+        is_secret=True,
+    )
+
+    @property
+    def has_receivers(self) -> bool:
+        """Whether messages go anywhere."""
+        return bool(self.webhook or self.to)
 
 
 @dataclass(frozen=True, slots=True)

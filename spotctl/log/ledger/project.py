@@ -73,7 +73,10 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
     if not is_whole and spent is not None:
         rows = [*(row._replace(doubtful=0) for row in rows), *_rest(state, spent - sum(row.amount for row in rows))]
     is_least = bool(state.lost) or (not is_whole and spent is None)
-    return Ledger((*rows, *_corrections(state)), is_least, settled)
+    for event in state.corrections:
+        page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)
+        rows.append(page.row(ChargeKind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0))
+    return Ledger(tuple(rows), is_least, settled)
 
 
 def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> CostSoFar:
@@ -271,12 +274,6 @@ def _egress(state: RunState, sent: Sent, *, settled: bool) -> LedgerRow:
     page = _Page(state, state.machines[sent.id], state.at, replaces=False, settled=settled)
     row = page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
     return row._replace(target=sent.target)
-
-
-def _corrections(state: RunState) -> Iterator[LedgerRow]:
-    for event in state.corrections:
-        page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)
-        yield page.row(ChargeKind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
 
 
 def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:

@@ -10,30 +10,30 @@ from spotctl.log.events import Alarm, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.uses import final_figures
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import RunState
-from spotctl.run.notify.webhook import Delivery, Message, post
+from spotctl.run.notify.delivery import Delivery, Message, deliver
 
 _FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "replayed", "hours", "evictions", "model")
 
 
-def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> Delivery | None:
-    """Posts the end of a run to the job's webhook; None if it has none."""
-    if spec.notify.webhook is None:
-        return None
+def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> list[Delivery]:
+    """Sends the end of a run to all addresses of its job."""
+    if not spec.notify.has_receivers:
+        return []
     message = message_of_end(spec.name, state, ended).without(secret_values(spec, os.environ))
-    return post(message, spec.notify.webhook)
+    return deliver(message, spec.notify)
 
 
 def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
     """The message about the end of a run."""
-    answer = final_figures(state, ended)
+    answer, alive = final_figures(state, ended), len(state.alive)
     lines = {
         "What happened": ended.message,
         "Cost": cost_text(answer["cost_usd"], answer["on_demand_usd"], replayed=state.is_replayed),
         "Evictions": str(state.evictions),
-        "Still running": _still_running(state),
+        "Still running": counted(alive, "machine") if alive else "nothing",
         "Model": str(answer.get("model", "")),
     }
-    facts = {"event": "run ended", "job": job, "run": state.run, "left_running": len(state.alive)}
+    facts = {"event": "run ended", "job": job, "run": state.run, "left_running": alive}
     return Message(
         state.run,
         f"{job}: {ended.outcome} (run {state.run})",
@@ -44,17 +44,21 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
 
 
 def notify_of_alarm(spec: JobSpec, state: RunState, alarm: Alarm, done: Callable[[Delivery], object]) -> None:
-    """Posts an alarm in another thread; `done` gets the result. A job may have no webhook."""
-    webhook = spec.notify.webhook
-    if webhook is None:
+    """Sends an alarm from another thread to all addresses of the job; `done` gets the result of each."""
+    if not spec.notify.has_receivers:
         return
     if isinstance(alarm, LoginAwaited):
         message = message_of_login(spec.name, state, alarm)
     else:
         message = message_of_short_budget(spec.name, state, alarm)
     message = message.without(secret_values(spec, os.environ))
+
+    def send() -> None:
+        for delivery in deliver(message, spec.notify):
+            done(delivery)
+
     # The run goes on while a receiver is slow: leases have to be renewed.
-    Thread(target=lambda: done(post(message, webhook)), daemon=True).start()
+    Thread(target=send, daemon=True).start()
 
 
 def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded) -> Message:
@@ -88,11 +92,6 @@ def cost_text(spent: float | None, on_demand: float | None, *, replayed: bool) -
         return "unknown"
     compared = f" (on demand {usd_text(on_demand)})" if on_demand else ""
     return f"{usd_text(spent)}{compared}{', replayed: nothing was billed' if replayed and spent else ''}"
-
-
-def _still_running(state: RunState) -> str:
-    alive = len(state.alive)
-    return counted(alive, "machine") if alive else "nothing"
 
 
 def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:

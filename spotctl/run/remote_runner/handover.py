@@ -214,7 +214,7 @@ class _Move:
 
         def send() -> None:
             self._given.note("packing the runner")
-            target.install(RunnerArchives.pack(self._given.spec.workdir, rendezvous, folder, cloud, target.platform()))
+            target.install(RunnerArchives.pack(self._given.spec, rendezvous, folder, cloud, target.platform()))
 
         return _Sending(target, send)
 

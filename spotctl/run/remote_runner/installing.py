@@ -15,6 +15,7 @@ from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.bundle import packages_for, whole_wheel
 from spotctl.clouds.remote.job_folder import job_archive
 from spotctl.clouds.remote.platforms import REPORT, MachinePlatform, platform_of
+from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.cloud import cloud_of
 from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerLost, RunnerStart
 
@@ -47,9 +48,9 @@ exec {layout.PYTHON} -s -S -m spotctl "$@"
 """
 
 
-def packages_on(cloud: str) -> tuple[str, ...]:
+def packages_on(cloud: str, notify: Notify) -> tuple[str, ...]:
     """The packages that a runner on a cloud imports."""
-    return (*_PACKAGES, *cloud_of(cloud).packages.needed)
+    return (*_PACKAGES, *cloud_of(cloud).packages.needed, *(("apprise",) if notify.to else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,13 @@ class RunnerArchives:
 
     @classmethod
     def pack(
-        cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform
+        cls, spec: JobSpec, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform
     ) -> "RunnerArchives":
         """Packs what a machine needs; the archives are kept in a folder, because packing takes time."""
         return cls(
             whole_wheel(folder).path.read_bytes(),
-            packages_for(folder, packages_on(cloud), machine).pack().path.read_bytes(),
-            job_archive(workdir, folder).path.read_bytes(),
+            packages_for(folder, packages_on(cloud, spec.notify), machine).pack().path.read_bytes(),
+            job_archive(spec.workdir, folder).path.read_bytes(),
             _pack_folder(rendezvous),
         )
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -34,7 +35,7 @@ from spotctl.home import config
 from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
 from spotctl.home.paths import Paths
-from spotctl.log.events import Alarm, StopRequested
+from spotctl.log.events import RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import Held, RunState
@@ -116,7 +117,9 @@ def _serve(
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
     failure = ""
     observer = RunObserver(
-        on_end=lambda *end: _note(notify_of_end(*end)), on_alarm=_warn, on_remark=lambda _, line: _note(line)
+        on_end=_note_end,
+        on_alarm=partial(notify_of_alarm, done=_note),
+        on_remark=lambda _, line: _note(line),
     )
     try:
         runs.resume(start.job, settings, observer, stop_with, fenced, MACHINE)
@@ -186,8 +189,9 @@ def _finish(place: RunPlace, paths: Paths, copier: LogCopier, fence: Fence, fail
             return
 
 
-def _warn(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
-    notify_of_alarm(spec, state, alarm, _note)
+def _note_end(spec: JobSpec, state: RunState, ended: RunEnded) -> None:
+    for delivery in notify_of_end(spec, state, ended):
+        _note(delivery.text)
 
 
 def _note(what: object) -> None:

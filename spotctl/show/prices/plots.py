@@ -17,9 +17,8 @@ from pricing_data.series import PriceSeries, holes
 from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.home.errors import BadRequest
-from spotctl.show.bars import needs_log_scale
 from spotctl.show.plots import BLUE, INK, RED, check_picture, panels, save_plot
-from spotctl.show.terminal import against_on_demand, dollars, percent
+from spotctl.show.terminal import against_on_demand, dollars, needs_log_scale, percent
 
 SUFFIXES = (".png", ".svg", ".html")
 MAX_MARKETS = 12

@@ -11,13 +11,12 @@ from bidbrain.arrays import Floats
 from bidbrain.billing import usd
 from pricing_data.known_clouds import markets_of
 from pricing_data.units import HOUR, SECOND, age, counted, to_datetime, usd_text
-from spotctl.show.bars import columns, sparkline
 from spotctl.show.runs.lines import command_progress
 from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import MarketView, RunView
 from spotctl.show.runs.status import shown_loss, spent_text
 from spotctl.show.runs.timeline import MachineCount, TimelineEvent
-from spotctl.show.terminal import dollars, market_name, percent
+from spotctl.show.terminal import bar_columns, dollars, market_name, percent, sparkline
 
 _UNKNOWN = "-"
 _WIDE, _WIDE_WITH_GPUS = 110, 130
@@ -228,7 +227,7 @@ def over_time(counts_at: Sequence[MachineCount], begin: int, end: int, width: in
 
 
 def _chart(values: Floats, top: float, height: int, style: str) -> list[Text]:
-    return [Text(line, style=style) for line in columns(values, top, height)]
+    return [Text(line, style=style) for line in bar_columns(values, top, height)]
 
 
 def _usd(amount: int | None) -> str:

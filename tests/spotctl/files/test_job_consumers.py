@@ -26,8 +26,8 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.events import RentIntended
 from spotctl.run.environment import environment_of
-from spotctl.run.notify import messages as notify
-from spotctl.run.notify.webhook import Delivery
+from spotctl.run.notify import delivery
+from spotctl.run.notify.delivery import Delivery
 from spotctl.run.turn.execute import request_of
 from spotctl.run.work.command_workload import CommandWorkload
 from spotctl.run.work.gang import SETUP, allowed
@@ -183,7 +183,7 @@ def test_a_launched_command_and_its_reports_read(letter: str, tmp_path: Path, mo
         webhooks.append(address)
         return Delivery("example.com")
 
-    monkeypatch.setattr(notify, "post", post)
+    monkeypatch.setattr(delivery, "post", post)
     for name in (letter, f"in-{letter}"):
         (tmp_path / name).mkdir()
     (tmp_path / f"in-{letter}" / letter).write_text("data")

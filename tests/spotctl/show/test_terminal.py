@@ -10,13 +10,13 @@ from pricing_data import units
 from pricing_data.catalog import Catalog
 from pricing_data.market import Market
 from pricing_data.stats import describe
-from spotctl.show import bars, terminal
+from spotctl.show import terminal
 from tests.pricing_data.histories import START, series
 
 
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 200))
 def test_a_sparkline_shows_the_highest_price_of_each_interval(shape: dict[int, int], width: int) -> None:
-    drawn = bars.sparkline(series(*sorted(shape.items())), width)
+    drawn = terminal.sparkline(series(*sorted(shape.items())), width)
     assert len(drawn) == width
     # The last event ends the last interval, so a price that occurs only there is not drawn.
     tops = [price for _, price in sorted(shape.items())[:-1]]
@@ -25,8 +25,8 @@ def test_a_sparkline_shows_the_highest_price_of_each_interval(shape: dict[int, i
 
 
 def test_short_spikes_are_visible_and_tall_ones_do_not_hide_the_rest() -> None:
-    assert bars.sparkline(series((0, 10), (400, 20), (401, 10), (1000, 10)), 4) == "▁█▁▁"
-    assert bars.sparkline(series((0, 10), (300, 30), (600, 1000), (601, 10), (1000, 10)), 4) == "▁▃█▁"
+    assert terminal.sparkline(series((0, 10), (400, 20), (401, 10), (1000, 10)), 4) == "▁█▁▁"
+    assert terminal.sparkline(series((0, 10), (300, 30), (600, 1000), (601, 10), (1000, 10)), 4) == "▁▃█▁"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.bundle import code_wheel, files_of, packages_archive, with_requirements
 from spotctl.clouds.remote.left_out import is_left_out
+from spotctl.files.job.spec import Notify
 from spotctl.run.remote_runner.installing import packages_on
 
 
@@ -128,7 +129,7 @@ if "boto3" in sys.argv:
 def test_what_a_runner_imports_works_without_what_is_left_out(
     tmp_path: Path, cloud: str, modules: tuple[str, ...]
 ) -> None:
-    for name, path in files_of(with_requirements(packages_on(cloud)).values()):
+    for name, path in files_of(with_requirements(packages_on(cloud, Notify())).values()):
         new = tmp_path / name
         new.parent.mkdir(parents=True, exist_ok=True)
         try:

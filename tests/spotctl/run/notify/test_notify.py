@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import FINISH, BudgetExceeded
 from spotctl.log.state import RunState
-from spotctl.run.notify import webhook
+from spotctl.run.notify import delivery as sending
+from spotctl.run.notify.delivery import Message, body, post
 from spotctl.run.notify.messages import message_of_short_budget
-from spotctl.run.notify.webhook import Message, body, post
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
@@ -24,7 +24,7 @@ MESSAGE = Message(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(sending, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_receiver_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        monkeypatch.setattr(webhook, "TIMEOUT_SECONDS", 0.05)
+        monkeypatch.setattr(sending, "TIMEOUT_SECONDS", 0.05)
         delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x")
     assert "ReadTimeout" in delivery.failure
 

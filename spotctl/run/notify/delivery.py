@@ -1,18 +1,25 @@
-"""`Message`: what is sent to a webhook, in the JSON format of its receiver, which is recognized by its host name.
+"""`Message`: what is sent to a job's webhook, in the JSON format of its receiver, and to services through Apprise.
 
-A failed delivery is reported and never fails the run.
+A failed delivery is reported and never fails the run. No line names more of an address than its host or its service:
+the rest is a secret.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from spotctl.files.job.messaging import secrets_of, service_at
+from spotctl.home.errors import BadRequest
+
 if TYPE_CHECKING:
-    import httpx
+    from spotctl.files.job.spec import Notify
+
 
 TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 3
@@ -29,47 +36,70 @@ _SHORT = 40
 
 _DISCORD_LIMIT = 2000
 
+_FAILURES = ("WARNING", "ERROR", "CRITICAL")
+"""The levels at which Apprise says why a service did not take a message."""
+
+_MAX_REASON = 200
+
 _GREEN, _RED = "#2e7d32", "#c62828"
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The result of posting a message. Only the host is named: anyone who knows a webhook's path can post there."""
+    """The result of sending a message to a receiver: the host of a webhook, or a service such as Telegram."""
 
-    host: str
+    receiver: str
     failure: str = ""
 
     @property
     def text(self) -> str:
         """A line for the log."""
-        return f"could not notify {self.host}: {self.failure}" if self.failure else f"notified {self.host}"
+        return f"could not notify {self.receiver}: {self.failure}" if self.failure else f"notified {self.receiver}"
+
+
+def deliver(message: Message, addresses: Notify) -> list[Delivery]:
+    """Sends a message to the webhook and to the services of a job."""
+    posted = [] if addresses.webhook is None else [post(message, addresses.webhook)]
+    return [*posted, *(send(message, address) for address in addresses.to)]
+
+
+def send(message: Message, address: str) -> Delivery:
+    """Sends a message through Apprise to an address or to that in a variable. Never raises for what a service does."""
+    url = _value_of(address)
+    if not url:
+        return Delivery(address, f"{address[1:]} is not in the environment")
+    try:
+        service = service_at(url)
+    except BadRequest as error:
+        return Delivery(address if address.startswith("$") else url.partition(":")[0], str(error))
+    from apprise import Apprise, NotifyFormat, NotifyType
+
+    kind = NotifyType.SUCCESS if message.good else NotifyType.FAILURE
+    lines = "\n".join(f"{name}: {text}" for name, text in message.lines.items())
+    sender = Apprise(asset=service.asset)
+    sender.add(service)
+    with _unlogged():
+        result = sender.notify(lines or message.title, message.title, kind, NotifyFormat.TEXT)
+    name = str(service.service_name)
+    if result:
+        return Delivery(name)
+    said = [entry.message for outcome in result for attempt in outcome for entry in attempt if entry.level in _FAILURES]
+    reason = " ".join(hidden(said[-1] if said else "it gave no reason", secrets_of(service)).split())
+    return Delivery(name, f"{reason[:_MAX_REASON]}; check the address")
 
 
 def post(message: Message, webhook: str) -> Delivery:
     """Posts a message to an address or to that in a variable (`$NAME`). Never raises for receiver or network errors."""
-    import httpx
-
-    def send(url: str) -> httpx.Response:
-        return httpx.post(url, json=body(message, url), timeout=TIMEOUT_SECONDS)
-
-    return _deliver(webhook, send)
+    return request(webhook, message)
 
 
-def beat(heartbeat: str, signal: str) -> Delivery:
-    """Tells a health check that a night starts (`/start`), has ended well (empty) or has not (`/fail`)."""
-    import httpx
-
-    def send(url: str) -> httpx.Response:
-        return httpx.get(url.rstrip("/") + signal, timeout=TIMEOUT_SECONDS)
-
-    return _deliver(heartbeat, send)
-
-
-def _deliver(address: str, send: Callable[[str], httpx.Response]) -> Delivery:
+def request(address: str, content: Message | str) -> Delivery:
+    """Posts a message, or tells a health check that a night starts (`/start`), has ended well (empty) or has not
+    (`/fail`)."""
     import httpx
     import stamina
 
-    url = os.environ.get(address[1:], "") if address.startswith("$") else address
+    url = _value_of(address)
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
     host = urlsplit(url).netloc
@@ -81,9 +111,13 @@ def _deliver(address: str, send: Callable[[str], httpx.Response]) -> Delivery:
             wait_max=8 * FIRST_PAUSE_SECONDS,
             timeout=None,
         ):
-            with attempt:
+            with attempt, _unlogged():
                 # Redirects are not followed: the message is only for the configured receiver.
-                send(url).raise_for_status()
+                if isinstance(content, str):
+                    answer = httpx.get(url.rstrip("/") + content, timeout=TIMEOUT_SECONDS)
+                else:
+                    answer = httpx.post(url, json=body(content, url), timeout=TIMEOUT_SECONDS)
+                answer.raise_for_status()
     except httpx.HTTPStatusError as error:
         return Delivery(
             host, f"HTTP {error.response.status_code} {error.response.reason_phrase}; check the address of the webhook"
@@ -91,6 +125,27 @@ def _deliver(address: str, send: Callable[[str], httpx.Response]) -> Delivery:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return Delivery(host, f"{type(error).__name__} ({_ATTEMPTS} attempts)")
     return Delivery(host)
+
+
+def _value_of(address: str) -> str:
+    return os.environ.get(address[1:], "") if address.startswith("$") else address
+
+
+_CLIENTS = ("httpx", "httpcore.connection", "httpcore.http11", "urllib3.connectionpool")
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Drops what the clients log meanwhile, because it has the address: with --debug, it would be printed."""
+    drop = logging.Filter("nothing that is logged has this name")
+    clients = [logging.getLogger(name) for name in _CLIENTS]
+    for client in clients:
+        client.addFilter(drop)
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.removeFilter(drop)
 
 
 def _is_temporary(error: Exception) -> bool:
